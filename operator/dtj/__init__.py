@@ -1,0 +1,12 @@
+"""DistributedTrainingJob: TensorFlow's distribution strategies on Kubernetes, from one manifest.
+
+The package is layered; imports go downwards only (``lint-imports`` checks it)::
+
+    app | cli      composition root of the operator; the command line
+    local          the local runner: pods are processes of this machine
+    engine         work queue, expectations, executor, controller loop
+    core | kube    pure decisions; the API server
+    api            the contract with users
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Make a virtual environment from lock files: once for each content of them.
+#   usage: scripts/make_venv.sh DIRECTORY "WHAT IT IS" LOCK...
+# pip does the work, so mirrors and proxies are taken from the usual variables (PIP_INDEX_URL, HTTPS_PROXY, ...).
+set -euo pipefail
+
+directory=$1 what=$2
+shift 2
+stamp=$directory/.lock-sha256
+wanted=$(cat "$0" "$@" | sha256sum | cut -d' ' -f1)
+[ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
+
+# A Python of 3.11 or newer: the newest that is installed, or Debian's.
+find_python() {
+    for name in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+install_debian_packages() {
+    local sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    echo "  installing Debian packages: $*"
+    if ! { $sudo apt-get update -qq && $sudo apt-get install -y -qq --no-install-recommends "$@"; } >/dev/null; then
+        echo "error: could not install $*; install them by hand and try again" >&2
+        exit 1
+    fi
+}
+
+python=$(find_python) || { install_debian_packages python3 python3-venv; python=$(find_python); } || {
+    echo "error: Python 3.11 or newer is needed; found $(python3 --version 2>&1 || echo none). Set PYTHON=/path/to/python" >&2
+    exit 1
+}
+"$python" -c 'import ensurepip, venv' 2>/dev/null || install_debian_packages python3-venv
+
+echo "setting up $what in $directory ($("$python" --version))"
+rm -rf "$directory"
+"$python" -m venv "$directory"
+total=$(cat "$@" | grep -cE '^[a-z0-9].*==')
+requirements=()
+for lock in "$@"; do requirements+=(-r "$lock"); done
+"$directory/bin/pip" install --disable-pip-version-check --no-deps --require-hashes "${requirements[@]}" |
+    awk -v total="$total" '/^Collecting/ { printf "  [%d/%d] %s\n", ++n, total, $2; fflush() } /^Installing/ { print "  installing ..."; fflush() }'
+echo "$wanted" >"$stamp"
