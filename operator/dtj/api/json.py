@@ -1,0 +1,37 @@
+"""JSON as types, and the few helpers that every room needs to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+from pydantic import JsonValue
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+T = TypeVar("T")
+
+
+def dig(value: JsonValue | Mapping[str, JsonValue], *path: str | int) -> JsonValue:
+    """The value at ``path`` below ``value``, or None where any step is missing or of another kind."""
+    found: object = value
+    for step in path:
+        if isinstance(step, int):
+            if not isinstance(found, Sequence) or isinstance(found, str) or not -len(found) <= step < len(found):
+                return None
+            found = found[step]
+        elif isinstance(found, Mapping):
+            found = found.get(step)
+        else:
+            return None
+    return found  # type: ignore[return-value]  # every branch above came out of a JsonValue
+
+
+def objects(value: JsonValue) -> list[JsonObject]:
+    """The objects in a JSON list; empty where ``value`` is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def text(value: JsonValue, default: str = "") -> str:
+    """``value`` where it is a string, else ``default``."""
+    return value if isinstance(value, str) else default

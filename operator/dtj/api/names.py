@@ -1,0 +1,122 @@
+"""Every name that the project puts into a cluster: group, labels, variables, conditions, reasons.
+
+One place, so that the operator, the command line, the chart's tests and the documents cannot disagree.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+GROUP: Final = "training.dtj.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "DistributedTrainingJob"
+PLURAL: Final = "distributedtrainingjobs"
+SINGULAR: Final = "distributedtrainingjob"
+SHORT_NAME: Final = "dtj"
+CATEGORY: Final = "training"
+
+MANAGER: Final = "dtj-operator"
+"""Value of ``app.kubernetes.io/managed-by`` and reporting controller of our events."""
+
+MAIN_CONTAINER: Final = "trainer"
+"""The container whose end decides; needed by name only where a template has several."""
+
+MAX_NAME_LENGTH: Final = 63
+"""Longest name of a generated object: pod names are host names and label values (RFC 1123)."""
+
+RESTART_SUFFIX_LENGTH: Final = len("-r999")
+"""What later incarnations of a pod append to its name."""
+
+DEFAULT_PORT: Final = 2222
+STATUS_PORT: Final = 2223
+"""Where a trainer serves its progress; next to TensorFlow's own default port."""
+
+CHECKPOINT_MOUNT: Final = "/dtj/checkpoint"
+CHECKPOINT_VOLUME: Final = "dtj-checkpoint"
+
+
+class Label:
+    """Label keys of everything that a job owns."""
+
+    JOB_NAME: Final = f"{GROUP}/job-name"
+    JOB_UID: Final = f"{GROUP}/job-uid"
+    ROLE: Final = f"{GROUP}/role"
+    INDEX: Final = f"{GROUP}/index"
+    ATTEMPT: Final = f"{GROUP}/attempt"
+
+    APP_NAME: Final = "app.kubernetes.io/name"
+    APP_INSTANCE: Final = "app.kubernetes.io/instance"
+    APP_COMPONENT: Final = "app.kubernetes.io/component"
+    APP_PART_OF: Final = "app.kubernetes.io/part-of"
+    APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+
+class Env:
+    """Environment variables that each container of a job gets."""
+
+    TF_CONFIG: Final = "TF_CONFIG"
+    PREFIX: Final = "DTJ_"
+    JOB_NAME: Final = "DTJ_JOB_NAME"
+    NAMESPACE: Final = "DTJ_NAMESPACE"
+    STRATEGY: Final = "DTJ_STRATEGY"
+    ROLE: Final = "DTJ_ROLE"
+    INDEX: Final = "DTJ_INDEX"
+    ATTEMPT: Final = "DTJ_ATTEMPT"
+    CHECKPOINT_DIR: Final = "DTJ_CHECKPOINT_DIR"
+    CHECKPOINT_EVERY_STEPS: Final = "DTJ_CHECKPOINT_EVERY_STEPS"
+    CHECKPOINT_EVERY_SECONDS: Final = "DTJ_CHECKPOINT_EVERY_SECONDS"
+    CHECKPOINT_KEEP: Final = "DTJ_CHECKPOINT_KEEP"
+    EXPORT_DIR: Final = "DTJ_EXPORT_DIR"
+    LOG_DIR: Final = "DTJ_LOG_DIR"
+    STATUS_PORT: Final = "DTJ_STATUS_PORT"
+    TPU_WORKER_ID: Final = "TPU_WORKER_ID"
+    TPU_WORKER_HOSTNAMES: Final = "TPU_WORKER_HOSTNAMES"
+
+
+class Condition(StrEnum):
+    """Types of ``status.conditions`` (metav1.Condition); all are set early, as KEP-1623 asks.
+
+    SuccessCriteriaMet and FailureTarget come before Complete and Failed, as on a batch Job: they record how the
+    job will end while pods are still being stopped, so that a restarted operator ends it the same way.
+    """
+
+    PODS_READY = "PodsReady"
+    INVALID = "Invalid"
+    SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
+    FAILURE_TARGET = "FailureTarget"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class State(StrEnum):
+    """``status.state``: one word for the printer column; decisions read the conditions."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Reasons of conditions and events."""
+
+    PENDING = "Pending"
+    VALID = "Valid"
+    NOT_FINISHED = "NotFinished"
+    INVALID_SPEC = "InvalidSpec"
+    UNKNOWN_ACCELERATOR_PROFILE = "UnknownAcceleratorProfile"
+    TOPOLOGY_MISMATCH = "TopologyMismatch"
+    TEMPLATE_REJECTED = "TemplateRejected"
+    NAME_TAKEN = "NameTaken"
+    WAITING_FOR_PODS = "WaitingForPods"
+    ALL_PODS_READY = "AllPodsReady"
+    STOPPING_PODS = "StoppingPods"
+    JOB_FINISHED = "JobFinished"
+    PODS_CREATED = "PodsCreated"
+    POD_CREATION_FAILED = "PodCreationFailed"
+    REPLICA_FAILED = "ReplicaFailed"
+    REPLICA_LOST = "ReplicaLost"
+    TRAINING_SUCCEEDED = "TrainingSucceeded"

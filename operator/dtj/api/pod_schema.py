@@ -1,0 +1,144 @@
+"""The schema of a PodTemplateSpec, taken from Kubernetes' own OpenAPI document.
+
+``python -m dtj.api.pod_schema < api__v1_openapi.json`` (the output of ``kubectl get --raw /openapi/v3/api/v1``)
+writes it anew. Descriptions, ephemeral containers and what only servers set are left out: this is what keeps
+the CRD small enough for a plain ``kubectl apply``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from dtj.api.json import JsonObject, dig
+
+FILE: Final = "pod_template_schema.json"
+PREFIX: Final = "io.k8s.api.core.v1."
+
+_KEPT: Final = (
+    "type",
+    "format",
+    "enum",
+    "required",
+    "nullable",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
+)
+
+_ANY_NUMBER_OR_STRING: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True}
+"""A quantity. ``cpu: 0.5`` is a number that is no integer, so x-kubernetes-int-or-string would refuse it."""
+
+_REPLACED: Final[dict[str, JsonObject]] = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": _ANY_NUMBER_OR_STRING,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"x-kubernetes-int-or-string": True},
+    "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
+        "type": "object",
+        "properties": {
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+            "creationTimestamp": {"type": "string", "nullable": True},
+        },
+    },
+}
+
+_DROPPED_FIELDS: Final = frozenset({"ephemeralContainers"})
+
+_LIMITS: Final[dict[str, JsonObject]] = {
+    f"{PREFIX}PodSpec.containers": {"maxItems": 16},
+    f"{PREFIX}PodSpec.initContainers": {"maxItems": 16},
+    f"{PREFIX}Container.env": {"maxItems": 256},
+    f"{PREFIX}Container.name": {"maxLength": 63},
+    f"{PREFIX}EnvVar.name": {"maxLength": 256},
+}
+"""Sizes of what rules iterate over: CEL's cost is estimated from them."""
+
+
+@cache
+def pod_template_schema() -> JsonObject:
+    """The structural schema of a PodTemplateSpec."""
+    loaded: JsonObject = json.loads(files("dtj.api").joinpath(FILE).read_text())
+    return loaded
+
+
+def volume_source_schema() -> JsonObject:
+    """The schema of a volume without its name: what a volume may be made of."""
+    volume = copy.deepcopy(dig(fragment("spec", "volumes"), "items"))
+    assert isinstance(volume, dict)
+    properties = volume["properties"]
+    assert isinstance(properties, dict)
+    del properties["name"], volume["required"]
+    return volume
+
+
+def fragment(*path: str) -> JsonObject:
+    """The part of the schema at ``path``; lists on the way are stepped into.
+
+    Raises KeyError where there is none.
+    """
+    found: JsonObject = pod_template_schema()
+    for step in path:
+        inner = dig(found, "items")
+        child = dig(inner if isinstance(inner, dict) else found, "properties", step)
+        if not isinstance(child, dict):
+            raise KeyError(".".join(path))
+        found = child
+    return found
+
+
+def extract(openapi: JsonObject) -> JsonObject:
+    """The structural schema of PodTemplateSpec out of an OpenAPI v3 document of ``/api/v1``."""
+    schema = _resolve(openapi, f"{PREFIX}PodTemplateSpec")
+    spec = dig(schema, "properties", "spec")
+    assert isinstance(spec, dict)
+    spec["x-kubernetes-preserve-unknown-fields"] = True
+    return schema
+
+
+def _resolve(openapi: JsonObject, name: str) -> JsonObject:
+    if name in _REPLACED:
+        return dict(_REPLACED[name])
+    definition = dig(openapi, "components", "schemas", name)
+    assert isinstance(definition, dict), f"{name} is not in the document"
+    return _convert(openapi, definition, name)
+
+
+def _convert(openapi: JsonObject, schema: JsonObject, name: str) -> JsonObject:
+    reference = dig(schema, "$ref") or dig(schema, "allOf", 0, "$ref")
+    if isinstance(reference, str):
+        return _resolve(openapi, reference.rpartition("/")[2])
+    kept: JsonObject = {key: schema[key] for key in _KEPT if key in schema}
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        kept["properties"] = {
+            field: {**_convert(openapi, inner, ""), **_LIMITS.get(f"{name}.{field}", {})}
+            for field, inner in properties.items()
+            if isinstance(inner, dict) and field not in _DROPPED_FIELDS
+        }
+    for key in ("items", "additionalProperties"):
+        inner = schema.get(key)
+        if isinstance(inner, dict):
+            kept[key] = _convert(openapi, inner, "")
+    _default_list_keys(kept)
+    return kept
+
+
+def _default_list_keys(schema: JsonObject) -> None:
+    """A key of a list of type map must be required or have a default, as ``protocol`` of a port has.
+
+    Kubernetes' other defaults are left to Kubernetes: most are the empty string for "not set".
+    """
+    keys = schema.get("x-kubernetes-list-map-keys")
+    required = dig(schema, "items", "required")
+    for key in keys if isinstance(keys, list) else []:
+        field = dig(schema, "items", "properties", str(key))
+        if isinstance(field, dict) and key not in (required if isinstance(required, list) else []):
+            field["default"] = "TCP" if key == "protocol" else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(extract(json.load(sys.stdin)), separators=(",", ":"), sort_keys=True) + "\n")

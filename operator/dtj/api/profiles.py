@@ -1,0 +1,101 @@
+"""Accelerator profiles: how a kind of accelerator is asked for on a kind of cluster.
+
+A manifest names a profile; the operator's configuration holds what it means, so that the same manifest works
+wherever a platform engineer gives the name a meaning. The shipped ones follow the providers' own labels:
+GKE (``cloud.google.com/gke-accelerator``, ``cloud.google.com/gke-tpu-accelerator``), EKS Auto Mode
+(``eks.amazonaws.com/instance-gpu-name``), AKS (``kubernetes.azure.com/accelerator``), NVIDIA's GPU Feature
+Discovery (``nvidia.com/gpu.product``) and AMD's device plugin (``amd.com/gpu``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from dtj.api.json import JsonObject
+
+GPU_TAINT: Final[JsonObject] = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+TPU_TAINT: Final[JsonObject] = {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}
+TPU_TOPOLOGY_LABEL: Final = "cloud.google.com/gke-tpu-topology"
+
+
+class TpuHosts(BaseModel):
+    """How many chips one host of a TPU generation has.
+
+    ``chips_per_host`` holds in slices of several hosts; ``single_host`` lists the slices that are one host.
+    Source: Google Cloud, "Plan TPUs in GKE", table of machine types.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    chips_per_host: int = Field(ge=1)
+    single_host: tuple[int, ...] = ()
+
+
+class Profile(BaseModel):
+    """What a pod needs to get this accelerator: extended resource, node labels, tolerations."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=63)
+    resource: str = Field(min_length=1)
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[JsonObject, ...] = ()
+    tpu: TpuHosts | None = None
+
+
+def _nvidia(name: str, *, label: str, value: str) -> Profile:
+    return Profile(name=name, resource="nvidia.com/gpu", node_selector={label: value}, tolerations=(GPU_TAINT,))
+
+
+def _tpu(name: str, *, accelerator: str, single_host: tuple[int, ...] = ()) -> Profile:
+    return Profile(
+        name=name,
+        resource="google.com/tpu",
+        node_selector={"cloud.google.com/gke-tpu-accelerator": accelerator},
+        tolerations=(TPU_TAINT,),
+        tpu=TpuHosts(chips_per_host=4, single_host=single_host),
+    )
+
+
+_GKE: Final = "cloud.google.com/gke-accelerator"
+_EKS: Final = "eks.amazonaws.com/instance-gpu-name"
+_GFD: Final = "nvidia.com/gpu.product"
+
+_SHIPPED: Final = (
+    Profile(name="nvidia", resource="nvidia.com/gpu", tolerations=(GPU_TAINT,)),
+    _nvidia("gke-nvidia-t4", label=_GKE, value="nvidia-tesla-t4"),
+    _nvidia("gke-nvidia-l4", label=_GKE, value="nvidia-l4"),
+    _nvidia("gke-nvidia-a100", label=_GKE, value="nvidia-tesla-a100"),
+    _nvidia("gke-nvidia-a100-80gb", label=_GKE, value="nvidia-a100-80gb"),
+    _nvidia("gke-nvidia-h100-80gb", label=_GKE, value="nvidia-h100-80gb"),
+    _nvidia("eks-nvidia-t4", label=_EKS, value="t4"),
+    _nvidia("eks-nvidia-l4", label=_EKS, value="l4"),
+    _nvidia("eks-nvidia-a100", label=_EKS, value="a100"),
+    _nvidia("eks-nvidia-h100", label=_EKS, value="h100"),
+    Profile(
+        name="aks-nvidia",
+        resource="nvidia.com/gpu",
+        node_selector={"kubernetes.azure.com/accelerator": "nvidia"},
+        tolerations=(GPU_TAINT, {"key": "sku", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}),
+    ),
+    _nvidia("nvidia-t4", label=_GFD, value="Tesla-T4"),
+    _nvidia("nvidia-l4", label=_GFD, value="NVIDIA-L4"),
+    _nvidia("nvidia-a100-40gb", label=_GFD, value="NVIDIA-A100-SXM4-40GB"),
+    _nvidia("nvidia-a100-80gb", label=_GFD, value="NVIDIA-A100-SXM4-80GB"),
+    _nvidia("nvidia-h100-80gb", label=_GFD, value="NVIDIA-H100-80GB-HBM3"),
+    Profile(
+        name="amd",
+        resource="amd.com/gpu",
+        tolerations=({"key": "amd.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+    ),
+    _tpu("tpu-v4", accelerator="tpu-v4-podslice"),
+    _tpu("tpu-v5e", accelerator="tpu-v5-lite-podslice", single_host=(1, 4, 8)),
+    _tpu("tpu-v5p", accelerator="tpu-v5p-slice"),
+    _tpu("tpu-v6e", accelerator="tpu-v6e-slice", single_host=(1, 4, 8)),
+)
+
+SHIPPED_PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in _SHIPPED}
+"""The profiles that every operator knows; configuration adds to them and may replace them by name."""

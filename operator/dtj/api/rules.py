@@ -1,0 +1,387 @@
+"""Relations between fields, each written once in both languages that must enforce it.
+
+The API server evaluates ``cel`` at ``kubectl apply`` (``x-kubernetes-validations`` of the CRD); ``dtj validate``,
+``dtj run`` and the operator evaluate ``holds``. Both show the same ``message``: what is wrong, what to do.
+A test applies manifests that break each rule to a real API server and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from dtj.api import names
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Env
+from dtj.api.spec import MAX_REPLICAS, SINGLE_PROCESS, Role, Strategy, as_role
+
+Path = tuple[str, ...]
+ANY_KEY: Final = "*"
+
+JOB: Final[Path] = ()
+SPEC: Final[Path] = ("spec",)
+ROLES: Final[Path] = (*SPEC, "replicaSpecs")
+ROLE: Final[Path] = (*ROLES, ANY_KEY)
+TEMPLATES: Final[tuple[Path, ...]] = ((*SPEC, "template"), (*ROLE, "template"))
+ACCELERATORS: Final[tuple[Path, ...]] = ((*SPEC, "accelerator"), (*ROLE, "accelerator"))
+CHECKPOINT: Final[Path] = (*SPEC, "checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One relation.
+
+    ``at`` are the places in the schema where it applies; ``cel`` and ``holds`` see the value there as ``self``.
+    ``field`` is the field below that place which the message is about (CEL's ``fieldPath``). A rule whose
+    ``holds`` is None compares with the stored object, which only the API server knows.
+    """
+
+    at: tuple[Path, ...]
+    cel: str
+    message: str
+    holds: Callable[[JsonObject], bool] | None
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule: where, and what to do."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
+    """All rules that a job breaks, in the order of :data:`RULES`.
+
+    ``spec`` must satisfy the schema's types; defaults need not be filled in.
+    """
+    root: JsonObject = {"metadata": {"name": name}, "spec": spec}
+    return tuple(
+        Violation(_join(path, rule.field), rule.message)
+        for rule in RULES
+        if rule.holds is not None
+        for place in rule.at
+        for path, value in _values(root, place)
+        if not rule.holds(value)
+    )
+
+
+def _values(root: JsonObject, place: Path) -> Iterator[tuple[str, JsonObject]]:
+    """The objects at a place, with their paths as the API server writes them; nothing where the place is empty."""
+    found: list[tuple[str, JsonObject]] = [("", root)]
+    for step in place:
+        found = [
+            (f"{path}[{key}]" if step == ANY_KEY else f"{path}.{key}".removeprefix("."), child)
+            for path, value in found
+            for key, child in value.items()
+            if (step in (ANY_KEY, key)) and isinstance(child, dict)
+        ]
+    yield from found
+
+
+def _join(path: str, field: str) -> str:
+    return ".".join(part for part in (path, field) if part)
+
+
+# -- what the rules ask, in Python ---------------------------------------------------------------------------
+
+
+def _roles(spec: JsonObject) -> JsonObject:
+    value = spec.get("replicaSpecs")
+    return value if isinstance(value, dict) else {}
+
+
+def _count(spec: JsonObject, *roles: Role) -> int:
+    total = 0
+    for role in roles:
+        role_spec = _roles(spec).get(role)
+        if isinstance(role_spec, dict):
+            replicas = role_spec.get("replicas", 1)
+            total += replicas if isinstance(replicas, int) else 0
+    return total
+
+
+def _strategy(spec: JsonObject, *strategies: Strategy) -> bool:
+    return spec.get("strategy") in strategies
+
+
+def _containers(template: JsonObject) -> list[JsonObject]:
+    return objects(dig(template, "spec", "containers"))
+
+
+def _sets_reserved(variables: list[JsonObject]) -> bool:
+    return any(
+        text(variable.get("name")) == Env.TF_CONFIG or text(variable.get("name")).startswith(Env.PREFIX)
+        for variable in variables
+    )
+
+
+def _longest_name(role: Role) -> int:
+    """Most characters of a job's name with this role: ``<job>-<role>-<index>-r<restart>`` must fit."""
+    digits = 1 if role in (Role.CHIEF, Role.EVALUATOR) else len(str(MAX_REPLICAS - 1))
+    return names.MAX_NAME_LENGTH - len(f"--{role}") - digits - names.RESTART_SUFFIX_LENGTH
+
+
+_DNS_LABEL: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
+_TOPOLOGY: Final = "^[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}$"
+_QUANTITY: Final = "^[0-9]+([.][0-9]+)?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+
+
+def _matches(pattern: str, value: object) -> bool:
+    return re.fullmatch(pattern.removeprefix("^").removesuffix("$"), str(value)) is not None
+
+
+# -- and in CEL ----------------------------------------------------------------------------------------------
+
+
+def _cel_count(*roles: Role) -> str:
+    """Number of replicas of these roles. A role that is null has none; it breaks a rule of its own."""
+    return " + ".join(
+        f"('{role}' in self.replicaSpecs && self.replicaSpecs['{role}'] != null"
+        f" ? self.replicaSpecs['{role}'].replicas : 0)"
+        for role in roles
+    )
+
+
+def _cel_strategy(*strategies: Strategy) -> str:
+    return f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in strategies)}]"
+
+
+def _cel_reserved(variable: str) -> str:
+    return f"({variable}.name == '{Env.TF_CONFIG}' || {variable}.name.startsWith('{Env.PREFIX}'))"
+
+
+def _immutable(field: str) -> Rule:
+    """A field that is fixed once the job exists."""
+    return Rule(
+        at=(SPEC,),
+        cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        message=f"{field} cannot be changed: delete the job and create it anew",
+        holds=None,
+        field=field,
+    )
+
+
+_TRAINING: Final = (Role.CHIEF, Role.WORKER)
+_RESERVED_MESSAGE: Final = "TF_CONFIG and variables that begin with DTJ_ are set by the operator: remove them"
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(JOB,),
+        # No regular expression: the name's length counts as unlimited in CEL's cost estimate.
+        cel="!self.metadata.name.contains('.') && "
+        "!['0', '1', '2', '3', '4', '5', '6', '7', '8', '9'].exists(d, self.metadata.name.startsWith(d))",
+        message="the name becomes a host name: begin with a letter and use only lower-case letters, digits and '-'",
+        holds=lambda job: _matches(_DNS_LABEL, dig(job, "metadata", "name")),
+        field="metadata.name",
+    ),
+    *(
+        Rule(
+            at=(JOB,),
+            cel=f"!('{role}' in self.spec.replicaSpecs) || size(self.metadata.name) <= {_longest_name(role)}",
+            message=f"the name is too long: with role {role} use at most {_longest_name(role)} characters, so that "
+            f"<name>-{role}-<index> and a suffix for restarts fit in {names.MAX_NAME_LENGTH}",
+            holds=lambda job, role=role: (
+                dig(job, "spec", "replicaSpecs", role) is None  # type: ignore[misc]
+                or len(text(dig(job, "metadata", "name"))) <= _longest_name(role)
+            ),
+            field="metadata.name",
+        )
+        for role in Role
+    ),
+    Rule(
+        at=(ROLES,),
+        cel=f"self.all(r, r in [{', '.join(repr(str(role)) for role in Role)}])",
+        message=f"there are only the roles {', '.join(Role)}: rename or remove the others",
+        holds=lambda roles: all(as_role(role) for role in roles),
+    ),
+    Rule(
+        at=(ROLES,),
+        cel="self.all(r, self[r] != null)",
+        message="a role must not be null: give it a value such as {replicas: 1}, or remove it",
+        holds=lambda roles: None not in roles.values(),
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"{_cel_count(*_TRAINING)} >= 1",
+        message="there is nothing that trains: set replicas of chief or worker to 1 or more",
+        holds=lambda spec: _count(spec, *_TRAINING) >= 1,
+        field="replicaSpecs",
+    ),
+    *(
+        Rule(
+            at=(SPEC,),
+            cel=f"{_cel_count(role)} <= 1",
+            message=f"there can be only one {role}: set {role}.replicas to 1",
+            holds=lambda spec, role=role: _count(spec, role) <= 1,  # type: ignore[misc]
+            field="replicaSpecs",
+        )
+        for role in (Role.CHIEF, Role.EVALUATOR)
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!({_cel_strategy(*SINGLE_PROCESS)}) || {_cel_count(*_TRAINING)} <= 1",
+        message="strategies OneDevice, Mirrored and CentralStorage train in one process: "
+        "keep one chief or worker, or use strategy MultiWorkerMirrored",
+        holds=lambda spec: not _strategy(spec, *SINGLE_PROCESS) or _count(spec, *_TRAINING) <= 1,
+        field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"{_cel_strategy(Strategy.PARAMETER_SERVER)} || {_cel_count(Role.PS)} == 0",
+        message="role ps needs strategy ParameterServer: remove ps, or change the strategy",
+        holds=lambda spec: _strategy(spec, Strategy.PARAMETER_SERVER) or _count(spec, Role.PS) == 0,
+        field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!({_cel_strategy(Strategy.PARAMETER_SERVER)}) || "
+        f"({_cel_count(Role.PS)} >= 1 && {_cel_count(Role.WORKER)} >= 1)",
+        message="strategy ParameterServer needs at least one ps and one worker: add them",
+        holds=lambda spec: (
+            not _strategy(spec, Strategy.PARAMETER_SERVER)
+            or (_count(spec, Role.PS) >= 1 and _count(spec, Role.WORKER) >= 1)
+        ),
+        field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!({_cel_strategy(Strategy.PIPELINE)}) || {_cel_count(Role.WORKER)} >= 2",
+        message="strategy Pipeline needs at least two stages: set worker.replicas to 2 or more",
+        holds=lambda spec: not _strategy(spec, Strategy.PIPELINE) or _count(spec, Role.WORKER) >= 2,
+        field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!({_cel_strategy(Strategy.TPU)}) || (has(self.accelerator) && has(self.accelerator.topology)) || "
+        "self.replicaSpecs.exists(r, self.replicaSpecs[r] != null && has(self.replicaSpecs[r].accelerator) && "
+        "has(self.replicaSpecs[r].accelerator.topology))",
+        message="strategy TPU needs the shape of the slice: set accelerator.profile and accelerator.topology, "
+        "such as tpu-v5e and 2x4",
+        holds=lambda spec: (
+            not _strategy(spec, Strategy.TPU)
+            or any(dig(place, "accelerator", "topology") for place in (spec, *_roles(spec).values()))
+        ),
+        field="accelerator",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="has(self.template) || self.replicaSpecs.all(r, self.replicaSpecs[r] == null || "
+        "has(self.replicaSpecs[r].template))",
+        message="a pod template is needed: set template, or a template for each role",
+        holds=lambda spec: (
+            isinstance(spec.get("template"), dict)
+            or all(dig(role, "template") is not None for role in _roles(spec).values() if role is not None)
+        ),
+        field="template",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"self.port != {names.STATUS_PORT}",
+        message=f"port {names.STATUS_PORT} serves the trainer's progress: choose another one",
+        holds=lambda spec: spec.get("port") != names.STATUS_PORT,
+        field="port",
+    ),
+    Rule(
+        at=TEMPLATES,
+        cel="has(self.spec) && has(self.spec.containers) && size(self.spec.containers) > 0",
+        message="the template has no container: add one named trainer under spec.containers",
+        holds=lambda template: bool(_containers(template)),
+    ),
+    Rule(
+        at=TEMPLATES,
+        cel="!has(self.spec) || !has(self.spec.containers) || size(self.spec.containers) <= 1 || "
+        f"self.spec.containers.exists(c, c.name == '{names.MAIN_CONTAINER}')",
+        message="several containers and none named trainer: name the one that trains trainer",
+        holds=lambda template: (
+            len(_containers(template)) <= 1
+            or any(container.get("name") == names.MAIN_CONTAINER for container in _containers(template))
+        ),
+    ),
+    Rule(
+        at=TEMPLATES,
+        cel="!has(self.spec) || !has(self.spec.restartPolicy)",
+        message="restartPolicy must not be set in a template: restarts are the operator's; remove it",
+        holds=lambda template: dig(template, "spec", "restartPolicy") is None,
+    ),
+    *(
+        Rule(
+            at=TEMPLATES,
+            cel=f"!has(self.spec) || !has(self.spec.{containers}) || self.spec.{containers}.all(c, "
+            f"!has(c.env) || !c.env.exists(e, {_cel_reserved('e')}))",
+            message=_RESERVED_MESSAGE,
+            holds=lambda template, containers=containers: (
+                not any(  # type: ignore[misc]
+                    _sets_reserved(objects(container.get("env")))
+                    for container in objects(dig(template, "spec", containers))
+                )
+            ),
+            field=f"spec.{containers}",
+        )
+        for containers in ("containers", "initContainers")
+    ),
+    Rule(
+        at=(ROLE,),
+        cel=f"!has(self.env) || !self.env.exists(e, {_cel_reserved('e')})",
+        message=_RESERVED_MESSAGE,
+        holds=lambda role: not _sets_reserved(objects(role.get("env"))),
+        field="env",
+    ),
+    Rule(
+        at=ACCELERATORS,
+        cel=f"!has(self.topology) || self.topology.matches('{_TOPOLOGY}')",
+        message="a topology is two or three numbers of chips such as 2x4 or 2x2x4",
+        holds=lambda accelerator: accelerator.get("topology") is None or _matches(_TOPOLOGY, accelerator["topology"]),
+        field="topology",
+    ),
+    Rule(
+        at=(CHECKPOINT,),
+        cel="has(self.path) || has(self.volume) || has(self.claimTemplate)",
+        message="where do checkpoints go? set path, volume or claimTemplate",
+        holds=lambda checkpoint: any(key in checkpoint for key in ("path", "volume", "claimTemplate")),
+    ),
+    Rule(
+        at=(CHECKPOINT,),
+        cel="!(has(self.volume) && has(self.claimTemplate))",
+        message="volume and claimTemplate exclude each other: remove one of them",
+        holds=lambda checkpoint: not ("volume" in checkpoint and "claimTemplate" in checkpoint),
+    ),
+    Rule(
+        at=(CHECKPOINT,),
+        cel="!(has(self.volume) || has(self.claimTemplate)) || !has(self.path) || "
+        "(self.path.startsWith('/') && !self.path.contains(':'))",
+        message="path is where the volume is mounted: it must begin with '/' and hold no ':'",
+        holds=lambda checkpoint: (
+            not ("volume" in checkpoint or "claimTemplate" in checkpoint)
+            or "path" not in checkpoint
+            or (text(checkpoint["path"]).startswith("/") and ":" not in text(checkpoint["path"]))
+        ),
+        field="path",
+    ),
+    Rule(
+        at=((*CHECKPOINT, "claimTemplate"),),
+        cel=f"self.storage.matches('{_QUANTITY}')",
+        message="storage is a size such as 50Gi",
+        holds=lambda claim: _matches(_QUANTITY, claim.get("storage")),
+        field="storage",
+    ),
+    *(
+        _immutable(field)
+        for field in (
+            "strategy",
+            "template",
+            "replicaSpecs",
+            "accelerator",
+            "port",
+            "checkpoint",
+            "export",
+            "runPolicy",
+        )
+    ),
+)

@@ -1,0 +1,175 @@
+"""Checking a manifest against the CRD's own schema, without a server.
+
+The messages are the API server's, so that ``dtj validate`` and ``kubectl apply`` say the same of the same
+mistake. Only what our schema uses is implemented; it is no general JSON Schema validator.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic import JsonValue
+
+from dtj.api.json import JsonObject, dig
+from dtj.api.rules import Violation
+
+_PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+def check(value: JsonValue, schema: JsonObject, path: str) -> list[Violation]:
+    """All the places at and below ``path`` where ``value`` breaks ``schema``."""
+    return list(_check(value, schema, path))
+
+
+def without_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:
+    """``value`` as the API server stores it: nulls are dropped where the schema does not allow them."""
+    if isinstance(value, list):
+        items = _object(schema, "items")
+        return [without_nulls(item, items) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept: JsonObject = {}
+    for key, item in value.items():
+        inner = _field(schema, key)
+        if item is not None or (inner is not None and inner.get("nullable") is True):
+            kept[key] = without_nulls(item, inner or {})
+    return kept
+
+
+def _check(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violation]:
+    if value is None and schema.get("nullable") is True:
+        return
+    kind = schema.get("type")
+    kinds = [kind] if isinstance(kind, str) else []
+    if schema.get("x-kubernetes-int-or-string"):
+        kinds = ["integer", "string"]
+    if kinds and not any(_has_type(value, kind) for kind in kinds):
+        seen = _show(_type_name(value))
+        yield Violation(path, f"Invalid value: {seen}: {path} in body must be of type {','.join(kinds)}: {seen}")
+        return
+    yield from _check_limits(value, schema, path)
+    if isinstance(value, dict):
+        yield from _check_object(value, schema, path)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _check(item, _object(schema, "items"), f"{path}[{index}]")
+
+
+def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violation]:
+    allowed = schema.get("enum")
+    if isinstance(allowed, list) and value not in allowed:
+        yield Violation(
+            path,
+            f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}",
+        )
+    for keyword, size, broken in _limits(value):
+        limit = schema.get(keyword)
+        if isinstance(limit, int) and (size < limit if keyword.startswith("min") else size > limit):
+            yield Violation(path, broken.format(value=_show(value), path=path, limit=limit, size=size))
+
+
+def _limits(value: JsonValue) -> tuple[tuple[str, float, str], ...]:
+    """The limits that apply to a kind of value: keyword, size, and the server's words."""
+    if isinstance(value, bool):
+        return ()
+    if isinstance(value, int | float):
+        return (
+            (
+                "minimum",
+                value,
+                "Invalid value: {value}: {path} in body should be greater than or equal to {limit}",
+            ),
+            (
+                "maximum",
+                value,
+                "Invalid value: {value}: {path} in body should be less than or equal to {limit}",
+            ),
+        )
+    if isinstance(value, str):
+        return (
+            (
+                "minLength",
+                len(value),
+                "Invalid value: {value}: {path} in body should be at least {limit} chars long",
+            ),
+            ("maxLength", len(value), "Too long: may not be more than {limit} bytes"),
+        )
+    if isinstance(value, list):
+        return (
+            (
+                "minItems",
+                len(value),
+                "Invalid value: {size}: {path} in body should have at least {limit} items",
+            ),
+            ("maxItems", len(value), "Too many: {size}: must have at most {limit} items"),
+        )
+    if isinstance(value, dict):
+        return (("maxProperties", len(value), "Too many: {size}: must have at most {limit} items"),)
+    return ()
+
+
+def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[Violation]:
+    required = schema.get("required")
+    for name in required if isinstance(required, list) else []:
+        if value.get(str(name)) is None:
+            yield Violation(_below(path, str(name)), "Required value")
+    for key, item in value.items():
+        inner = _field(schema, key)
+        if inner is not None:
+            if item is not None or inner.get("nullable") is True:
+                yield from _check(item, inner, _below(path, key))
+        elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+            field = _below(path, key)
+            yield Violation(field, f'unknown field "{field}"{_suggestion(key, schema)}')
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _field(schema: JsonObject, key: str) -> JsonObject | None:
+    """The schema of a field, or None where the field is not known."""
+    for found in (dig(schema, "properties", key), schema.get("additionalProperties")):
+        if isinstance(found, dict):
+            return found
+    return None
+
+
+def _suggestion(key: str, schema: JsonObject) -> str:
+    close = difflib.get_close_matches(key, list(_object(schema, "properties")), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def _object(schema: JsonObject, key: str) -> JsonObject:
+    found = schema.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _has_type(value: JsonValue, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _PYTHON_TYPES[kind])
+
+
+def _type_name(value: JsonValue) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return "number"
+    return next(kind for kind, types in _PYTHON_TYPES.items() if _has_type(value, kind) and isinstance(value, types))
+
+
+def _show(value: JsonValue) -> str:
+    return json.dumps(value)

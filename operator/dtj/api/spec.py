@@ -1,0 +1,295 @@
+"""The specification of a DistributedTrainingJob: what a user may write.
+
+The models hold types, ranges, defaults and descriptions; the CRD's schema is generated from them. Relations
+between fields are the rules of :mod:`dtj.api.rules`, which the API server and the command line both enforce.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
+
+from dtj.api import names
+from dtj.api.json import JsonObject
+
+
+class Strategy(StrEnum):
+    """Distribution strategies of ``tf.distribute``, and GPipe's pipeline parallelism."""
+
+    ONE_DEVICE = "OneDevice"
+    MIRRORED = "Mirrored"
+    CENTRAL_STORAGE = "CentralStorage"
+    MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
+    PARAMETER_SERVER = "ParameterServer"
+    TPU = "TPU"
+    PIPELINE = "Pipeline"
+
+
+class Role(StrEnum):
+    """Task types, spelled as TF_CONFIG spells them."""
+
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+def as_role(text: str) -> Role | None:
+    """The role of this name, or None where there is none."""
+    return Role(text) if text in Role.__members__.values() else None
+
+
+SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
+"""Strategies whose training runs in one process, however many devices it has."""
+
+CLUSTER_ROLES: Final = (Role.CHIEF, Role.WORKER, Role.PS)
+"""The roles that appear in TF_CONFIG's ``cluster``; an evaluator appears in nobody's."""
+
+
+MAX_REPLICAS: Final = 10_000
+"""Most replicas of a role; larger than the largest Kubernetes cluster has nodes."""
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods are deleted when a job has ended."""
+
+    RUNNING = "Running"
+    ALL = "All"
+    NONE = "None"
+
+
+class SuccessPolicy(StrEnum):
+    """Whose success is the job's."""
+
+    CHIEF = "Chief"
+    ALL_WORKERS = "AllWorkers"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class PodTemplateFragment:
+    """Marks a field whose schema is Kubernetes' own: the one at ``path`` below PodTemplateSpec.
+
+    :mod:`dtj.api.crd` puts the schema in. No path means the whole template.
+    """
+
+    def __init__(self, *path: str) -> None:
+        self.path = path
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, JsonValue]:
+        return {POD_TEMPLATE_PATH: list(self.path)}
+
+
+POD_TEMPLATE_PATH: Final = "x-dtj-pod-template-path"
+"""Keyword by which the models' JSON schema refers to Kubernetes' own."""
+
+VOLUME_SOURCE: Final = ("spec", "volumes", "source")
+"""The path that stands for a volume without its name."""
+
+
+Template = Annotated[JsonObject, PodTemplateFragment()]
+
+
+class Accelerator(_Model):
+    """The accelerator of each pod, by a profile of the operator's configuration."""
+
+    profile: str = Field(
+        min_length=1,
+        max_length=63,
+        description="profile is the name of an accelerator profile of the operator, such as nvidia-l4 or tpu-v5e.",
+    )
+    count: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="count is the number of accelerators of each pod, in devices. "
+        "Defaults to 1 for GPUs, and for TPUs to what the topology gives each host.",
+    )
+    topology: str | None = Field(
+        default=None,
+        max_length=20,
+        description="topology is the shape of a TPU slice in chips, such as 2x4 or 2x2x4.",
+    )
+
+
+class ReplicaSpec(_Model):
+    """The pods of one role."""
+
+    replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="replicas is the number of pods of this role.")
+    template: Template | None = Field(
+        default=None,
+        description="template replaces the job's shared pod template for this role, as a whole.",
+    )
+    command: list[str] | None = Field(
+        default=None,
+        max_length=256,
+        description="command replaces the trainer container's command for this role.",
+    )
+    args: list[str] | None = Field(
+        default=None,
+        max_length=1024,
+        description="args replaces the trainer container's arguments for this role.",
+    )
+    env: Annotated[list[JsonObject], PodTemplateFragment("spec", "containers", "env")] | None = Field(
+        default=None,
+        max_length=256,
+        description="env adds environment variables to the trainer container of this role; "
+        "a variable of the template with the same name is replaced.",
+    )
+    resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
+        default=None,
+        description="resources replaces the trainer container's resources for this role.",
+    )
+    node_selector: dict[str, str] | None = Field(
+        default=None,
+        description="nodeSelector adds node labels that this role's pods require.",
+    )
+    tolerations: Annotated[list[JsonObject], PodTemplateFragment("spec", "tolerations")] | None = Field(
+        default=None,
+        max_length=64,
+        description="tolerations adds tolerations to this role's pods.",
+    )
+    accelerator: Accelerator | None = Field(
+        default=None,
+        description="accelerator replaces the job's accelerator for this role.",
+    )
+
+
+class AccessMode(StrEnum):
+    """Access modes of a PersistentVolumeClaim."""
+
+    READ_WRITE_ONCE = "ReadWriteOnce"
+    READ_ONLY_MANY = "ReadOnlyMany"
+    READ_WRITE_MANY = "ReadWriteMany"
+    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+
+
+class ClaimTemplate(_Model):
+    """A PersistentVolumeClaim to make."""
+
+    storage_class_name: str | None = Field(
+        default=None,
+        max_length=253,
+        description="storageClassName is the storage class; the cluster's default class where it is not set.",
+    )
+    access_modes: list[AccessMode] = Field(
+        default=[AccessMode.READ_WRITE_MANY],
+        min_length=1,
+        max_length=4,
+        description="accessModes are the claim's access modes; pods on several nodes need ReadWriteMany.",
+    )
+    storage: str = Field(
+        min_length=1,
+        max_length=32,
+        description="storage is the size of the claim, as a Kubernetes quantity such as 50Gi.",
+    )
+
+
+class Checkpoint(_Model):
+    """Where and how often the trainer saves its state."""
+
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="path is the checkpoint directory, given to every pod as DTJ_CHECKPOINT_DIR. "
+        f"Defaults to {names.CHECKPOINT_MOUNT} where volume or claimTemplate is set, and is their mount point.",
+    )
+    volume: Annotated[JsonObject, PodTemplateFragment(*VOLUME_SOURCE)] | None = Field(
+        default=None,
+        description="volume is a pod volume source, mounted at path in every pod; "
+        "with more than one node it must be one that several pods can write to.",
+    )
+    claim_template: ClaimTemplate | None = Field(
+        default=None,
+        description="claimTemplate makes one PersistentVolumeClaim for the job, mounted at path in every pod "
+        "and deleted with the job.",
+    )
+    every_seconds: int | None = Field(
+        default=None, ge=1, description="everySeconds is the time between two checkpoints, in seconds."
+    )
+    every_steps: int | None = Field(
+        default=None, ge=1, description="everySteps is the distance of two checkpoints, in training steps."
+    )
+    keep: int | None = Field(default=None, ge=1, description="keep is the number of newest checkpoints that are kept.")
+
+    @property
+    def mounted(self) -> bool:
+        """Whether the directory is a volume of its own."""
+        return self.volume is not None or self.claim_template is not None
+
+    @property
+    def directory(self) -> str | None:
+        """The checkpoint directory as pods see it."""
+        return self.path or (names.CHECKPOINT_MOUNT if self.mounted else None)
+
+
+class Export(_Model):
+    """Where the trained model goes."""
+
+    path: str = Field(
+        min_length=1,
+        max_length=1024,
+        description="path is the directory of the exported SavedModel, given to every pod as DTJ_EXPORT_DIR.",
+    )
+
+
+class RunPolicy(_Model):
+    """How a job runs and ends."""
+
+    clean_pod_policy: CleanPodPolicy = Field(
+        default=CleanPodPolicy.RUNNING,
+        description="cleanPodPolicy tells which pods are deleted at the end: Running (those that still run), "
+        "All or None. Failed pods are kept by default, since their logs are evidence.",
+    )
+    success_policy: SuccessPolicy = Field(
+        default=SuccessPolicy.CHIEF,
+        description="successPolicy is Chief (the chief's success is the job's; worker 0's where there is no chief) "
+        "or AllWorkers (the chief, where there is one, and all workers must succeed).",
+    )
+
+
+class JobSpec(_Model):
+    """A training job that runs one of TensorFlow's distribution strategies."""
+
+    strategy: Strategy = Field(
+        description="strategy is the distribution strategy. It decides which roles are allowed, what TF_CONFIG "
+        "says and what success means; the trainer gets it as DTJ_STRATEGY."
+    )
+    template: Template | None = Field(
+        default=None,
+        description="template is the pod template that all roles share. The container named trainer trains; "
+        "the name may be anything where there is only one container.",
+    )
+    replica_specs: dict[str, ReplicaSpec | None] = Field(
+        max_length=8, description="replicaSpecs holds the roles by task type: chief, worker, ps, evaluator."
+    )
+    accelerator: Accelerator | None = Field(
+        default=None, description="accelerator is the accelerator of each pod that trains; a role's own wins."
+    )
+    port: int = Field(
+        default=names.DEFAULT_PORT,
+        ge=1,
+        le=65535,
+        description="port is the TCP port of TensorFlow's gRPC server in each pod.",
+    )
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="checkpoint tells where and how often training state is saved."
+    )
+    export: Export | None = Field(default=None, description="export tells where the trained model goes.")
+    run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy tells how the job runs and ends.")
+
+    def replicas(self, role: Role) -> int:
+        """Number of pods of ``role``; 0 where the role is absent, null or empty."""
+        spec = self.replica_specs.get(role)
+        return spec.replicas if spec is not None else 0
+
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that take part, in TF_CONFIG's order."""
+        return tuple(role for role in Role if self.replicas(role) > 0)

@@ -1,0 +1,146 @@
+"""The status of a DistributedTrainingJob: what the operator records, and what it reads back after a restart.
+
+Reading is forgiving (:meth:`JobStatus.from_object` never raises): a status that an older operator wrote, or a
+person edited, must not stop the newer one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class ConditionStatus(_Model):
+    """A metav1.Condition."""
+
+    type: str = Field(max_length=316, description="type is the kind of condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="status is True, False or Unknown.")
+    reason: str = Field(
+        default="", max_length=1024, description="reason is one CamelCase word for the last transition."
+    )
+    message: str = Field(
+        default="", max_length=32768, description="message says what happened and what to do, for a person."
+    )
+    last_transition_time: str = Field(
+        default="", description="lastTransitionTime is when status changed last (RFC 3339)."
+    )
+    observed_generation: int = Field(
+        default=0, description="observedGeneration is the generation of the job that this was computed from."
+    )
+
+
+class ReplicaStatus(_Model):
+    """Counts of the pods of one role, in the current attempt."""
+
+    desired: int = Field(default=0, description="desired is the number of pods that this role should have.")
+    active: int = Field(default=0, description="active is the number of pods that are neither ended nor ending.")
+    ready: int = Field(default=0, description="ready is the number of pods that are ready.")
+    succeeded: int = Field(default=0, description="succeeded is the number of replicas that completed.")
+    failed: int = Field(default=0, description="failed is the number of pods that failed.")
+    completed_indexes: str = Field(
+        default="",
+        max_length=32768,
+        description="completedIndexes are the replicas that completed and never run again, such as 0-1,3.",
+    )
+
+
+class RootCause(_Model):
+    """The first failure of the job."""
+
+    role: str = Field(default="", description="role is the task type of the replica that failed first.")
+    index: int = Field(default=0, description="index is its task index.")
+    pod: str = Field(default="", description="pod is its pod.")
+    node: str = Field(default="", description="node is the node that it ran on.")
+    exit_code: int | None = Field(default=None, description="exitCode is the exit code of its trainer container.")
+    signal: int | None = Field(default=None, description="signal is the signal that ended it, if one did.")
+    reason: str = Field(default="", description="reason is the kubelet's word for the end, such as OOMKilled.")
+    message: str = Field(default="", max_length=32768, description="message is what the pod said of its end.")
+
+
+class JobStatus(_Model):
+    """What the operator knows of a job."""
+
+    observed_generation: int = Field(
+        default=0, description="observedGeneration is the generation of the spec that this status describes."
+    )
+    state: str = Field(
+        default="",
+        description="state sums the job up in one word for people: Pending, Starting, Running, Succeeded, Failed. "
+        "Programs read the conditions.",
+    )
+    reason: str = Field(default="", description="reason is why the job is in this state, in one word.")
+    ready: str = Field(default="", description="ready is the number of ready pods out of all, such as 3/4.")
+    conditions: tuple[ConditionStatus, ...] = Field(
+        default=(),
+        max_length=32,
+        description="conditions are PodsReady, Invalid, Complete and Failed; conditions of other types are left alone.",
+    )
+    start_time: str | None = Field(
+        default=None, description="startTime is when the pods were first created (RFC 3339)."
+    )
+    completion_time: str | None = Field(
+        default=None, description="completionTime is when the job ended, with success or without (RFC 3339)."
+    )
+    attempt: int = Field(default=0, description="attempt counts the runs of the whole job, from 1.")
+    replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
+    root_cause: RootCause | None = Field(
+        default=None, description="rootCause is the first failure, where there was one."
+    )
+    selector: str = Field(default="", description="selector selects the worker pods, for the scale subresource.")
+
+    @classmethod
+    def from_object(cls, raw: object) -> JobStatus:
+        """Read a stored status, field by field: what cannot be read is as if it were not there."""
+        if not isinstance(raw, dict):
+            return cls()
+        readable: dict[str, object] = {}
+        for name, field in cls.model_fields.items():
+            key = field.alias or name
+            if key not in raw:
+                continue
+            value = _readable_items(raw[key]) if name == "conditions" else raw[key]
+            if _validates(cls, {key: value}):
+                readable[key] = value
+        return cls.model_validate(readable)
+
+    def condition(self, kind: Condition) -> ConditionStatus | None:
+        """The condition of this type, or None where it was never set."""
+        return next((c for c in self.conditions if c.type == kind), None)
+
+    def is_true(self, kind: Condition) -> bool:
+        """Whether the condition of this type is True."""
+        condition = self.condition(kind)
+        return condition is not None and condition.status == "True"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the job has ended; such a job never starts again."""
+        return self.is_true(Condition.COMPLETE) or self.is_true(Condition.FAILED)
+
+    def to_object(self) -> JsonObject:
+        """The JSON to store; fields without a value are left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def _validates(model: type[_M], value: object) -> bool:
+    try:
+        model.model_validate(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _readable_items(raw: object) -> list[object]:
+    return [item for item in raw if _validates(ConditionStatus, item)] if isinstance(raw, list) else []
