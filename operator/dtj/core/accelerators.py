@@ -1,0 +1,99 @@
+"""From an accelerator in the manifest to what its pod needs, by the platform's profiles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dtj.api.json import JsonObject
+from dtj.api.names import Env
+from dtj.api.profiles import TPU_TOPOLOGY_LABEL, Profile, TpuHosts
+from dtj.api.spec import Accelerator, JobSpec, Role
+from dtj.core.platform import Platform
+from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorNeeds:
+    """What one pod needs for its accelerator."""
+
+    resource: str
+    count: int
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[JsonObject, ...] = ()
+    tpu: bool = False
+
+
+def accelerator_of(spec: JobSpec, role: Role) -> Accelerator | None:
+    """The accelerator of a role: its own, or the job's where the role trains."""
+    role_spec = spec.replica_specs.get(role)
+    if role_spec is not None and role_spec.accelerator is not None:
+        return role_spec.accelerator
+    return spec.accelerator if role in TRAINING_ROLES else None
+
+
+def accelerator_field(spec: JobSpec, role: Role) -> str:
+    """Where the manifest says it, for messages."""
+    role_spec = spec.replica_specs.get(role)
+    own = role_spec is not None and role_spec.accelerator is not None
+    return f"spec.replicaSpecs.{role}.accelerator" if own else "spec.accelerator"
+
+
+def chips(topology: str) -> int:
+    """Number of chips in a slice: ``2x2x4`` has 16."""
+    return math.prod(int(side) for side in topology.split("x"))
+
+
+def chips_per_host(hosts: TpuHosts, *, total: int, replicas: int, count: int | None) -> int:
+    """Chips of each host of a slice with ``total`` chips.
+
+    What the user says wins; a slice that is one host has all its chips there; else the generation decides.
+    """
+    if count is not None:
+        return count
+    if total in hosts.single_host and (replicas == 1 or total <= hosts.chips_per_host):
+        return total
+    return hosts.chips_per_host
+
+
+def needs(spec: JobSpec, role: Role, platform: Platform) -> AcceleratorNeeds | None:
+    """What pods of ``role`` need, or None where they need no accelerator (or its profile is not known)."""
+    accelerator = accelerator_of(spec, role)
+    profile = platform.profiles.get(accelerator.profile) if accelerator is not None else None
+    if accelerator is None or profile is None:
+        return None
+    selector = dict(profile.node_selector)
+    if profile.tpu is not None and accelerator.topology is not None:
+        selector[TPU_TOPOLOGY_LABEL] = accelerator.topology
+    return AcceleratorNeeds(
+        resource=profile.resource,
+        count=_count(spec, accelerator, profile),
+        node_selector=selector,
+        tolerations=profile.tolerations,
+        tpu=profile.tpu is not None,
+    )
+
+
+def tpu_environment(spec: JobSpec, replica: Replica, *, addresses: dict[str, list[str]]) -> dict[str, str]:
+    """TPU_WORKER_ID and TPU_WORKER_HOSTNAMES of a host of a slice, as libtpu reads them.
+
+    The chief, where there is one, is host 0; the workers follow. Source: Google Cloud, "TPUs in GKE".
+    """
+    hosts = training_replicas(spec)
+    if replica not in hosts:
+        return {}
+    return {
+        Env.TPU_WORKER_ID: str(hosts.index(replica)),
+        Env.TPU_WORKER_HOSTNAMES: ",".join(addresses[host.role][host.index].rpartition(":")[0] for host in hosts),
+    }
+
+
+def _count(spec: JobSpec, accelerator: Accelerator, profile: Profile) -> int:
+    if profile.tpu is None or accelerator.topology is None:
+        return accelerator.count or 1
+    return chips_per_host(
+        profile.tpu,
+        total=chips(accelerator.topology),
+        replicas=len(training_replicas(spec)),
+        count=accelerator.count,
+    )

@@ -1,0 +1,276 @@
+"""The objects that a job owns: its Service, its claim, and its pods, as JSON ready to be created."""
+
+from __future__ import annotations
+
+import copy
+
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Env, Label
+from dtj.api.spec import JobSpec, ReplicaSpec
+from dtj.core import accelerators, tf_config
+from dtj.core.platform import Platform
+from dtj.core.replicas import Replica, pod_name
+
+
+def service_selector(job: Job, attempt: int) -> dict[str, str]:
+    """The labels by which a job's Service, and nobody else's, finds the pods of one attempt."""
+    return {Label.JOB_UID: job.uid, Label.ATTEMPT: str(attempt)}
+
+
+def service(job: Job, spec: JobSpec, *, attempt: int) -> JsonObject:
+    """The headless Service that gives each replica its name.
+
+    It publishes addresses of pods that are not ready: peers must find each other before any is.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, job.name, labels=_labels(job)),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(service_selector(job, attempt)),
+            "ports": [
+                {"name": "tf", "port": spec.port, "targetPort": spec.port},
+                {"name": "status", "port": names.STATUS_PORT, "targetPort": names.STATUS_PORT},
+            ],
+        },
+    }
+
+
+def claim_name(job: Job) -> str:
+    """Name of the claim that holds the checkpoints."""
+    return f"{job.name}-checkpoint"
+
+
+def claim(job: Job, spec: JobSpec) -> JsonObject | None:
+    """The PersistentVolumeClaim that the job asks for, if it asks for one."""
+    template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
+    if template is None:
+        return None
+    claim_spec: JsonObject = {
+        "accessModes": [str(mode) for mode in template.access_modes],
+        "resources": {"requests": {"storage": template.storage}},
+    }
+    if template.storage_class_name is not None:
+        claim_spec["storageClassName"] = template.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _metadata(job, claim_name(job), labels=_labels(job)),
+        "spec": claim_spec,
+    }
+
+
+def pod(job: Job, spec: JobSpec, replica: Replica, *, platform: Platform, attempt: int) -> JsonObject:
+    """The pod of one replica: the user's template, with what the replica needs added.
+
+    Where both speak, ours wins for identity (name, host name, labels, TF_CONFIG, restart policy), the user's
+    for everything else.
+    """
+    role_spec = spec.replica_specs.get(replica.role) or ReplicaSpec()
+    template = copy.deepcopy(role_spec.template or spec.template or {})
+    pod_spec = _object(template, "spec")
+    main = main_container(pod_spec)
+
+    _apply_role(pod_spec, main, role_spec)
+    _apply_accelerator(pod_spec, main, accelerators.needs(spec, replica.role, platform))
+    _apply_ports(main, spec)
+    _apply_checkpoint_volume(job, spec, pod_spec)
+    environment = _environment(job, spec, replica, platform=platform, attempt=attempt)
+    for container in _containers(pod_spec):
+        _set_environment(container, environment)
+        container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    _apply_security(pod_spec, restricted=platform.restricted)
+    pod_spec.update(restartPolicy="Never", hostname=replica.hostname, subdomain=job.name)
+    pod_spec.setdefault("enableServiceLinks", False)
+
+    metadata = _metadata(
+        job,
+        pod_name(job.name, replica),
+        labels={
+            **_map(template, "metadata", "labels"),
+            **_labels(job),
+            Label.APP_COMPONENT: str(replica.role),
+            Label.ROLE: str(replica.role),
+            Label.INDEX: str(replica.index),
+            Label.ATTEMPT: str(attempt),
+        },
+    )
+    annotations = _map(template, "metadata", "annotations")
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def main_container(pod_spec: JsonObject) -> JsonObject:
+    """The container that trains: the one named trainer, or the only one there is."""
+    containers = objects(pod_spec.get("containers"))
+    named = [container for container in containers if container.get("name") == names.MAIN_CONTAINER]
+    return next(iter(named or containers), {})
+
+
+def _containers(pod_spec: JsonObject) -> list[JsonObject]:
+    return [*objects(pod_spec.get("initContainers")), *objects(pod_spec.get("containers"))]
+
+
+def _labels(job: Job) -> JsonObject:
+    return {
+        Label.APP_NAME: "distributed-training-job",
+        Label.APP_INSTANCE: job.name,
+        Label.APP_PART_OF: job.name,
+        Label.APP_MANAGED_BY: names.MANAGER,
+        Label.JOB_NAME: job.name,
+        Label.JOB_UID: job.uid,
+    }
+
+
+def _metadata(job: Job, name: str, *, labels: JsonObject) -> JsonObject:
+    return {
+        "name": name,
+        "namespace": job.namespace,
+        "labels": labels,
+        "ownerReferences": [job.owner_reference()],
+    }
+
+
+def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> None:
+    """The small differences between roles that need no template of their own."""
+    if role.command is not None:
+        main["command"] = list(role.command)
+    if role.args is not None:
+        main["args"] = list(role.args)
+    if role.resources is not None:
+        main["resources"] = copy.deepcopy(role.resources)
+    if role.env is not None:
+        _merge_environment(main, [copy.deepcopy(variable) for variable in role.env])
+    if role.node_selector is not None:
+        _object(pod_spec, "nodeSelector").update(role.node_selector)
+    if role.tolerations is not None:
+        _extend(pod_spec, "tolerations", role.tolerations)
+
+
+def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerators.AcceleratorNeeds | None) -> None:
+    if needs is None:
+        return
+    resources = _object(main, "resources")
+    for kind in ("limits", "requests"):  # extended resources need both to be equal
+        _object(resources, kind)[needs.resource] = needs.count
+    _object(pod_spec, "nodeSelector").update(needs.node_selector)
+    _extend(pod_spec, "tolerations", needs.tolerations)
+
+
+def _apply_ports(main: JsonObject, spec: JobSpec) -> None:
+    """Declare our ports where the user did not; TensorFlow listens whether or not they are declared."""
+    present = objects(main.get("ports"))
+    for name, number in (("tf", spec.port), ("status", names.STATUS_PORT)):
+        if not any(port.get("name") == name or port.get("containerPort") == number for port in present):
+            _extend(main, "ports", ({"name": name, "containerPort": number},))
+
+
+def _apply_checkpoint_volume(job: Job, spec: JobSpec, pod_spec: JsonObject) -> None:
+    checkpoint = spec.checkpoint
+    if checkpoint is None or not checkpoint.mounted or checkpoint.directory is None:
+        return
+    source: JsonObject = (
+        copy.deepcopy(checkpoint.volume)
+        if checkpoint.volume is not None
+        else {"persistentVolumeClaim": {"claimName": claim_name(job)}}
+    )
+    _extend(pod_spec, "volumes", ({**source, "name": names.CHECKPOINT_VOLUME},))
+    for container in _containers(pod_spec):
+        mount: JsonObject = {"name": names.CHECKPOINT_VOLUME, "mountPath": checkpoint.directory}
+        _extend(container, "volumeMounts", (mount,))
+
+
+def _environment(job: Job, spec: JobSpec, replica: Replica, *, platform: Platform, attempt: int) -> dict[str, str]:
+    network, directories = platform.network, platform.directories
+    checkpoint = spec.checkpoint
+    needs = accelerators.needs(spec, replica.role, platform)
+    optional = {
+        Env.CHECKPOINT_DIR: directories.checkpoint(spec),
+        Env.EXPORT_DIR: directories.export(spec),
+        Env.LOG_DIR: directories.logs(spec),
+        Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
+        Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
+        Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
+    }
+    return {
+        Env.TF_CONFIG: tf_config.tf_config(job, spec, replica=replica, network=network),
+        Env.JOB_NAME: job.name,
+        Env.NAMESPACE: job.namespace,
+        Env.STRATEGY: str(spec.strategy),
+        Env.ROLE: str(replica.role),
+        Env.INDEX: str(replica.index),
+        Env.ATTEMPT: str(attempt),
+        Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
+        **{name: str(value) for name, value in optional.items() if value is not None},
+        **(
+            accelerators.tpu_environment(spec, replica, addresses=tf_config.cluster(job, spec, network))
+            if needs is not None and needs.tpu
+            else {}
+        ),
+    }
+
+
+def _set_environment(container: JsonObject, environment: dict[str, str]) -> None:
+    _merge_environment(container, [{"name": name, "value": value} for name, value in environment.items()])
+
+
+def _merge_environment(container: JsonObject, variables: list[JsonObject]) -> None:
+    """Set variables; one of the same name is replaced where it stands, so that $(VAR) references still hold."""
+    merged = {str(variable.get("name")): variable for variable in objects(container.get("env"))}
+    merged.update({str(variable.get("name")): variable for variable in variables})
+    container["env"] = list(merged.values())
+
+
+def _apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
+    """Safe defaults where the user set nothing; the whole "restricted" standard where it is asked for.
+
+    A service account that the user names is there to be used, so its token stays mounted.
+    """
+    if "serviceAccountName" not in pod_spec:
+        pod_spec.setdefault("automountServiceAccountToken", False)
+    pod_context = _object(pod_spec, "securityContext")
+    pod_context.setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    if restricted:
+        pod_context.setdefault("runAsNonRoot", True)
+    for container in _containers(pod_spec):
+        context = _object(container, "securityContext")
+        if not _may_escalate(context):
+            context.setdefault("allowPrivilegeEscalation", False)
+        if restricted:
+            _object(context, "capabilities").setdefault("drop", ["ALL"])
+
+
+def _may_escalate(context: JsonObject) -> bool:
+    """The API server refuses allowPrivilegeEscalation=false beside what implies the contrary."""
+    added = dig(context, "capabilities", "add")
+    return context.get("privileged") is True or (
+        isinstance(added, list) and ("SYS_ADMIN" in added or "CAP_SYS_ADMIN" in added)
+    )
+
+
+def _map(template: JsonObject, *path: str) -> JsonObject:
+    """The user's labels or annotations; empty where there are none."""
+    value = dig(template, *path)
+    return value if isinstance(value, dict) else {}
+
+
+def _object(parent: JsonObject, key: str) -> JsonObject:
+    """The object at ``key``, made where it is missing or null."""
+    value = parent.get(key)
+    if not isinstance(value, dict):
+        value = {}
+        parent[key] = value
+    return value
+
+
+def _extend(parent: JsonObject, key: str, items: tuple[JsonObject, ...] | list[JsonObject]) -> None:
+    """Append those items to the list at ``key`` that are not in it yet."""
+    present = parent.get(key)
+    merged = list(present) if isinstance(present, list) else []
+    merged.extend(copy.deepcopy(item) for item in items if item not in merged)
+    parent[key] = merged

@@ -1,0 +1,111 @@
+"""What the planner looks at: one job and the objects around it, as plain values.
+
+The engine builds these from its in-memory stores; nothing here reads a cluster or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from dtj.api.job import Job
+from dtj.core.platform import Platform
+
+
+class Phase(StrEnum):
+    """``status.phase`` of a pod."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """How the main container ended."""
+
+    exit_code: int
+    signal: int | None = None
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that carries a job's labels, whoever owns it. ``role`` and ``index`` come from the labels."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    job_name: str
+    role: str
+    index: int
+    attempt: int = 1
+    phase: Phase = Phase.PENDING
+    ready: bool = False
+    terminating: bool = False
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    termination: Termination | None = None
+    created_at: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A Service or PersistentVolumeClaim that has a name of ours."""
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    selector: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateVerdict:
+    """What the API server's strict dry run said of the first pod of each role, at one generation.
+
+    ``errors`` are the server's own field errors, empty when it accepted all.
+    """
+
+    generation: int
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreationRefusal:
+    """The API server's latest refusal to create an object of this job (quota, webhook, forbidden)."""
+
+    name: str
+    reason: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that a plan may depend on.
+
+    ``pods`` holds every pod with this job's labels or one of its pod names, also those of other owners:
+    telling them apart by the owner's UID is the planner's business.
+    """
+
+    job: Job
+    platform: Platform
+    pods: tuple[Pod, ...] = ()
+    service: Child | None = None
+    claim: Child | None = None
+    verdict: TemplateVerdict | None = None
+    refusal: CreationRefusal | None = None
+    status_written_at: datetime | None = None

@@ -1,0 +1,77 @@
+"""What a plan may ask for: an ordered tuple of actions, each a plain value that the engine carries out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from dtj.api.json import JsonObject
+from dtj.api.names import Reason
+from dtj.api.status import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPods:
+    """Ask the API server, by a strict dry run, whether it would take these pods; nothing is created.
+
+    The answer comes back as :attr:`~dtj.core.observed.Observed.verdict` of ``generation`` in a later pass.
+    """
+
+    generation: int
+    manifests: tuple[JsonObject, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyService:
+    """Create the job's Service."""
+
+    manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class CreateClaim:
+    """Create the job's PersistentVolumeClaim."""
+
+    manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create one pod; that it exists already is no error."""
+
+    manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete the pod with this UID; that it is gone, or another by now, is no error."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Make the stored status this one, where the job is still the version that was observed."""
+
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Record an event about the job."""
+
+    type: Literal["Normal", "Warning"]
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Plan this job again after so many seconds, whether or not anything happens until then."""
+
+    seconds: float
+
+
+Action: TypeAlias = CheckPods | ApplyService | CreateClaim | CreatePod | DeletePod | PatchStatus | Emit | RequeueAfter
+Plan: TypeAlias = tuple[Action, ...]

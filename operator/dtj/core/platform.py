@@ -1,0 +1,77 @@
+"""What a job runs on, as far as plans depend on it: addresses, directories, accelerator profiles, security.
+
+The operator has one for its cluster (:class:`ClusterPlatform`'s defaults); the local runner has one whose
+addresses are loopback ports and whose directories are folders of the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dtj.api.names import STATUS_PORT
+from dtj.api.profiles import SHIPPED_PROFILES, Profile
+from dtj.api.spec import JobSpec, Role
+
+
+class Network(Protocol):
+    """Where replicas are reached."""
+
+    def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+        """``host:port`` of a replica's gRPC server, valid before its pod exists."""
+
+    def status_port(self, *, role: Role, index: int) -> int:
+        """The port on which a replica serves its progress."""
+
+
+class Directories(Protocol):
+    """Which directories a job's pods use; None where the job has none."""
+
+    def checkpoint(self, spec: JobSpec) -> str | None: ...
+
+    def export(self, spec: JobSpec) -> str | None: ...
+
+    def logs(self, spec: JobSpec) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNetwork:
+    """DNS names of a headless Service: ``<role>-<index>.<job>.<namespace>.svc``.
+
+    ``domain`` is appended where the pods' resolver does not search the cluster's domain.
+    """
+
+    domain: str = ""
+
+    def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+        suffix = f".{self.domain}" if self.domain else ""
+        return f"{role}-{index}.{job}.{namespace}.svc{suffix}:{port}"
+
+    def status_port(self, *, role: Role, index: int) -> int:
+        return STATUS_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class PodDirectories:
+    """The directories that the manifest names, as pods see them."""
+
+    def checkpoint(self, spec: JobSpec) -> str | None:
+        return spec.checkpoint.directory if spec.checkpoint is not None else None
+
+    def export(self, spec: JobSpec) -> str | None:
+        return spec.export.path if spec.export is not None else None
+
+    def logs(self, spec: JobSpec) -> str | None:
+        """TensorBoard's logs lie beside the checkpoints, the one place that all pods share."""
+        directory = self.checkpoint(spec)
+        return f"{directory.rstrip('/')}/logs" if directory is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A place to run jobs. ``restricted`` adds what the Pod Security Standard of that name asks for."""
+
+    network: Network = field(default_factory=ClusterNetwork)
+    directories: Directories = field(default_factory=PodDirectories)
+    profiles: dict[str, Profile] = field(default_factory=lambda: dict(SHIPPED_PROFILES))
+    restricted: bool = False

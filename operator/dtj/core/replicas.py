@@ -1,0 +1,85 @@
+"""The replicas of a job: which there are, what they are called, who decides about success."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dtj.api.names import Label
+from dtj.api.spec import JobSpec, Role, SuccessPolicy
+
+TRAINING_ROLES = (Role.CHIEF, Role.WORKER)
+"""The roles that compute gradients: they get the job's accelerator, and their order ranks TPU hosts."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Replica:
+    """One task: a role and its index."""
+
+    role: Role
+    index: int
+
+    @property
+    def hostname(self) -> str:
+        """Host name of its pod, within the job's subdomain."""
+        return f"{self.role}-{self.index}"
+
+
+def replicas(spec: JobSpec) -> tuple[Replica, ...]:
+    """All replicas of a job, in TF_CONFIG's order. A role with no replicas takes no part."""
+    return tuple(Replica(role, index) for role in Role for index in range(spec.replicas(role)))
+
+
+def training_replicas(spec: JobSpec) -> tuple[Replica, ...]:
+    """The replicas that compute gradients; a replica's place is its rank."""
+    return tuple(replica for replica in replicas(spec) if replica.role in TRAINING_ROLES)
+
+
+def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
+    """The replicas whose success together is the job's, by its success policy."""
+    training = training_replicas(spec)
+    if spec.run_policy.success_policy is SuccessPolicy.ALL_WORKERS:
+        return frozenset(training)
+    return frozenset(training[:1])
+
+
+def pod_name(job: str, replica: Replica) -> str:
+    """A pod's name is a function of the job and the replica, so that creating it twice makes one pod."""
+    return f"{job}-{replica.role}-{replica.index}"
+
+
+def worker_selector(job: str) -> str:
+    """Label selector of the workers, as the scale subresource publishes it."""
+    return f"{Label.JOB_NAME}={job},{Label.ROLE}={Role.WORKER}"
+
+
+def format_indexes(indexes: Iterable[int]) -> str:
+    """Indexes as ranges, ``0-2,5``, as an indexed batch Job writes ``completedIndexes``."""
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in _ranges(sorted(set(indexes))))
+
+
+def parse_indexes(text: str) -> frozenset[int]:
+    """The inverse of :func:`format_indexes`; parts that cannot be read are left out."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last.isdecimal() or not last):
+            found.update(range(int(first), min(int(last or first), int(first) + _LONGEST_RANGE) + 1))
+    return frozenset(found)
+
+
+_LONGEST_RANGE = 100_000
+"""A status edited by hand must not make the operator build a list without end."""
+
+
+def _ranges(indexes: list[int]) -> Iterator[tuple[int, int]]:
+    start = previous = None
+    for index in indexes:
+        if previous is None or start is None:
+            start = index
+        elif index != previous + 1:
+            yield start, previous
+            start = index
+        previous = index
+    if start is not None and previous is not None:
+        yield start, previous

@@ -1,0 +1,108 @@
+"""Why a job cannot be planned: rules that its manifest breaks, and configuration that it names and is not there.
+
+The API server enforces the rules of :mod:`dtj.api.rules` at apply time; they are checked again here because a
+cluster's CRD may be older than its operator. What needs the operator's configuration is checked here alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dtj.api import rules
+from dtj.api.job import Job
+from dtj.api.names import Reason
+from dtj.api.profiles import Profile
+from dtj.api.spec import JobSpec, Role, Strategy
+from dtj.core.accelerators import accelerator_field, accelerator_of, chips, chips_per_host
+from dtj.core.platform import Platform
+from dtj.core.replicas import training_replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a job: field path, what is wrong, what to do."""
+
+    reason: Reason
+    message: str
+
+
+def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
+    """Everything that keeps ``job`` from being planned on ``platform``; empty where nothing does."""
+    if job.spec is None:
+        return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in job.problems)
+    broken = rules.check(name=job.name, spec=job.raw_spec)
+    if broken:
+        return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
+    found = [problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)]
+    return tuple(dict.fromkeys(found))
+
+
+def _accelerator(spec: JobSpec, role: Role, platform: Platform) -> list[Problem]:
+    accelerator = accelerator_of(spec, role)
+    if accelerator is None:
+        return []
+    field = accelerator_field(spec, role)
+    profile = platform.profiles.get(accelerator.profile)
+    if profile is None:
+        known = ", ".join(sorted(platform.profiles)) or "none"
+        return [
+            Problem(
+                Reason.UNKNOWN_ACCELERATOR_PROFILE,
+                f'{field}.profile: there is no accelerator profile "{accelerator.profile}"; known are {known}',
+            )
+        ]
+    if profile.tpu is None:
+        return _gpu(spec, profile, topology=accelerator.topology, field=field)
+    return _tpu(spec, profile, topology=accelerator.topology, count=accelerator.count, field=field)
+
+
+def _gpu(spec: JobSpec, profile: Profile, *, topology: str | None, field: str) -> list[Problem]:
+    if spec.strategy is Strategy.TPU:
+        return [
+            Problem(
+                Reason.TOPOLOGY_MISMATCH,
+                f'{field}.profile: strategy TPU needs a TPU profile; "{profile.name}" is none',
+            )
+        ]
+    if topology is not None:
+        return [
+            Problem(
+                Reason.TOPOLOGY_MISMATCH,
+                f"{field}.topology: only TPU profiles have a topology; remove it, or name a TPU profile "
+                f'instead of "{profile.name}"',
+            )
+        ]
+    return []
+
+
+def _tpu(spec: JobSpec, profile: Profile, *, topology: str | None, count: int | None, field: str) -> list[Problem]:
+    assert profile.tpu is not None
+    if topology is None:
+        return [
+            Problem(
+                Reason.TOPOLOGY_MISMATCH,
+                f'{field}.topology: TPU profile "{profile.name}" needs the shape of the slice, such as 2x4',
+            )
+        ]
+    hosts = len(training_replicas(spec))
+    total = chips(topology)
+    per_host = chips_per_host(profile.tpu, total=total, replicas=hosts, count=count)
+    if total % per_host:
+        return [
+            Problem(
+                Reason.TOPOLOGY_MISMATCH,
+                f"{field}.topology: {topology} has {total} chips, which {per_host} chips per host do not divide; "
+                "choose another topology or count",
+            )
+        ]
+    wanted = total // per_host
+    if wanted == hosts:
+        return []
+    return [
+        Problem(
+            Reason.TOPOLOGY_MISMATCH,
+            f"{field}.topology: {topology} has {total} chips, {per_host} per host: "
+            f"it needs {wanted} training replicas (chief and workers), not {hosts}; "
+            f"set replicaSpecs.worker.replicas to {wanted - spec.replicas(Role.CHIEF)}",
+        )
+    ]

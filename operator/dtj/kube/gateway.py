@@ -1,0 +1,86 @@
+"""The verbs that the project asks of an API server, as a protocol.
+
+:class:`dtj.kube.client.KubeGateway` speaks to a real one; the local runner has one of its own whose pods are
+processes. Objects travel as JSON, undecoded where there may be many of them: whoever watches decodes just
+the fields it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from dtj.api import names
+from dtj.api.json import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A namespaced resource of the API."""
+
+    api_version: str
+    kind: str
+    plural: str
+
+    @property
+    def root(self) -> str:
+        """The URL path below which the resource's namespaces lie."""
+        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+
+JOBS = Resource(names.API_VERSION, names.KIND, names.PLURAL)
+PODS = Resource("v1", "Pod", "pods")
+SERVICES = Resource("v1", "Service", "services")
+CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+EVENTS = Resource("events.k8s.io/v1", "Event", "events")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All objects of a kind at one resource version, each as undecoded JSON."""
+
+    items: tuple[bytes, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One line of a watch; ``object`` is undecoded JSON."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: bytes
+
+
+class Gateway(Protocol):
+    """What the engine may ask. Every method raises :class:`dtj.kube.errors.ApiError` or one of its kinds.
+
+    ``namespace=None`` means all namespaces.
+    """
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        """All objects that carry the labels of ``selector``, whatever pages the server makes of them."""
+
+    def watch(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        """What happens after ``resource_version``, with bookmarks, until the server ends the watch.
+
+        Raises Gone where the version is too old; the caller lists again.
+        """
+
+    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+        """One object."""
+
+    async def create(
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
+    ) -> JsonObject:
+        """Create an object. ``dry_run`` asks for the server's strict verdict (unknown fields are errors) only."""
+
+    async def patch(
+        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
+    ) -> JsonObject:
+        """JSON merge patch (RFC 7386). A ``metadata.resourceVersion`` or ``uid`` in it is a precondition."""
+
+    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
+        """Delete the object if it has this UID; Conflict where it is another one by now."""
