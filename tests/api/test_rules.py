@@ -1,0 +1,88 @@
+"""A real API server refuses what `dtj validate` refuses, in the same words."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
+from builders import manifest
+from testbed import ControlPlane
+
+from dtj.api.json import JsonObject
+from dtj.api.validation import validate
+
+pytestmark = pytest.mark.api
+
+
+def apply(cluster: ControlPlane, namespace: str, body: JsonObject) -> str:
+    """What `kubectl apply` says: empty where it takes the manifest.
+
+    A null is sent by server-side apply: client-side apply drops it before any server can see it.
+    """
+    text = json.dumps(body)
+    how = ["--server-side"] if "null" in text else []
+    done = cluster.kubectl("apply", *how, "--namespace", namespace, "--filename", "-", stdin=text, check=False)
+    return "" if done.returncode == 0 else done.stderr
+
+
+def test_a_broken_rule_is_refused_with_the_message_of_the_offline_check(cluster: ControlPlane, namespace: str) -> None:
+    wrong = {}
+    for case, body in RULE_BREAKERS.items():
+        said = apply(cluster, namespace, body)
+        missing = [v.message for v in validate(body) if v.message not in said or v.field not in said]
+        if missing or not said:
+            wrong[case] = {"missing": missing, "said": said or "accepted"}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_check(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    wrong = {}
+    for case, body in SCHEMA_BREAKERS.items():
+        said = apply(cluster, namespace, body)
+        missing = [v.message.partition("; did you mean")[0] for v in validate(body)]
+        missing = [message for message in missing if message not in said]
+        if missing or not said:
+            wrong[case] = {"missing": missing, "said": said or "accepted"}
+    assert not wrong, json.dumps(wrong, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("strategy", {"strategy": "OneDevice"}),
+        ("port", {"port": 3333}),
+        ("replicaSpecs", {"replicaSpecs": {"worker": {"replicas": 1}, "evaluator": {}}}),
+        ("template", {"template": {"spec": {"containers": [{"name": "trainer", "image": "other"}]}}}),
+        ("checkpoint", {"checkpoint": {"path": "/c"}}),
+        ("runPolicy", {"runPolicy": {"cleanPodPolicy": "All"}}),
+    ],
+)
+def test_a_field_that_is_fixed_cannot_be_changed(
+    cluster: ControlPlane, namespace: str, field: str, change: dict[str, object]
+) -> None:
+    assert apply(cluster, namespace, manifest(roles={"worker": 1})) == ""
+    said = apply(cluster, namespace, manifest(**{"roles": {"worker": 1}, **change}))  # type: ignore[arg-type]
+    assert f"spec.{field}" in said
+    assert f"{field} cannot be changed: delete the job and create it anew" in said
+
+
+def test_applying_the_same_manifest_again_changes_nothing(cluster: ControlPlane, namespace: str) -> None:
+    body = manifest(roles={"worker": 1})
+    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits"
+    assert apply(cluster, namespace, body) == ""
+    before = cluster.api.request("GET", path)
+    assert apply(cluster, namespace, body) == ""
+    assert cluster.api.request("GET", path)["metadata"] == before["metadata"]
+
+
+def test_fields_of_newer_servers_survive_in_the_pod_template(cluster: ControlPlane, namespace: str) -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "x"}], "fieldOfTomorrow": {"a": 1}}}
+    done = cluster.kubectl(
+        "apply", "-n", namespace, "--validate=ignore", "-f", "-", stdin=json.dumps(manifest(template=template))
+    )
+    assert done.returncode == 0
+    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits"
+    assert cluster.api.request("GET", path)["spec"]["template"]["spec"]["fieldOfTomorrow"] == {"a": 1}

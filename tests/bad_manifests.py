@@ -1,0 +1,103 @@
+"""Manifests that break a rule, each under a sentence that says which. Used offline and on a real API server."""
+
+from __future__ import annotations
+
+from builders import manifest
+
+from dtj.api.json import JsonObject
+
+
+def _containers(*names: str, **fields: object) -> dict[str, object]:
+    return {"spec": {"containers": [{"name": name, "image": "x", **fields} for name in names]}}
+
+
+def _env(name: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": "1"}]
+
+
+def _roles(**roles: object) -> dict[str, object]:
+    return {"replicaSpecs": roles}
+
+
+RULE_BREAKERS: dict[str, JsonObject] = {
+    "the name has a dot": manifest("digits.v2"),
+    "the name begins with a digit": manifest("1digits"),
+    "the name is too long for its workers": manifest("d" * 47),
+    "the name is too long for its chief": manifest("d" * 51, roles={"chief": 1}),
+    "a role that is none": manifest(roles={"worker": 1, "master": 1}),
+    "a null role": manifest(**_roles(worker={"replicas": 1}, chief=None)),
+    "no role at all": manifest(**_roles()),
+    "no replica at all": manifest(roles={"worker": 0}),
+    "nothing but an evaluator": manifest(roles={"evaluator": 1}),
+    "two chiefs": manifest(roles={"chief": 2}),
+    "two evaluators": manifest(roles={"worker": 1, "evaluator": 2}),
+    "OneDevice with two workers": manifest(strategy="OneDevice", roles={"worker": 2}),
+    "Mirrored with chief and worker": manifest(strategy="Mirrored", roles={"chief": 1, "worker": 1}),
+    "CentralStorage with three workers": manifest(strategy="CentralStorage", roles={"worker": 3}),
+    "ps without ParameterServer": manifest(roles={"worker": 1, "ps": 1}),
+    "ParameterServer without ps": manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 1}),
+    "ParameterServer without worker": manifest(strategy="ParameterServer", roles={"chief": 1, "ps": 1}),
+    "Pipeline with one stage": manifest(strategy="Pipeline", roles={"worker": 1}),
+    "TPU without accelerator": manifest(strategy="TPU"),
+    "TPU without topology": manifest(strategy="TPU", accelerator={"profile": "tpu-v5e"}),
+    "a topology that is none": manifest(accelerator={"profile": "tpu-v5e", "topology": "2by4"}),
+    "a role's topology that is none": manifest(
+        **_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "8"}})
+    ),
+    "the port of the progress server": manifest(port=2223),
+    "a role without template where none is shared": manifest(
+        template=None, **_roles(chief={"template": _containers("a")}, worker={"replicas": 1})
+    ),
+    "a template without containers": manifest(template={"metadata": {"labels": {"a": "b"}}}),
+    "several containers and no trainer": manifest(template=_containers("a", "b")),
+    "restartPolicy in the template": manifest(
+        template={"spec": {"restartPolicy": "Always", "containers": [{"name": "trainer", "image": "x"}]}}
+    ),
+    "restartPolicy in a role's template": manifest(
+        **_roles(
+            worker={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}}
+        )
+    ),
+    "TF_CONFIG in a container": manifest(template=_containers("trainer", env=_env("TF_CONFIG"))),
+    "TF_CONFIG in an init container": manifest(
+        template={
+            "spec": {
+                "initContainers": [{"name": "init", "image": "x", "env": _env("TF_CONFIG")}],
+                "containers": [{"name": "trainer", "image": "x"}],
+            }
+        }
+    ),
+    "a variable of ours in a role": manifest(**_roles(worker={"env": _env("DTJ_ROLE")})),
+    "a checkpoint that goes nowhere": manifest(checkpoint={"everySteps": 10}),
+    "a checkpoint in two places": manifest(checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": {"storage": "1Gi"}}),
+    "a relative mount path": manifest(checkpoint={"path": "here", "volume": {"emptyDir": {}}}),
+    "a size that is none": manifest(checkpoint={"claimTemplate": {"storage": "much"}}),
+}
+"""Every rule that needs no stored object has at least one manifest that breaks it and nothing else."""
+
+SCHEMA_BREAKERS: dict[str, JsonObject] = {
+    "a strategy that is none": manifest(strategy="Horovod"),
+    "no strategy": manifest(strategy=None),  # type: ignore[arg-type]  # it is left out
+    "replicas as text": manifest(**_roles(worker={"replicas": "two"})),
+    "negative replicas": manifest(roles={"worker": -1}),
+    "too many replicas": manifest(roles={"worker": 10_001}),
+    "port zero": manifest(port=0),
+    "port too large": manifest(port=65536),
+    "no accelerators at all": manifest(accelerator={"profile": "nvidia", "count": 0}),
+    "checkpoints every zero steps": manifest(checkpoint={"path": "/c", "everySteps": 0}),
+    "checkpoints every minus one second": manifest(checkpoint={"path": "/c", "everySeconds": -1}),
+    "keep nothing": manifest(checkpoint={"path": "/c", "keep": 0}),
+    "an empty export path": manifest(export={"path": ""}),
+    "a success policy that is none": manifest(runPolicy={"successPolicy": "Somebody"}),
+    "a clean-up policy that is none": manifest(runPolicy={"cleanPodPolicy": "Some"}),
+    "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
+    "an access mode that is none": manifest(checkpoint={"claimTemplate": {"storage": "1Gi", "accessModes": ["RWX"]}}),
+    "a container without name": manifest(template={"spec": {"containers": [{"image": "x"}]}}),
+    "an image that is a number": manifest(template=_containers("trainer", image=5)),
+    "arguments that are no list": manifest(**_roles(worker={"args": "--task=x"})),
+    "a list where the template should be": manifest(template=[]),
+    "a misspelt field": manifest(stratgy="OneDevice"),
+    "a misspelt field of a role": manifest(**_roles(worker={"replica": 1})),
+    "a misspelt field of a container": manifest(template=_containers("trainer", imagee="x")),
+}
+"""Manifests that the schema's types and ranges refuse."""

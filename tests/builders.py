@@ -1,0 +1,102 @@
+"""Builders of jobs and pods for tests: say what matters, the rest is a small valid job."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.core.observed import Phase, Pod, Termination
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+UID = "0b5e4c1e-0000-4000-8000-000000000001"
+
+
+def manifest(
+    name: str = "digits",
+    *,
+    strategy: str = "MultiWorkerMirrored",
+    roles: dict[str, int] | None = None,
+    **spec: object,
+) -> JsonObject:
+    """A manifest as a user would write it.
+
+    ``roles`` are replicas by task type; ``spec`` adds fields or replaces them, and None leaves one out.
+    """
+    fields: dict[str, object] = {
+        "strategy": strategy,
+        "replicaSpecs": {role: {"replicas": count} for role, count in (roles or {"worker": 2}).items()},
+        "template": {"spec": {"containers": [{"name": "trainer", "image": "example/trainer:1"}]}},
+        **copy.deepcopy(spec),
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in fields.items() if value is not None},  # type: ignore[misc]
+    }
+
+
+def stored(body: JsonObject, *, namespace: str = "default", uid: str = UID, generation: int = 1) -> JsonObject:
+    """``body`` as an API server would give it back."""
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return {
+        **body,
+        "metadata": {
+            **metadata,
+            "namespace": namespace,
+            "uid": uid,
+            "generation": generation,
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+        },
+    }
+
+
+def job(name: str = "digits", **arguments: object) -> Job:
+    """A job out of :func:`manifest`'s arguments."""
+    return Job.from_object(stored(manifest(name, **arguments)))  # type: ignore[arg-type]
+
+
+def pod(
+    owner: Job,
+    replica: str,
+    *,
+    phase: Phase = Phase.RUNNING,
+    ready: bool | None = None,
+    owner_uid: str | None = None,
+    terminating: bool = False,
+    termination: Termination | None = None,
+    reason: str = "",
+) -> Pod:
+    """The pod of a replica such as ``worker-1``; running and ready unless said otherwise."""
+    role, _, index = replica.rpartition("-")
+    return Pod(
+        namespace=owner.namespace,
+        name=f"{owner.name}-{replica}",
+        uid=f"uid-of-{owner.name}-{replica}",
+        owner_uid=owner.uid if owner_uid is None else owner_uid,
+        job_name=owner.name,
+        role=role,
+        index=int(index),
+        phase=phase,
+        ready=phase is Phase.RUNNING if ready is None else ready,
+        terminating=terminating,
+        node="node-1",
+        reason=reason,
+        termination=termination,
+        created_at=NOW,
+    )
+
+
+def ended(exit_code: int, *, after_seconds: float = 0, reason: str = "", message: str = "") -> Termination:
+    """The end of a main container, so many seconds after :data:`NOW`."""
+    return Termination(
+        exit_code=exit_code,
+        reason=reason or ("Completed" if exit_code == 0 else "Error"),
+        message=message,
+        finished_at=NOW + timedelta(seconds=after_seconds),
+    )

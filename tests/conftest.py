@@ -1,0 +1,3 @@
+"""What every level shares."""
+
+pytest_plugins = ["cluster_fixtures"]

@@ -1,0 +1,183 @@
+"""What holds for every job, whatever it is and whatever happens to its pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+from builders import NOW, pod
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from strategies import jobs, stored_objects
+from world import World
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Env
+from dtj.api.spec import CLUSTER_ROLES, JobSpec
+from dtj.core.observed import Observed, Phase, TemplateVerdict
+from dtj.core.plan import CreatePod, DeletePod
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.core.replicas import format_indexes, parse_indexes, pod_name, replicas
+
+pytestmark = pytest.mark.property
+
+
+def spec_of(job: Job) -> JobSpec:
+    assert job.spec is not None, job.problems
+    return job.spec
+
+
+def created_pods(job: Job) -> list[JsonObject]:
+    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation))
+    return [action.manifest for action in plan(observed, NOW) if isinstance(action, CreatePod)]
+
+
+def environment(manifest: JsonObject) -> dict[str, str]:
+    variables = dig(manifest, "spec", "containers", 0, "env")
+    assert isinstance(variables, list)
+    return {str(dig(v, "name")): str(dig(v, "value")) for v in variables}
+
+
+@given(jobs())
+def test_every_generated_name_is_a_dns_label_and_unique(job: Job) -> None:
+    made = [str(dig(manifest, "metadata", "name")) for manifest in created_pods(job)]
+    assert len(set(made)) == len(made) == len(replicas(spec_of(job)))
+    assert all(len(name) + len("-r999") <= 63 for name in made)
+
+
+@given(jobs())
+def test_all_replicas_see_the_same_cluster_and_each_is_itself(job: Job) -> None:
+    configs = [json.loads(environment(manifest)[Env.TF_CONFIG]) for manifest in created_pods(job)]
+    assert all(config["cluster"] == configs[0]["cluster"] for config in configs)
+    tasks = {(config["task"]["type"], config["task"]["index"]) for config in configs}
+    assert tasks == {(str(replica.role), replica.index) for replica in replicas(spec_of(job))}
+
+
+@given(jobs())
+def test_the_cluster_lists_every_replica_that_takes_part_and_no_evaluator(job: Job) -> None:
+    spec = spec_of(job)
+    cluster = json.loads(environment(created_pods(job)[0])[Env.TF_CONFIG])["cluster"]
+    assert cluster.keys() == {str(role) for role in CLUSTER_ROLES if spec.replicas(role)}
+    addresses = [address for listed in cluster.values() for address in listed]
+    assert len(set(addresses)) == len(addresses) == sum(spec.replicas(role) for role in CLUSTER_ROLES)
+
+
+@given(jobs())
+def test_a_host_name_in_tf_config_is_that_of_the_pod(job: Job) -> None:
+    for manifest in created_pods(job):
+        config = json.loads(environment(manifest)[Env.TF_CONFIG])
+        task = config["task"]
+        if task["type"] in config["cluster"]:
+            own = config["cluster"][task["type"]][task["index"]]
+            assert own.startswith(f"{dig(manifest, 'spec', 'hostname')}.{dig(manifest, 'spec', 'subdomain')}.")
+
+
+@given(stored_objects(), st.lists(st.sampled_from(list(Phase)), max_size=4))
+@settings(max_examples=300)
+def test_no_object_that_a_server_could_store_raises(body: JsonObject, phases: list[Phase]) -> None:
+    job = Job.from_object(body)
+    pods = tuple(pod(job, f"worker-{index}", phase=phase) for index, phase in enumerate(phases))
+    for verdict in (None, TemplateVerdict(job.generation)):
+        plan(Observed(job=job, platform=Platform(), pods=pods, verdict=verdict), NOW)
+
+
+@given(st.sets(st.integers(0, 500)))
+def test_indexes_survive_being_written_as_ranges(indexes: Iterable[int]) -> None:
+    assert parse_indexes(format_indexes(indexes)) == frozenset(indexes)
+
+
+@given(st.text(max_size=20))
+def test_ranges_written_by_hand_never_raise(text: str) -> None:
+    parse_indexes(text)
+
+
+class Monkey(RuleBasedStateMachine):
+    """A job lives while a monkey plays with its pods and restarts the operator; the invariants hold throughout."""
+
+    @initialize(job=jobs())
+    def create(self, job: Job) -> None:
+        self.world = World(job)
+        self.ended: set[Condition] = set()
+        self.completed: dict[str, frozenset[int]] = {}
+
+    def _pick(self, data: st.DataObject) -> str:
+        name = data.draw(st.sampled_from(sorted(self.world.pods)))
+        return name.removeprefix(f"{self.world.job.name}-")
+
+    @rule()
+    def plan(self) -> None:
+        before = set(self.world.pods)
+        actions = self.world.step()
+        if self.ended:
+            assert not any(isinstance(action, CreatePod) for action in actions), "a pod was created after the end"
+        ours = {pod.uid for pod in self.world.pods.values() if pod.owner_uid == self.world.job.uid}
+        assert all(action.uid in ours for action in actions if isinstance(action, DeletePod))
+        assert all(dig(a.manifest, "metadata", "name") not in before for a in actions if isinstance(a, CreatePod))
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), phase=st.sampled_from([Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED]))
+    def a_pod_changes(self, data: st.DataObject, phase: Phase) -> None:
+        replica = self._pick(data)
+        if not self.world.pods[f"{self.world.job.name}-{replica}"].ended:
+            self.world.set_pod(replica, phase)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data())
+    def a_pod_vanishes(self, data: st.DataObject) -> None:
+        self.world.remove(self._pick(data))
+
+    @rule()
+    def the_service_vanishes(self) -> None:
+        self.world.service = None
+
+    @rule()
+    def the_operator_restarts(self) -> None:
+        self.world.verdict = self.world.refusal = self.world.status_written_at = None
+
+    @rule(seconds=st.integers(0, 30))
+    def time_passes(self, seconds: int) -> None:
+        self.world.advance(seconds)
+        self.world.finish_deletions()
+
+    @invariant()
+    def the_end_is_one_and_final(self) -> None:
+        now = {end for end in (Condition.COMPLETE, Condition.FAILED) if self.world.is_true(end)}
+        assert len(now) <= 1
+        assert self.ended <= now
+        self.ended = now
+
+    @invariant()
+    def completed_replicas_stay_completed_and_are_never_run_again(self) -> None:
+        for role, counts in self.world.job.status.replica_statuses.items():
+            done = parse_indexes(counts.completed_indexes)
+            assert self.completed.get(role, frozenset()) <= done
+            self.completed[role] = done
+            for index in done:
+                running = self.world.pods.get(f"{self.world.job.name}-{role}-{index}")
+                assert running is None or running.ended
+
+    def teardown(self) -> None:
+        """When the monkey stops and all pods do their work, the job ends in a bounded number of passes."""
+        if not hasattr(self, "world"):
+            return
+        for _ in range(6):
+            self.world.advance(60)
+            self.world.settle()
+            self.world.finish_deletions()
+            for name, pod_ in list(self.world.pods.items()):
+                if not pod_.ended:
+                    self.world.set_pod(name.removeprefix(f"{self.world.job.name}-"), Phase.SUCCEEDED)
+        assert self.world.job.status.terminal
+
+
+TestMonkey = pytest.mark.property(Monkey.TestCase)
+TestMonkey.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_a_pods_name_depends_on_job_and_replica_alone() -> None:
+    spec = spec_of(Job.from_object({"spec": {"strategy": "OneDevice", "replicaSpecs": {"worker": {}}}}))
+    assert [pod_name("a", replica) for replica in replicas(spec)] == ["a-worker-0"]

@@ -1,0 +1,93 @@
+"""What hypothesis draws: manifests that are valid, and objects that need not be."""
+
+from __future__ import annotations
+
+from builders import manifest, stored
+from hypothesis import strategies as st
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.spec import Strategy
+
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", fullmatch=True)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+
+_SPEC_FIELDS = (
+    "strategy",
+    "template",
+    "replicaSpecs",
+    "accelerator",
+    "port",
+    "checkpoint",
+    "export",
+    "runPolicy",
+)
+
+
+@st.composite
+def roles(draw: st.DrawFn, strategy: Strategy) -> dict[str, int]:
+    """Replicas by role that the rules allow for a strategy."""
+    evaluator = {"evaluator": draw(st.integers(0, 1))}
+    chief = draw(st.integers(0, 1))
+    if strategy in (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE):
+        return {"chief": chief, "worker": 1 - chief, **evaluator}
+    workers = draw(st.integers(2 if strategy is Strategy.PIPELINE else 1, 12))
+    if strategy is Strategy.PARAMETER_SERVER:
+        return {"chief": chief, "worker": workers, "ps": draw(st.integers(1, 4)), **evaluator}
+    return {"chief": chief, "worker": workers, **evaluator}
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Job:
+    """A valid job of any strategy but TPU, whose topology fixes its replicas."""
+    strategy = draw(st.sampled_from([s for s in Strategy if s is not Strategy.TPU]))
+    policy = {
+        "successPolicy": draw(st.sampled_from(["Chief", "AllWorkers"])),
+        "cleanPodPolicy": draw(st.sampled_from(["Running", "All", "None"])),
+    }
+    body = manifest(
+        draw(NAMES),
+        strategy=strategy,
+        roles=draw(roles(strategy)),
+        port=draw(st.integers(1024, 65535).filter(lambda port: port != 2223)),
+        runPolicy=policy,
+    )
+    return Job.from_object(stored(body, namespace=draw(NAMES)))
+
+
+@st.composite
+def stored_objects(draw: st.DrawFn) -> JsonObject:
+    """Any object that a server with some other version of the CRD could hold, most of them nearly ours."""
+    body = stored(manifest(draw(NAMES), strategy=draw(st.sampled_from(list(Strategy)))))
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    for field in draw(st.lists(st.sampled_from(_SPEC_FIELDS), max_size=3)):
+        spec[field] = draw(JSON)
+    if draw(st.booleans()):
+        spec["replicaSpecs"] = draw(
+            st.dictionaries(
+                st.sampled_from(["worker", "chief", "ps", "evaluator", "gpu", ""]),
+                st.none() | st.fixed_dictionaries({}, optional={"replicas": st.integers(-2, 3), "env": JSON}),
+                max_size=4,
+            )
+        )
+    body["status"] = draw(
+        JSON
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "conditions": JSON | st.lists(st.fixed_dictionaries({"type": st.text(max_size=9), "status": JSON})),
+                "attempt": JSON,
+                "startTime": JSON,
+                "replicaStatuses": st.dictionaries(
+                    st.sampled_from(["worker", "other"]), st.fixed_dictionaries({"completedIndexes": st.text(max_size=6)})
+                ),
+            },
+        )
+    )
+    return body

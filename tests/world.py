@@ -1,0 +1,155 @@
+"""A model of a cluster, just large enough to carry out plans: what the planner asks for, happens.
+
+Pods that are deleted stay, terminating, until :meth:`World.finish_deletions`; time moves only when told to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from builders import NOW, ended
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Condition, Label
+from dtj.core.observed import Child, CreationRefusal, Observed, Phase, Pod, TemplateVerdict
+from dtj.core.plan import (
+    Action,
+    ApplyService,
+    CheckPods,
+    CreateClaim,
+    CreatePod,
+    DeletePod,
+    Emit,
+    PatchStatus,
+    Plan,
+    RequeueAfter,
+)
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+
+
+@dataclass
+class World:
+    """One job and what surrounds it."""
+
+    job: Job
+    platform: Platform = field(default_factory=Platform)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    manifests: dict[str, JsonObject] = field(default_factory=dict)
+    service: Child | None = None
+    claim: Child | None = None
+    verdict: TemplateVerdict | None = None
+    template_errors: tuple[str, ...] = ()
+    refusal: CreationRefusal | None = None
+    status_written_at: datetime | None = None
+    now: datetime = NOW
+    events: list[Emit] = field(default_factory=list)
+    history: list[Action] = field(default_factory=list)
+    created: int = 0
+
+    def observed(self) -> Observed:
+        return Observed(
+            job=self.job,
+            platform=self.platform,
+            pods=tuple(self.pods.values()),
+            service=self.service,
+            claim=self.claim,
+            verdict=self.verdict,
+            refusal=self.refusal,
+            status_written_at=self.status_written_at,
+        )
+
+    def step(self) -> Plan:
+        """Plan once and carry it out; the plan."""
+        actions = plan(self.observed(), self.now)
+        for action in actions:
+            self._carry_out(action)
+        self.history.extend(actions)
+        return actions
+
+    def settle(self, *, passes: int = 20) -> None:
+        """Plan until there is nothing left to do; fails where that does not come."""
+        for _ in range(passes):
+            if all(isinstance(action, RequeueAfter) for action in self.step()):
+                return
+        raise AssertionError(f"no steady state after {passes} passes; last plan: {self.step()}")
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def set_pod(self, replica: str, phase: Phase, *, exit_code: int | None = None, message: str = "") -> None:
+        """What a kubelet would report of a replica's pod."""
+        name = f"{self.job.name}-{replica}"
+        code = exit_code if exit_code is not None else {Phase.SUCCEEDED: 0, Phase.FAILED: 1}.get(phase)
+        since_start = (self.now - NOW).total_seconds()
+        self.pods[name] = replace(
+            self.pods[name],
+            phase=phase,
+            ready=phase is Phase.RUNNING,
+            termination=None if code is None else ended(code, after_seconds=since_start, message=message),
+        )
+
+    def run_all(self) -> None:
+        for name, pod in self.pods.items():
+            if not pod.ended:
+                self.pods[name] = replace(pod, phase=Phase.RUNNING, ready=True)
+
+    def remove(self, replica: str) -> None:
+        del self.pods[f"{self.job.name}-{replica}"]
+
+    def finish_deletions(self) -> None:
+        self.pods = {name: pod for name, pod in self.pods.items() if not pod.terminating}
+
+    def is_true(self, condition: Condition) -> bool:
+        return self.job.status.is_true(condition)
+
+    def taken(self, kind: type[Action]) -> list[Action]:
+        """The actions of a kind that were carried out so far."""
+        return [action for action in self.history if isinstance(action, kind)]
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CheckPods(generation=generation):
+                self.verdict = TemplateVerdict(generation, self.template_errors)
+            case ApplyService(manifest=body):
+                self.service = self._child(body)
+            case CreateClaim(manifest=body):
+                self.claim = self._child(body)
+            case CreatePod(manifest=body):
+                self._create(body)
+            case DeletePod(name=name, uid=uid):
+                if name in self.pods and self.pods[name].uid == uid:
+                    self.pods[name] = replace(self.pods[name], terminating=True, ready=False)
+            case PatchStatus(status=status):
+                self.job = replace(self.job, status=status)
+                self.status_written_at = self.now
+            case Emit():
+                self.events.append(action)
+            case RequeueAfter():
+                pass
+
+    def _child(self, body: JsonObject) -> Child:
+        return Child(
+            namespace=self.job.namespace,
+            name=text(dig(body, "metadata", "name")),
+            uid=f"uid-{self.created}",
+            owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
+        )
+
+    def _create(self, body: JsonObject) -> None:
+        name = text(dig(body, "metadata", "name"))
+        assert name not in self.pods, f"{name} exists already"
+        self.created += 1
+        self.manifests[name] = body
+        self.pods[name] = Pod(
+            namespace=self.job.namespace,
+            name=name,
+            uid=f"uid-{self.created}",
+            owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
+            job_name=text(dig(body, "metadata", "labels", Label.JOB_NAME)),
+            role=text(dig(body, "metadata", "labels", Label.ROLE)),
+            index=int(text(dig(body, "metadata", "labels", Label.INDEX))),
+            created_at=self.now,
+        )
