@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from builders import manifest
-
 from dtj.api.json import JsonObject
 
 
@@ -16,7 +15,7 @@ def _env(name: str) -> list[dict[str, str]]:
 
 
 def _roles(**roles: object) -> dict[str, object]:
-    return {"replicaSpecs": roles}
+    return roles
 
 
 RULE_BREAKERS: dict[str, JsonObject] = {
@@ -25,8 +24,8 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "the name is too long for its workers": manifest("d" * 47),
     "the name is too long for its chief": manifest("d" * 51, roles={"chief": 1}),
     "a role that is none": manifest(roles={"worker": 1, "master": 1}),
-    "a null role": manifest(**_roles(worker={"replicas": 1}, chief=None)),
-    "no role at all": manifest(**_roles()),
+    "a null role": manifest(replicaSpecs=_roles(worker={"replicas": 1}, chief=None)),
+    "no role at all": manifest(replicaSpecs=_roles()),
     "no replica at all": manifest(roles={"worker": 0}),
     "nothing but an evaluator": manifest(roles={"evaluator": 1}),
     "two chiefs": manifest(roles={"chief": 2}),
@@ -42,11 +41,11 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "TPU without topology": manifest(strategy="TPU", accelerator={"profile": "tpu-v5e"}),
     "a topology that is none": manifest(accelerator={"profile": "tpu-v5e", "topology": "2by4"}),
     "a role's topology that is none": manifest(
-        **_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "8"}})
+        replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "8"}})
     ),
     "the port of the progress server": manifest(port=2223),
     "a role without template where none is shared": manifest(
-        template=None, **_roles(chief={"template": _containers("a")}, worker={"replicas": 1})
+        template=None, replicaSpecs=_roles(chief={"template": _containers("a")}, worker={"replicas": 1})
     ),
     "a template without containers": manifest(template={"metadata": {"labels": {"a": "b"}}}),
     "several containers and no trainer": manifest(template=_containers("a", "b")),
@@ -54,9 +53,7 @@ RULE_BREAKERS: dict[str, JsonObject] = {
         template={"spec": {"restartPolicy": "Always", "containers": [{"name": "trainer", "image": "x"}]}}
     ),
     "restartPolicy in a role's template": manifest(
-        **_roles(
-            worker={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}}
-        )
+        replicaSpecs=_roles(worker={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}})
     ),
     "TF_CONFIG in a container": manifest(template=_containers("trainer", env=_env("TF_CONFIG"))),
     "TF_CONFIG in an init container": manifest(
@@ -67,9 +64,11 @@ RULE_BREAKERS: dict[str, JsonObject] = {
             }
         }
     ),
-    "a variable of ours in a role": manifest(**_roles(worker={"env": _env("DTJ_ROLE")})),
+    "a variable of ours in a role": manifest(replicaSpecs=_roles(worker={"env": _env("DTJ_ROLE")})),
     "a checkpoint that goes nowhere": manifest(checkpoint={"everySteps": 10}),
-    "a checkpoint in two places": manifest(checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": {"storage": "1Gi"}}),
+    "a checkpoint in two places": manifest(
+        checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": {"storage": "1Gi"}}
+    ),
     "a relative mount path": manifest(checkpoint={"path": "here", "volume": {"emptyDir": {}}}),
     "a size that is none": manifest(checkpoint={"claimTemplate": {"storage": "much"}}),
 }
@@ -78,7 +77,7 @@ RULE_BREAKERS: dict[str, JsonObject] = {
 SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "a strategy that is none": manifest(strategy="Horovod"),
     "no strategy": manifest(strategy=None),  # type: ignore[arg-type]  # it is left out
-    "replicas as text": manifest(**_roles(worker={"replicas": "two"})),
+    "replicas as text": manifest(replicaSpecs=_roles(worker={"replicas": "two"})),
     "negative replicas": manifest(roles={"worker": -1}),
     "too many replicas": manifest(roles={"worker": 10_001}),
     "port zero": manifest(port=0),
@@ -94,10 +93,10 @@ SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "an access mode that is none": manifest(checkpoint={"claimTemplate": {"storage": "1Gi", "accessModes": ["RWX"]}}),
     "a container without name": manifest(template={"spec": {"containers": [{"image": "x"}]}}),
     "an image that is a number": manifest(template=_containers("trainer", image=5)),
-    "arguments that are no list": manifest(**_roles(worker={"args": "--task=x"})),
+    "arguments that are no list": manifest(replicaSpecs=_roles(worker={"args": "--task=x"})),
     "a list where the template should be": manifest(template=[]),
     "a misspelt field": manifest(stratgy="OneDevice"),
-    "a misspelt field of a role": manifest(**_roles(worker={"replica": 1})),
+    "a misspelt field of a role": manifest(replicaSpecs=_roles(worker={"replica": 1})),
     "a misspelt field of a container": manifest(template=_containers("trainer", imagee="x")),
 }
 """Manifests that the schema's types and ranges refuse."""

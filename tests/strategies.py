@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from builders import manifest, stored
 from hypothesis import strategies as st
 
+from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import Strategy
@@ -85,7 +85,8 @@ def stored_objects(draw: st.DrawFn) -> JsonObject:
                 "attempt": JSON,
                 "startTime": JSON,
                 "replicaStatuses": st.dictionaries(
-                    st.sampled_from(["worker", "other"]), st.fixed_dictionaries({"completedIndexes": st.text(max_size=6)})
+                    st.sampled_from(["worker", "other"]),
+                    st.fixed_dictionaries({"completedIndexes": st.text(max_size=6)}),
                 ),
             },
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
 from builders import manifest
-from testbed import ControlPlane
-
 from dtj.api.json import JsonObject
 from dtj.api.validation import validate
+from testbed import ControlPlane
 
 pytestmark = pytest.mark.api
 

@@ -7,17 +7,17 @@ import os
 import subprocess
 
 import pytest
-from builders import NOW
 from hypothesis import HealthCheck, given, settings
-from strategies import jobs
-from trainer_environment import trainer_python
 
+from builders import NOW
 from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.core.observed import Observed, TemplateVerdict
 from dtj.core.plan import CreatePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from strategies import jobs
+from trainer_environment import trainer_python
 
 pytestmark = pytest.mark.trainer
 
@@ -53,7 +53,12 @@ def test_tensorflows_own_resolver_reads_each_generated_config() -> None:
     collect()
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [trainer_python(), "-c", RESOLVE], input="\n".join(configs), env=quiet, capture_output=True, text=True, check=True
+        [trainer_python(), "-c", RESOLVE],
+        input="\n".join(configs),
+        env=quiet,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     resolved = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(resolved) == len(configs) > 150

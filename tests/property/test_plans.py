@@ -6,13 +6,11 @@ import json
 from collections.abc import Iterable
 
 import pytest
-from builders import NOW, pod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from strategies import jobs, stored_objects
-from world import World
 
+from builders import NOW, pod
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env
@@ -22,6 +20,8 @@ from dtj.core.plan import CreatePod, DeletePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import format_indexes, parse_indexes, pod_name, replicas
+from strategies import jobs, stored_objects
+from world import World
 
 pytestmark = pytest.mark.property
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import NOW, job, pod
-from world import World
 
+from builders import NOW, job, pod
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Child, CreationRefusal, Observed, Phase
 from dtj.core.plan import ApplyService, CheckPods, CreateClaim, CreatePod, DeletePod, Emit, PatchStatus, RequeueAfter
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from world import World
 
 pytestmark = pytest.mark.unit
 
 
 def running(**arguments: object) -> World:
     """A world whose job has all pods running and ready."""
-    world = World(job(**arguments))
+    world = World(job(**arguments))  # type: ignore[arg-type]
     world.settle()
     world.run_all()
     world.settle()
@@ -105,7 +105,8 @@ class TestStarting:
         world = World(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
         world.step()
         assert kinds(world.step())[:2] == ["CreateClaim", "ApplyService"]
-        assert world.taken(CreateClaim) and world.claim is not None
+        assert world.taken(CreateClaim)
+        assert world.claim is not None
         assert world.claim.name == "digits-checkpoint"
 
     def test_a_deleted_job_gets_no_plan(self) -> None:
@@ -355,9 +356,7 @@ class TestTrouble:
         assert "nvidia-l4" in condition.message
 
     def test_a_slice_with_the_wrong_number_of_hosts_is_invalid_and_says_the_right_one(self) -> None:
-        world = World(
-            job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"})
-        )
+        world = World(job(strategy="TPU", roles={"worker": 3}, accelerator={"profile": "tpu-v5e", "topology": "4x4"}))
         world.settle()
         condition = world.job.status.condition(Condition.INVALID)
         assert condition is not None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
 from builders import manifest
-
 from dtj.api import rules
 from dtj.api.job import Job
 from dtj.api.validation import validate
@@ -60,7 +60,9 @@ def test_a_manifest_without_a_name_is_refused() -> None:
         manifest(strategy="ParameterServer", roles={"worker": 4, "ps": 2}),
         manifest(strategy="TPU", accelerator={"profile": "tpu-v5e", "topology": "2x4"}),
         manifest(checkpoint={"path": "gs://bucket/checkpoints", "everySteps": 100, "keep": 3}),
-        manifest(template={"spec": {"containers": [{"name": "any", "image": "x", "resources": {"limits": {"cpu": 0.5}}}]}}),
+        manifest(
+            template={"spec": {"containers": [{"name": "any", "image": "x", "resources": {"limits": {"cpu": 0.5}}}]}}
+        ),
         manifest("d" * 46),
     ],
     ids=lambda body: body["spec"]["strategy"],

@@ -1,0 +1,73 @@
+# Everything sets up what it needs. `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+OPERATOR := .venv/bin
+TRAINER := .venv-trainer/bin
+export DTJ_TRAINER_PYTHON ?= $(CURDIR)/$(TRAINER)/python
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 22
+
+.PHONY: demo
+demo: setup ## train a real model on real data with two worker processes, here
+	@$(OPERATOR)/dtj run examples/digits.yaml
+
+# -- environments ---------------------------------------------------------------------------------------------
+
+.PHONY: setup operator trainer trainer-test
+setup: operator trainer ## both environments: .venv and .venv-trainer
+
+operator:
+	@scripts/make_venv.sh .venv "the operator's environment" requirements/dev.lock
+	@[ -e .venv/.dtj-installed ] || { $(OPERATOR)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && touch .venv/.dtj-installed; }
+
+trainer:
+	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
+
+# -- tests ----------------------------------------------------------------------------------------------------
+
+.PHONY: test test-unit test-trainer test-api test-e2e
+test: ## every level that this machine can run; says what it left out and why
+	@scripts/test.sh unit trainer api e2e
+
+test-unit: ## pure code: unit and property tests (seconds)
+	@scripts/test.sh unit
+
+test-trainer: ## real TensorFlow processes
+	@scripts/test.sh trainer
+
+test-api: ## a real kube-apiserver, built on the first run
+	@scripts/test.sh api
+
+test-e2e: ## a real node with real pods
+	@scripts/test.sh e2e
+
+# -- quality --------------------------------------------------------------------------------------------------
+
+.PHONY: lint format
+lint: operator ## ruff, mypy --strict, import contracts, generated files up to date
+	$(OPERATOR)/ruff format --check .
+	$(OPERATOR)/ruff check .
+	$(OPERATOR)/mypy
+	$(OPERATOR)/lint-imports
+	$(OPERATOR)/python scripts/generate_crds.py --check
+	$(OPERATOR)/python scripts/generate_reference.py --check
+
+format: operator ## let ruff mend what it can
+	$(OPERATOR)/ruff format .
+	$(OPERATOR)/ruff check --fix .
+
+# -- generated files ------------------------------------------------------------------------------------------
+
+.PHONY: generate lock
+generate: operator ## crds/ and docs/reference.md, from the types
+	$(OPERATOR)/python scripts/generate_crds.py
+	$(OPERATOR)/python scripts/generate_reference.py
+
+UV_COMPILE := $(OPERATOR)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
+lock: operator ## resolve the dependencies anew
+	$(UV_COMPILE) --upgrade pyproject.toml --output-file requirements/operator.lock
+	$(UV_COMPILE) --upgrade pyproject.toml --extra dev --output-file requirements/dev.lock
+	$(UV_COMPILE) --upgrade trainer-image/pyproject.toml --extra cpu --output-file trainer-image/requirements.lock
+	$(UV_COMPILE) --upgrade trainer-image/requirements-test.in --constraint trainer-image/requirements.lock --output-file trainer-image/requirements-test.lock

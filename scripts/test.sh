@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Run test levels, one after the other, and say at the end what passed, what failed and what was left out.
+#   usage: scripts/test.sh LEVEL...     (unit, trainer, api, e2e)
+# More arguments for pytest: PYTEST_ARGS="-k planner -x"
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+summary=() failed=0
+read -ra extra <<<"${PYTEST_ARGS:-}"
+export DTJ_TRAINER_PYTHON=${DTJ_TRAINER_PYTHON:-$PWD/.venv-trainer/bin/python}
+
+# run LEVEL ENVIRONMENT PYTEST-ARGUMENT...
+run() {
+    local level=$1 python=$2/bin/python start=$SECONDS status=0 last
+    shift 2
+    echo
+    echo "== $level"
+    "$python" -m pytest "$@" ${extra[@]+"${extra[@]}"} 2>&1 | tee .test-output || status=$?
+    last=$(grep -E '(passed|failed|skipped|error|no tests ran)' .test-output | tail -n 1 | tr -d '=' | xargs)
+    [ "$status" = 5 ] && [ -n "${PYTEST_ARGS:-}" ] && status=0 # a filter may leave a level empty
+    [ "$status" = 0 ] || failed=1
+    summary+=("$(printf '%-9s %-6s %4ds  %s' "$level" "$([ "$status" = 0 ] && echo ok || echo FAILED)" $((SECONDS - start)) "$last")")
+    while read -r line; do summary+=("          left out: $line"); done < <(grep -E '^SKIPPED' .test-output | cut -c9-)
+    rm -f .test-output
+}
+
+for level in "$@"; do
+    make --no-print-directory operator || exit 1
+    case $level in
+    unit) run unit .venv tests/unit tests/property -m "unit or property" -q -n auto ;;
+    trainer)
+        make --no-print-directory trainer || exit 1
+        run trainer .venv-trainer tests/trainer -m trainer -q -n 2
+        run local .venv tests/local -m trainer -q
+        ;;
+    api) run api .venv tests/api -m api -q -n 2 --dist loadscope ;;
+    e2e) summary+=("e2e       -             left out: no test of this level exists yet; it needs a node to run pods on") ;;
+    *)
+        echo "unknown level: $level (unit, trainer, api, e2e)" >&2
+        exit 2
+        ;;
+    esac
+done
+
+echo
+echo "== summary"
+printf '%s\n' "${summary[@]}"
+exit $failed

@@ -1,0 +1,219 @@
+"""The objects that a job owns: what the user wrote survives, what a replica needs is added."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builders import job
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Label
+from dtj.api.spec import Role
+from dtj.core import manifests
+from dtj.core.platform import ClusterNetwork, Platform
+from dtj.core.replicas import Replica
+from dtj.core.validity import problems
+
+pytestmark = pytest.mark.unit
+
+WORKER = Replica(Role.WORKER, 0)
+
+
+def pod(owner: Job, replica: Replica = WORKER, platform: Platform | None = None) -> JsonObject:
+    assert owner.spec is not None, owner.problems
+    return manifests.pod(owner, owner.spec, replica, platform=platform or Platform(), attempt=1)
+
+
+def environment(manifest: JsonObject, *path: str | int) -> dict[str, str]:
+    container = dig(manifest, "spec", *(path or ("containers", 0)))
+    return {str(v["name"]): str(v.get("value")) for v in objects(dig(container, "env"))}
+
+
+def template(**spec: object) -> dict[str, object]:
+    return {"spec": {"containers": [{"name": "trainer", "image": "x"}], **spec}}
+
+
+class TestIdentity:
+    def test_a_pod_has_the_name_host_name_and_subdomain_of_its_replica(self) -> None:
+        made = pod(job("mnist", roles={"worker": 3}), Replica(Role.WORKER, 2))
+        assert dig(made, "metadata", "name") == "mnist-worker-2"
+        assert (dig(made, "spec", "hostname"), dig(made, "spec", "subdomain")) == ("worker-2", "mnist")
+
+    def test_labels_of_the_user_stay_and_ours_win(self) -> None:
+        labels = {"team": "vision", Label.ROLE: "boss"}
+        made = pod(job(template={"metadata": {"labels": labels, "annotations": {"a": "b"}}, **template()}))
+        assert dig(made, "metadata", "labels", "team") == "vision"
+        assert dig(made, "metadata", "labels", Label.ROLE) == "worker"
+        assert dig(made, "metadata", "annotations", "a") == "b"
+
+    def test_the_job_owns_it(self) -> None:
+        owner = job()
+        (reference,) = objects(dig(pod(owner), "metadata", "ownerReferences"))
+        assert (reference["uid"], reference["controller"]) == (owner.uid, True)
+
+    def test_the_service_is_headless_publishes_early_and_selects_one_attempt_of_one_job(self) -> None:
+        owner = job()
+        assert owner.spec is not None
+        service = manifests.service(owner, owner.spec, attempt=3)
+        assert dig(service, "spec", "clusterIP") == "None"
+        assert dig(service, "spec", "publishNotReadyAddresses") is True
+        assert dig(service, "spec", "selector") == {Label.JOB_UID: owner.uid, Label.ATTEMPT: "3"}
+
+    def test_the_kubelet_never_restarts_it(self) -> None:
+        assert dig(pod(job()), "spec", "restartPolicy") == "Never"
+
+
+class TestEnvironment:
+    def test_every_container_gets_tf_config_and_our_variables(self) -> None:
+        spec = template(initContainers=[{"name": "i", "image": "x"}])
+        spec["spec"]["containers"].append({"name": "sidecar", "image": "y"})  # type: ignore[index]
+        made = pod(job(template=spec))
+        for place in (("initContainers", 0), ("containers", 0), ("containers", 1)):
+            assert {"TF_CONFIG", "DTJ_ROLE", "DTJ_INDEX", "DTJ_STATUS_PORT"} <= environment(made, *place).keys()
+
+    def test_an_evaluator_sees_the_cluster_of_the_others_and_is_not_in_it(self) -> None:
+        made = pod(job(roles={"chief": 1, "worker": 1, "evaluator": 1}), Replica(Role.EVALUATOR, 0))
+        config = json.loads(environment(made)["TF_CONFIG"])
+        assert config["cluster"].keys() == {"chief", "worker"}
+        assert config["task"] == {"type": "evaluator", "index": 0}
+
+    def test_a_single_worker_has_a_tf_config_too(self) -> None:
+        config = json.loads(environment(pod(job(roles={"worker": 1})))["TF_CONFIG"])
+        assert config["cluster"] == {"worker": ["worker-0.digits.default.svc:2222"]}
+
+    def test_port_and_cluster_domain_show_in_the_addresses(self) -> None:
+        platform = Platform(network=ClusterNetwork(domain="k8s.example"))
+        config = json.loads(environment(pod(job(port=4444), platform=platform))["TF_CONFIG"])
+        assert config["cluster"]["worker"][0] == "worker-0.digits.default.svc.k8s.example:4444"
+
+    def test_a_roles_variable_replaces_the_templates_where_it_stands(self) -> None:
+        variables = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}]
+        shared = {"spec": {"containers": [{"name": "trainer", "image": "x", "env": variables}]}}
+        worker = {"env": [{"name": "A", "value": "2"}]}
+        made = environment(pod(job(template=shared, replicaSpecs={"worker": worker})))
+        assert list(made.items())[:2] == [("A", "2"), ("B", "$(A)")]
+
+
+class TestRoles:
+    def test_small_differences_apply_to_the_trainer_container_alone(self) -> None:
+        shared = {"spec": {"containers": [{"name": "sidecar", "image": "s"}, {"name": "trainer", "image": "t"}]}}
+        worker = {"args": ["--a"], "command": ["c"], "resources": {"limits": {"cpu": "2"}}, "nodeSelector": {"n": "1"}}
+        made = pod(job(template=shared, replicaSpecs={"worker": worker}))
+        sidecar, trainer = objects(dig(made, "spec", "containers"))
+        assert "args" not in sidecar
+        assert (trainer["args"], trainer["command"], trainer["resources"]) == (["--a"], ["c"], {"limits": {"cpu": "2"}})
+        assert dig(made, "spec", "nodeSelector") == {"n": "1"}
+
+    def test_a_roles_template_replaces_the_shared_one_as_a_whole(self) -> None:
+        own = {"spec": {"containers": [{"name": "mine", "image": "own"}], "priorityClassName": "high"}}
+        made = pod(job(template=template(terminationGracePeriodSeconds=7), replicaSpecs={"worker": {"template": own}}))
+        assert dig(made, "spec", "containers", 0, "image") == "own"
+        assert dig(made, "spec", "terminationGracePeriodSeconds") is None
+
+    def test_making_pods_leaves_the_manifest_as_it_was(self) -> None:
+        owner = job(template=template(tolerations=[{"key": "a"}]), accelerator={"profile": "nvidia"})
+        before = json.dumps(owner.raw_spec, sort_keys=True)
+        pod(owner)
+        assert json.dumps(owner.raw_spec, sort_keys=True) == before
+
+
+class TestSecurity:
+    def test_safe_defaults_are_set_where_the_user_set_nothing(self) -> None:
+        made = pod(job())
+        assert dig(made, "spec", "automountServiceAccountToken") is False
+        assert dig(made, "spec", "securityContext") == {"seccompProfile": {"type": "RuntimeDefault"}}
+        assert dig(made, "spec", "containers", 0, "securityContext") == {"allowPrivilegeEscalation": False}
+
+    def test_what_the_user_set_stays(self) -> None:
+        own = template(
+            automountServiceAccountToken=True, securityContext={"seccompProfile": {"type": "Unconfined"}, "fsGroup": 5}
+        )
+        made = pod(job(template=own))
+        assert dig(made, "spec", "automountServiceAccountToken") is True
+        assert dig(made, "spec", "securityContext", "seccompProfile", "type") == "Unconfined"
+
+    def test_a_service_account_that_the_user_names_keeps_its_token(self) -> None:
+        made = pod(job(template=template(serviceAccountName="bucket-reader")))
+        assert dig(made, "spec", "automountServiceAccountToken") is None
+
+    @pytest.mark.parametrize("context", [{"privileged": True}, {"capabilities": {"add": ["SYS_ADMIN"]}}])
+    def test_a_privileged_container_is_not_made_contradictory(self, context: dict[str, object]) -> None:
+        own = {"spec": {"containers": [{"name": "trainer", "image": "x", "securityContext": context}]}}
+        made = pod(job(template=own))
+        assert dig(made, "spec", "containers", 0, "securityContext", "allowPrivilegeEscalation") is None
+
+    def test_the_restricted_standard_is_met_where_it_is_asked_for(self) -> None:
+        made = pod(job(), platform=Platform(restricted=True))
+        assert dig(made, "spec", "securityContext", "runAsNonRoot") is True
+        assert dig(made, "spec", "containers", 0, "securityContext", "capabilities") == {"drop": ["ALL"]}
+
+
+class TestCheckpoints:
+    def test_a_volume_is_mounted_at_the_same_path_in_every_container(self) -> None:
+        checkpoint = {"path": "/ckpt", "volume": {"nfs": {"server": "s", "path": "/"}}, "everySteps": 50, "keep": 2}
+        made = pod(job(checkpoint=checkpoint))
+        assert dig(made, "spec", "volumes", 0) == {"name": "dtj-checkpoint", "nfs": {"server": "s", "path": "/"}}
+        assert dig(made, "spec", "containers", 0, "volumeMounts", 0, "mountPath") == "/ckpt"
+        variables = environment(made)
+        assert variables["DTJ_CHECKPOINT_DIR"] == "/ckpt"
+        assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
+        assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
+
+    def test_a_claim_is_mounted_at_the_default_path(self) -> None:
+        made = pod(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+        assert dig(made, "spec", "volumes", 0, "persistentVolumeClaim", "claimName") == "digits-checkpoint"
+        assert environment(made)["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
+
+    def test_a_bucket_is_not_mounted(self) -> None:
+        made = pod(job(checkpoint={"path": "gs://bucket/x"}))
+        assert dig(made, "spec", "volumes") is None
+        assert environment(made)["DTJ_CHECKPOINT_DIR"] == "gs://bucket/x"
+
+
+class TestAccelerators:
+    def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(self) -> None:
+        owner = job(
+            strategy="ParameterServer",
+            roles={"chief": 1, "worker": 1, "ps": 1},
+            accelerator={"profile": "gke-nvidia-l4", "count": 2},
+        )
+        worker = pod(owner)
+        assert dig(worker, "spec", "containers", 0, "resources", "limits") == {"nvidia.com/gpu": 2}
+        assert dig(worker, "spec", "nodeSelector") == {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+        assert dig(worker, "spec", "tolerations", 0, "key") == "nvidia.com/gpu"
+        server = pod(owner, Replica(Role.PS, 0))
+        assert dig(server, "spec", "nodeSelector") is None
+
+    def test_a_slice_of_two_hosts_knows_its_ranks_and_host_names(self) -> None:
+        owner = job(strategy="TPU", roles={"worker": 2}, accelerator={"profile": "tpu-v5e", "topology": "2x4"})
+        second = pod(owner, Replica(Role.WORKER, 1))
+        variables = environment(second)
+        assert variables["TPU_WORKER_ID"] == "1"
+        assert variables["TPU_WORKER_HOSTNAMES"] == "worker-0.digits.default.svc,worker-1.digits.default.svc"
+        assert dig(second, "spec", "containers", 0, "resources", "limits") == {"google.com/tpu": 4}
+        assert dig(second, "spec", "nodeSelector") == {
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+            "cloud.google.com/gke-tpu-topology": "2x4",
+        }
+
+    @pytest.mark.parametrize(
+        ("profile", "topology", "workers", "chips"),
+        [
+            ("tpu-v5e", "1x1", 1, 1),
+            ("tpu-v5e", "2x2", 1, 4),
+            ("tpu-v5e", "2x4", 1, 8),
+            ("tpu-v5e", "2x4", 2, 4),
+            ("tpu-v4", "2x2x4", 4, 4),
+            ("tpu-v5p", "2x2x1", 1, 4),
+            ("tpu-v6e", "4x4", 4, 4),
+        ],
+    )
+    def test_chips_per_host_follow_from_topology_and_replicas(
+        self, profile: str, topology: str, workers: int, chips: int
+    ) -> None:
+        owner = job(strategy="TPU", roles={"worker": workers}, accelerator={"profile": profile, "topology": topology})
+
+        assert problems(owner, Platform()) == ()
+        assert dig(pod(owner), "spec", "containers", 0, "resources", "requests", "google.com/tpu") == chips

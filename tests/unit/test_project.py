@@ -1,0 +1,83 @@
+"""What must hold for the tree itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dtj.api.crd import custom_resource_definition, job_schema
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.validation import validate
+from dtj.core.platform import Platform
+from dtj.core.validity import problems
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def test_operator_is_no_package_so_that_the_standard_librarys_is_found() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    subprocess.run([sys.executable, "-c", "import dataclasses, operator; operator.itemgetter"], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_each_example_is_valid_on_a_platform_with_the_shipped_profiles(path: Path) -> None:
+    for body in yaml.safe_load_all(path.read_text()):
+        assert validate(body) == ()
+        assert problems(Job.from_object({**body, "metadata": {**body["metadata"], "uid": "u"}}), Platform()) == ()
+
+
+def test_the_crd_is_small_enough_for_a_plain_kubectl_apply() -> None:
+    (path,) = (ROOT / "crds").glob("*.yaml")
+    assert path.stat().st_size < 200_000
+    assert yaml.safe_load(path.read_text()) == custom_resource_definition()
+
+
+def test_every_field_of_ours_is_described_and_the_description_begins_with_its_name() -> None:
+    undescribed = [
+        path
+        for path, field in _fields(job_schema(), "")
+        if not str(field.get("description", "")).startswith(_name(path))
+    ]
+    assert undescribed == []
+
+
+def test_no_python_file_is_longer_than_five_hundred_lines() -> None:
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    long = [name for name in listed.split() if len((ROOT / name).read_text().splitlines()) > 500]
+    assert long == []
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _fields(schema: JsonObject, prefix: str) -> list[tuple[str, JsonObject]]:
+    """The fields below spec and status whose schema is ours, not Kubernetes'."""
+    found: list[tuple[str, JsonObject]] = []
+    properties = schema.get("properties")
+    for name, field in (properties if isinstance(properties, dict) else {}).items():
+        assert isinstance(field, dict)
+        path = f"{prefix}.{name}"
+        if path not in (".apiVersion", ".kind", ".metadata", ".spec", ".status"):
+            found.append((path, field))
+        if name in ("template", "volume", "tolerations", "env", "resources", "metadata"):
+            continue
+        found += _fields(field, path)
+        for inner in (field.get("additionalProperties"), field.get("items")):
+            if isinstance(inner, dict):
+                found += _fields(inner, path)
+    return found
+
+
+def test_the_shipped_conditions_merge_by_type() -> None:
+    conditions = dig(job_schema(), "properties", "status", "properties", "conditions")
+    assert dig(conditions, "x-kubernetes-list-map-keys") == ["type"]
+    assert objects(dig(conditions, "x-kubernetes-validations")) == []
