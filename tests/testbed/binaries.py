@@ -1,0 +1,207 @@
+"""Builds Kubernetes and etcd from the Go module proxy, once, into the cache.
+
+A folder under `go/` is one Go module: its go.mod names what to build (`tool` lines) and pins every dependency. The
+cache key is the content of go.mod and go.sum, so a changed version builds anew and an unchanged one never does.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from testbed.cache import cache_root, locked
+from testbed.errors import Unavailable
+from testbed.toolchain import find_go, required_version
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A folder with a go.mod; `upstream` is the module in it whose version is that of what is built."""
+
+    folder: Path
+    upstream: str
+    cold_minutes: int
+
+    @property
+    def go_mod(self) -> str:
+        """The text of its go.mod."""
+        return (self.folder / "go.mod").read_text()
+
+    @property
+    def version(self) -> str:
+        """The version of what is built, such as "v1.35.4"."""
+        return required(self.upstream, go_mod=self.go_mod)
+
+    @property
+    def key(self) -> str:
+        """Its name in the cache: folder, and a hash over go.mod, go.sum and the machine's architecture."""
+        digest = hashlib.sha256(platform.machine().encode())
+        for name in ("go.mod", "go.sum"):
+            content = (self.folder / name).read_bytes()
+            digest.update(f"\n{name} {len(content)}\n".encode() + content)
+        return f"{self.folder.name}-{digest.hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One binary: the module that it is built in, and its main package."""
+
+    module: Module
+    package: str
+
+
+_GO = Path(__file__).parent / "go"
+ETCD = Module(folder=_GO / "etcd", upstream="go.etcd.io/etcd/server/v3", cold_minutes=1)
+KUBERNETES = Module(folder=_GO / "kubernetes", upstream="k8s.io/kubernetes", cold_minutes=8)
+
+PROGRAMS: Mapping[str, Program] = {
+    "etcd": Program(ETCD, "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kube-scheduler": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kubectl": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
+}
+
+# What a control plane needs; a node will name its own.
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+
+
+def to_stderr(line: str) -> None:
+    """Report progress to a person: one line on stderr."""
+    print(f"testbed: {line}", file=sys.stderr, flush=True)
+
+
+def required(module: str, *, go_mod: str) -> str:
+    """The version at which the text of a go.mod file requires `module`. Raises ValueError where it does not."""
+    match = re.search(rf"^(?:require|\s)\s*{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
+    if match is None:
+        raise ValueError(f"go.mod does not require {module}")
+    return match[1]
+
+
+def path_of(name: str) -> Path:
+    """Where the binary `name` is, or will be once built."""
+    return cache_root() / PROGRAMS[name].module.key / "bin" / name
+
+
+def ensure(names: Iterable[str] = CONTROL_PLANE, *, report: Report = to_stderr) -> Mapping[str, Path]:
+    """The paths of the named binaries, all of them built.
+
+    What is missing is built now, which takes minutes; `report` hears how it goes. Two processes never build at once.
+    Raises `Unavailable` where there is no Go, the modules cannot be downloaded or the build fails.
+    """
+    paths = {name: path_of(name) for name in names}
+    if not _missing(paths):
+        return paths
+    lock = cache_root() / "build.lock"
+    waited = False
+
+    def wait() -> None:
+        nonlocal waited
+        waited = True
+        report("waiting for a build in another process")
+
+    with locked(lock, on_wait=wait):
+        # Who waited for a build that failed shares its failure: eight workers need not fail one after another.
+        if _missing(paths) and waited and (failure := lock.read_text()):
+            raise Unavailable(failure)
+        lock.write_text("")
+        try:
+            _build_all(_missing(paths), report=report)
+        except Unavailable as error:
+            lock.write_text(str(error))
+            raise
+    return paths
+
+
+def _missing(paths: Mapping[str, Path]) -> list[str]:
+    return [name for name, path in paths.items() if not path.exists()]
+
+
+def _build_all(names: Iterable[str], *, report: Report) -> None:
+    """Build module by module: the binaries of one share most of their packages."""
+    groups = {folder: list(group) for folder, group in groupby(sorted(names, key=_folder), key=_folder)}
+    modules = [PROGRAMS[group[0]].module for group in groups.values()]
+    if not modules:
+        return
+    go = find_go(max(required_version(module.go_mod) for module in modules), report=report)
+    for module, group in zip(modules, groups.values(), strict=True):
+        report(f"building {', '.join(group)} {module.version}: {module.cold_minutes} min on 2 cores, the first time")
+        _build(module, group, go=go, report=report)
+
+
+def _folder(name: str) -> Path:
+    return PROGRAMS[name].module.folder
+
+
+def _build(module: Module, names: list[str], *, go: Path, report: Report) -> None:
+    with tempfile.TemporaryDirectory(dir=cache_root(), prefix="building-") as scratch:
+        log, output = Path(scratch) / "log", Path(scratch) / "bin"
+        output.mkdir()
+        command = [str(go), "build", "-v", "-mod=readonly", "-trimpath", "-ldflags", _ldflags(module)]
+        command += ["-o", f"{output}/", *(PROGRAMS[name].package for name in names)]
+        built = {name: output / _executable(PROGRAMS[name].package) for name in names}
+        environment = os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+        with (
+            log.open("wb") as stderr,
+            subprocess.Popen(command, cwd=module.folder, env=environment, stderr=stderr) as process,
+        ):
+            try:
+                _follow(process, built, log=log, report=report)
+            finally:
+                process.kill()
+        if process.returncode != 0:
+            raise Unavailable(f"go build of {module.upstream} failed: {_last_error(log.read_text())}")
+        for name, path in built.items():
+            path_of(name).parent.mkdir(parents=True, exist_ok=True)
+            path.replace(path_of(name))
+
+
+def _follow(process: subprocess.Popen[bytes], built: Mapping[str, Path], *, log: Path, report: Report) -> None:
+    """Report each binary as it appears, and a sign of life every 20 seconds, until the build ends."""
+    begin = spoke = time.monotonic()
+    waiting = dict(built)
+    running = True
+    while running:
+        running = process.poll() is None
+        now = time.monotonic()
+        for name in [name for name, path in waiting.items() if path.exists()]:
+            del waiting[name]
+            report(f"built {name} after {now - begin:.0f} s")
+        if running and now - spoke >= 20:
+            spoke = now
+            packages = sum(" " not in line for line in log.read_text().splitlines())
+            report(f"still building {', '.join(waiting)}: {packages} packages after {now - begin:.0f} s")
+        time.sleep(0.2)
+
+
+def _ldflags(module: Module) -> str:
+    flags = ["-s", "-w"]
+    if module is KUBERNETES:
+        major, minor, _ = module.version.removeprefix("v").split(".", 2)
+        stamps = {"gitVersion": module.version, "gitMajor": major, "gitMinor": minor}
+        # The first is what `--version` prints, the second what clients send as their user agent.
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+            flags += [f"-X {package}.{name}={value}" for name, value in stamps.items()]
+    return " ".join(flags)
+
+
+def _executable(package: str) -> str:
+    """The name that `go build` gives a main package: its last element that is no major version."""
+    return re.sub(r"/v\d+$", "", package).rsplit("/", 1)[-1]
+
+
+def _last_error(log: str) -> str:
+    """The last line that is neither a package's name (`-v` prints them) nor a download."""
+    lines = [line.strip() for line in log.splitlines() if not line.startswith("go: downloading")]
+    return next((line for line in reversed(lines) if " " in line), "no message")

@@ -1,0 +1,324 @@
+"""A Kubernetes control plane of plain processes on loopback: etcd, API server, controller manager, scheduler.
+
+Real servers, real admission, RBAC and garbage collection; no node, so pods stay Pending unless a test plays the
+kubelet and writes their status. Needs no root. A node is a matter of its own and will stand beside this class, on the
+same `runs`, `processes` and `pki`.
+"""
+
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Self
+
+from testbed import audit, kubeconfig, runs
+from testbed.audit import AuditLog
+from testbed.errors import ApiError, KubectlError
+from testbed.etcd import Etcd
+from testbed.pki import Authority, KeyPair, new_key, write_key
+from testbed.processes import Process, free_ports, wait_until
+from testbed.rest import RestClient
+
+ADMIN = "testbed-admin"
+ADDRESS = "127.0.0.1"
+SERVICE_NETWORK = ip_network("10.96.0.0/16")
+CRDS = Path(__file__).parent.parent.parent / "crds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """The loopback ports of one control plane, the same ones for its whole life."""
+
+    etcd: int
+    apiserver: int
+
+
+class ControlPlane:
+    """One control plane in a run's directory. Any process may hold an instance: all state is in the directory."""
+
+    def __init__(self, run: Path, *, binaries: Mapping[str, Path]) -> None:
+        self.run = run
+        self.binaries = binaries
+        self.kubeconfig = run / "kubeconfig"
+        self.audit = AuditLog(run / "audit.log")
+        self._authority = Authority(run / "pki")
+        self._etcd = Process("etcd", run=run)
+        self._apiserver = Process("kube-apiserver", run=run)
+        self._controllers = Process("kube-controller-manager", run=run)
+        self._scheduler = Process("kube-scheduler", run=run)
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Its processes, in the order in which they start."""
+        return (self._etcd, self._apiserver, self._controllers, self._scheduler)
+
+    @cached_property
+    def ports(self) -> Ports:
+        """Chosen once, then read from the directory."""
+        file = self.run / "ports.json"
+        if not file.exists():
+            etcd, apiserver = free_ports(2)
+            file.write_text(json.dumps(asdict(Ports(etcd=etcd, apiserver=apiserver))))
+        return Ports(**json.loads(file.read_text()))
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://{ADDRESS}:{self.ports.apiserver}"
+
+    @cached_property
+    def api(self) -> RestClient:
+        """The API server, as an administrator."""
+        return RestClient(self.ports.apiserver, authority=self._authority.root.certificate, identity=self._admin)
+
+    @cached_property
+    def etcd(self) -> Etcd:
+        """The store behind the API server."""
+        client = RestClient(self.ports.etcd, authority=self._authority.root.certificate, identity=self._admin)
+        return Etcd(client)
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def launch(cls, name: str, *, owner: int, binaries: Mapping[str, Path]) -> Self:
+        """Start a control plane in a new run called `name`.
+
+        It ends with process `owner` (0: it outlives everyone), or at `stop`. When anything fails it is stopped again;
+        `StartError` then holds the end of the log of the process that failed.
+        """
+        plane = cls(runs.create(name, owner=owner), binaries=binaries)
+        try:
+            plane.start()
+        except BaseException:
+            plane.stop()
+            raise
+        return plane
+
+    def start(self) -> None:
+        """Start all processes; return when the API server is ready and the controllers work."""
+        owner = runs.owner_of(self.run)
+        self._etcd.start(self._etcd_command(), owner=owner)
+        self._write_files()
+        self._etcd.await_ready(self.etcd.ready)
+        self.start_apiserver()
+        self._controllers.start(self._controllers_command(), owner=owner)
+        self._scheduler.start(self._scheduler_command(), owner=owner)
+        self._controllers.await_ready(lambda: self._has_service_account("default"))
+
+    def stop(self) -> None:
+        """End all processes at once and delete the run's directory."""
+        runs.remove(self.run)
+
+    def running(self) -> bool:
+        """Whether all processes run and the API server is ready."""
+        return all(process.pids for process in self.processes) and self._apiserver_ready()
+
+    def start_apiserver(self) -> None:
+        """Start the API server, on the same port with the same data as before; return when it is ready."""
+        self._apiserver.start(self._apiserver_command(), owner=runs.owner_of(self.run))
+        self._apiserver.await_ready(self._apiserver_ready)
+
+    def kill_apiserver(self) -> None:
+        """Kill the API server (SIGKILL): every connection breaks, data stays."""
+        self._apiserver.kill()
+
+    @contextmanager
+    def outage(self) -> Iterator[Etcd]:
+        """Inside the block the API server is down; after it, it is up and ready again.
+
+        Gives the store, in which a test may change things meanwhile: an object deleted there is one whose deletion no
+        watch will ever tell of.
+        """
+        self.kill_apiserver()
+        try:
+            yield self.etcd
+        finally:
+            self.start_apiserver()
+
+    def restart_apiserver(self) -> None:
+        """Kill the API server and start it again."""
+        with self.outage():
+            pass
+
+    def expire_watches(self) -> None:
+        """Restart the API server without its history: every watch that goes on from where it was gets 410 Gone."""
+        with self.outage() as etcd:
+            etcd.forget_history()
+
+    # -- use ------------------------------------------------------------------------------------------------------
+
+    def kubeconfig_for(self, user: str, *, groups: Sequence[str] = ()) -> Path:
+        """A kubeconfig with a client certificate for `user` in `groups`, whom RBAC grants nothing at first."""
+        identity = self._authority.issue(user, groups=groups)
+        return kubeconfig.write(
+            identity.certificate.with_suffix(".kubeconfig"),
+            server=self.url,
+            authority=self._authority.root.certificate,
+            identity=identity,
+            user=user,
+        )
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True, kubeconfig: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as administrator, or with another kubeconfig. Raises `KubectlError` on failure if `check`."""
+        home = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "KUBECACHEDIR": str(self.run / "kubectl")}
+        done = subprocess.run(
+            [self.binaries["kubectl"], *arguments],
+            input=stdin,
+            env=os.environ | home,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if check and done.returncode != 0:
+            raise KubectlError(f"kubectl {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
+        return done
+
+    def install_crds(self, directory: Path = CRDS) -> None:
+        """`kubectl apply` the manifests of a directory, if it has any, and wait until their resources are served.
+
+        Raises `KubectlError` with the API server's own words where it refuses one.
+        """
+        if not any(directory.glob("*.y*ml")):
+            return
+        self.kubectl("apply", "--filename", str(directory))
+        wait_until(lambda: self._are_established(directory), seconds=30, what="the custom resources to be served")
+
+    def _are_established(self, directory: Path) -> bool:
+        """`kubectl wait` fails on a definition that has no conditions yet, so the conditions are read instead."""
+        states = self.kubectl(
+            "get",
+            "--filename",
+            str(directory),
+            "--output",
+            "jsonpath={.status.conditions}{.items[*].status.conditions}",
+        ).stdout
+        return states.count('"type":"Established"') == len(list(directory.glob("*.y*ml"))) and (
+            '"status":"True","type":"Established"' in states
+        )
+
+    def new_namespace(self, prefix: str = "test") -> str:
+        """Make a namespace with a unique name, in which pods can be made: its default service account exists."""
+        name = f"{prefix}-{uuid.uuid4().hex[:10]}"
+        self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        wait_until(lambda: self._has_service_account(name), seconds=30, what=f"the service account of {name}")
+        return name
+
+    def delete_namespace(self, name: str) -> None:
+        """Ask for the deletion of a namespace; do not wait for it."""
+        self.api.request("DELETE", f"/api/v1/namespaces/{name}")
+
+    # -- how it is started ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _admin(self) -> KeyPair:
+        return self._authority.issue(ADMIN, groups=("system:masters",))
+
+    @cached_property
+    def _server(self) -> KeyPair:
+        hosts = (ADDRESS, "localhost", "kubernetes.default.svc", str(SERVICE_NETWORK[1]))
+        return self._authority.issue("server", hosts=hosts)
+
+    def _write_files(self) -> None:
+        """The files that the commands below name. The admin's kubeconfig is the last: it says that all is there."""
+        write_key(self.run / "pki" / "service-accounts.key", new_key())
+        (self.run / "audit-policy.json").write_text(json.dumps(audit.POLICY))
+        scheduler = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {
+                "kubeconfig": str(self.kubeconfig_for("system:kube-scheduler")),
+                "qps": 1000,
+                "burst": 2000,
+            },
+        }
+        (self.run / "scheduler.json").write_text(json.dumps(scheduler))
+        self.kubeconfig_for(ADMIN, groups=("system:masters",)).replace(self.kubeconfig)
+
+    def _command(self, binary: str, **flags: str | int | Path) -> list[str]:
+        options = (f"--{name.replace('_', '-')}={value}" for name, value in flags.items())
+        return [str(self.binaries[binary]), *options]
+
+    def _etcd_command(self) -> list[str]:
+        client = f"https://{ADDRESS}:{self.ports.etcd}"
+        return self._command(
+            "etcd",
+            data_dir=self.run / "etcd",
+            unsafe_no_fsync="true",
+            listen_client_urls=client,
+            advertise_client_urls=client,
+            listen_peer_urls=f"http://{ADDRESS}:0",
+            trusted_ca_file=self._authority.root.certificate,
+            client_cert_auth="true",
+            cert_file=self._server.certificate,
+            key_file=self._server.key,
+            log_level="warn",
+        )
+
+    def _apiserver_command(self) -> list[str]:
+        accounts = self.run / "pki" / "service-accounts.key"
+        return self._command(
+            "kube-apiserver",
+            bind_address=ADDRESS,
+            secure_port=self.ports.apiserver,
+            advertise_address=ADDRESS,
+            endpoint_reconciler_type="none",
+            tls_cert_file=self._server.certificate,
+            tls_private_key_file=self._server.key,
+            client_ca_file=self._authority.root.certificate,
+            etcd_servers=f"https://{ADDRESS}:{self.ports.etcd}",
+            etcd_cafile=self._authority.root.certificate,
+            etcd_certfile=self._server.certificate,
+            etcd_keyfile=self._server.key,
+            authorization_mode="Node,RBAC",
+            service_account_issuer="https://kubernetes.default.svc",
+            service_account_key_file=accounts,
+            service_account_signing_key_file=accounts,
+            service_cluster_ip_range=str(SERVICE_NETWORK),
+            audit_policy_file=self.run / "audit-policy.json",
+            audit_log_path=self.audit.path,
+            audit_log_maxsize=100_000,
+            shutdown_delay_duration="0s",
+        )
+
+    def _controllers_command(self) -> list[str]:
+        return self._command(
+            "kube-controller-manager",
+            kubeconfig=self.kubeconfig_for("system:kube-controller-manager"),
+            leader_elect="false",
+            secure_port=0,
+            use_service_account_credentials="true",
+            service_account_private_key_file=self.run / "pki" / "service-accounts.key",
+            root_ca_file=self._authority.root.certificate,
+            kube_api_qps=1000,
+            kube_api_burst=2000,
+        )
+
+    def _scheduler_command(self) -> list[str]:
+        return self._command("kube-scheduler", config=self.run / "scheduler.json", secure_port=0)
+
+    # -- conditions -----------------------------------------------------------------------------------------------
+
+    def _apiserver_ready(self) -> bool:
+        try:
+            return self.api.text("GET", "/readyz") == "ok"
+        except (ApiError, OSError):
+            return False
+
+    def _has_service_account(self, namespace: str) -> bool:
+        try:
+            self.api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
