@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from typing import Any
+
 from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
@@ -63,9 +65,8 @@ def jobs(draw: st.DrawFn) -> Job:
 @st.composite
 def stored_objects(draw: st.DrawFn) -> JsonObject:
     """Any object that a server with some other version of the CRD could hold, most of them nearly ours."""
-    body = stored(manifest(draw(NAMES), strategy=draw(st.sampled_from(list(Strategy)))))
+    body: dict[str, Any] = stored(manifest(draw(NAMES), strategy=draw(st.sampled_from(list(Strategy)))))
     spec = body["spec"]
-    assert isinstance(spec, dict)
     for field in draw(st.lists(st.sampled_from(_SPEC_FIELDS), max_size=3)):
         spec[field] = draw(JSON)
     if draw(st.booleans()):
