@@ -295,11 +295,23 @@ def test_clean_pod_policy_holds_for_every_ending(policy: str, kept: list[str], e
 
 
 class TestStrangers:
+    def test_a_new_job_waits_in_silence_for_the_names_of_its_predecessor(self) -> None:
+        owner = job()
+        world = World(owner)
+        predecessor = pod(owner, "worker-0", owner_uid="the-job-of-this-name-before")
+        world.pods[predecessor.name] = predecessor
+        world.advance(1)
+        assert world.step() == (RequeueAfter(9.0),)
+        del world.pods[predecessor.name]
+        world.settle()
+        assert len(world.pods) == 2
+
     def test_a_pod_of_another_owner_is_never_touched_and_is_shown(self) -> None:
         owner = job()
         world = World(owner)
         stranger = pod(owner, "worker-0", owner_uid="somebody-else")
         world.pods[stranger.name] = stranger
+        world.advance(11)
         world.settle()
         assert world.pods == {stranger.name: stranger}
         assert not world.taken(DeletePod)
@@ -309,6 +321,7 @@ class TestStrangers:
     def test_a_service_of_another_owner_is_never_touched_and_is_shown(self) -> None:
         world = World(job())
         world.service = Child("default", "digits", uid="s", owner_uid="")
+        world.advance(11)
         world.settle()
         assert not world.pods
         assert 'service "digits"' in world.events[-1].message
@@ -316,6 +329,7 @@ class TestStrangers:
     def test_the_job_goes_on_when_the_stranger_is_gone(self) -> None:
         world = World(job())
         world.service = Child("default", "digits", uid="s", owner_uid="")
+        world.advance(11)
         world.settle()
         world.service = None
         world.settle()

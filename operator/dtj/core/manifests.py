@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec
-from dtj.core import accelerators, tf_config
+from dtj.core import accelerators
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, pod_name
+from dtj.core.tf_config import Cluster
 
 
 def service_selector(job: Job, attempt: int) -> dict[str, str]:
@@ -64,12 +66,21 @@ def claim(job: Job, spec: JobSpec) -> JsonObject | None:
     }
 
 
-def pod(job: Job, spec: JobSpec, replica: Replica, *, platform: Platform, attempt: int) -> JsonObject:
-    """The pod of one replica: the user's template, with what the replica needs added.
+def pods(
+    job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platform, attempt: int
+) -> tuple[JsonObject, ...]:
+    """The pods of these replicas: the user's template, with what each replica needs added.
 
     Where both speak, ours wins for identity (name, host name, labels, TF_CONFIG, restart policy), the user's
     for everything else.
     """
+    cluster = Cluster.of(job, spec, platform.network)
+    return tuple(_pod(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt) for replica in wanted)
+
+
+def _pod(
+    job: Job, spec: JobSpec, replica: Replica, *, cluster: Cluster, platform: Platform, attempt: int
+) -> JsonObject:
     role_spec = spec.replica_specs.get(replica.role) or ReplicaSpec()
     template = copy.deepcopy(role_spec.template or spec.template or {})
     pod_spec = _object(template, "spec")
@@ -79,7 +90,7 @@ def pod(job: Job, spec: JobSpec, replica: Replica, *, platform: Platform, attemp
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, replica.role, platform))
     _apply_ports(main, spec)
     _apply_checkpoint_volume(job, spec, pod_spec)
-    environment = _environment(job, spec, replica, platform=platform, attempt=attempt)
+    environment = _environment(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt)
     for container in _containers(pod_spec):
         _set_environment(container, environment)
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -185,8 +196,10 @@ def _apply_checkpoint_volume(job: Job, spec: JobSpec, pod_spec: JsonObject) -> N
         _extend(container, "volumeMounts", (mount,))
 
 
-def _environment(job: Job, spec: JobSpec, replica: Replica, *, platform: Platform, attempt: int) -> dict[str, str]:
-    network, directories = platform.network, platform.directories
+def _environment(
+    job: Job, spec: JobSpec, replica: Replica, *, cluster: Cluster, platform: Platform, attempt: int
+) -> dict[str, str]:
+    directories = platform.directories
     checkpoint = spec.checkpoint
     needs = accelerators.needs(spec, replica.role, platform)
     optional = {
@@ -198,17 +211,17 @@ def _environment(job: Job, spec: JobSpec, replica: Replica, *, platform: Platfor
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
     }
     return {
-        Env.TF_CONFIG: tf_config.tf_config(job, spec, replica=replica, network=network),
+        Env.TF_CONFIG: cluster.tf_config(replica),
         Env.JOB_NAME: job.name,
         Env.NAMESPACE: job.namespace,
         Env.STRATEGY: str(spec.strategy),
         Env.ROLE: str(replica.role),
         Env.INDEX: str(replica.index),
         Env.ATTEMPT: str(attempt),
-        Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
+        Env.STATUS_PORT: str(platform.network.status_port(role=replica.role, index=replica.index)),
         **{name: str(value) for name, value in optional.items() if value is not None},
         **(
-            accelerators.tpu_environment(spec, replica, addresses=tf_config.cluster(job, spec, network))
+            accelerators.tpu_environment(spec, replica, addresses=cluster.addresses)
             if needs is not None and needs.tpu
             else {}
         ),

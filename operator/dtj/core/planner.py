@@ -6,6 +6,7 @@ there before anything depends on it. A job whose world does not change gets an e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -53,6 +54,9 @@ A start of many pods would else cost a write for each of them.
 COLLISION_RETRY_SECONDS = 30.0
 """When to look again whether a foreign object that has one of our names is gone."""
 
+COLLISION_PATIENCE_SECONDS = 10.0
+"""For how long a new job does not complain of names that are taken."""
+
 
 def plan(observed: Observed, now: datetime) -> Plan:
     """What to do about ``observed.job`` at ``now`` (an aware datetime); ordered, empty where nothing is.
@@ -69,6 +73,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if found or job.spec is None:
         return view.report_invalid(found)
     return _Valid(view=view, spec=job.spec).plan()
+
+
+def _writes(actions: tuple[Action, ...]) -> bool:
+    """Whether the status is written now, rather than later or not at all."""
+    return any(isinstance(action, PatchStatus) for action in actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +147,7 @@ class _View:
             Verdicts(pods_ready=Assertion("False", Reason.PENDING, "the job is not valid"), invalid=invalid),
         )
         changed = self.patch(status)
-        return (*changed, Emit("Warning", reason, message)) if changed else ()
+        return (*changed, Emit("Warning", reason, message)) if _writes(changed) else changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,14 +203,25 @@ class _Valid:
                 taken.append(f'{kind} "{child.name}"')
         if not taken:
             return None
+        patience = self._patience()
+        if patience > 0:
+            return (RequeueAfter(patience),)
         message = (
             f"{', '.join(sorted(taken))} exists and belongs to something else: it is left alone; "
             "delete it, or give this job another name"
         )
         verdicts = Verdicts(pods_ready=Assertion("False", Reason.NAME_TAKEN, message))
         changed = self.view.patch(self.view.with_verdicts(self._status(starting=frozenset()), verdicts))
-        said = (Emit("Warning", Reason.NAME_TAKEN, message),) if changed else ()
+        said = (Emit("Warning", Reason.NAME_TAKEN, message),) if _writes(changed) else ()
         return (*changed, *said, RequeueAfter(COLLISION_RETRY_SECONDS))
+
+    def _patience(self) -> float:
+        """Seconds for which a new job waits in silence for its names.
+
+        Of a job that was deleted and created anew, the predecessor's objects are about to be collected.
+        """
+        created = self.job.created_at
+        return COLLISION_PATIENCE_SECONDS - (self.view.now - created).total_seconds() if created is not None else 0.0
 
     def _claim_in_use(self) -> Child | None:
         wanted = manifests.claim(self.job, self.spec)
@@ -214,7 +234,7 @@ class _Valid:
         verdict = self.view.observed.verdict
         if verdict is None or verdict.generation != self.job.generation:
             first_of_role = (Replica(role, 0) for role in self.spec.roles())
-            return (CheckPods(self.job.generation, tuple(self._pod(replica) for replica in first_of_role)),)
+            return (CheckPods(self.job.generation, self._pods(first_of_role)),)
         if not verdict.errors:
             return None
         return self.view.report_invalid(tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors))
@@ -226,13 +246,13 @@ class _Valid:
             for replica in replicas(self.spec)
             if replica not in done and pod_name(self.job.name, replica) not in present
         ]
-        creations = (*self._shared_objects(), *(CreatePod(self._pod(replica)) for replica in missing))
+        creations = (*self._shared_objects(), *map(CreatePod, self._pods(missing)))
         status = self._status(starting=frozenset(missing))
         starting = status.start_time is None
         if starting:
             status = status.model_copy(update={"start_time": format_time(self.view.now), "attempt": self.attempt})
         changed = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=self._readiness(done, status))))
-        return (*creations, *changed, *self._events(len(missing), starting=starting, changed=bool(changed)))
+        return (*creations, *changed, *self._events(len(missing), starting=starting, changed=_writes(changed)))
 
     def _events(self, created: int, *, starting: bool, changed: bool) -> tuple[Emit, ...]:
         refusal = self.view.observed.refusal
@@ -269,8 +289,8 @@ class _Valid:
             return Assertion("True", Reason.ALL_PODS_READY)
         return Assertion("False", Reason.WAITING_FOR_PODS, f"{status.ready} pods are ready")
 
-    def _pod(self, replica: Replica) -> JsonObject:
-        return manifests.pod(self.job, self.spec, replica, platform=self.view.observed.platform, attempt=self.attempt)
+    def _pods(self, wanted: Iterable[Replica]) -> tuple[JsonObject, ...]:
+        return manifests.pods(self.job, self.spec, wanted, platform=self.view.observed.platform, attempt=self.attempt)
 
     def _status(self, *, starting: frozenset[Replica]) -> JobStatus:
         counts = replica_statuses(self.spec, self.view.own, done=self._done(), starting=starting)

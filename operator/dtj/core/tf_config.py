@@ -7,6 +7,7 @@ variable", and ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, which
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from dtj.api.job import Job
 from dtj.api.spec import CLUSTER_ROLES, JobSpec
@@ -14,28 +15,30 @@ from dtj.core.platform import Network
 from dtj.core.replicas import Replica
 
 
-def cluster(job: Job, spec: JobSpec, network: Network) -> dict[str, list[str]]:
-    """``{task type: [host:port, …]}`` of the roles that form the cluster, each list in order of index.
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The roles that form the cluster: ``{task type: [host:port, …]}``, each list in order of index.
 
     An evaluator is in nobody's cluster: with one, the others would wait for a peer that never joins
-    (tensorflow#46169).
+    (tensorflow#46169). ``json`` is the cluster as text, made once for all replicas of a plan.
     """
-    return {
-        str(role): [
-            network.address(namespace=job.namespace, job=job.name, role=role, index=index, port=spec.port)
-            for index in range(spec.replicas(role))
-        ]
-        for role in CLUSTER_ROLES
-        if spec.replicas(role) > 0
-    }
 
+    addresses: dict[str, list[str]]
+    json: str
 
-def tf_config(job: Job, spec: JobSpec, *, replica: Replica, network: Network) -> str:
-    """The value of TF_CONFIG for one replica; the same ``cluster`` for all of them."""
-    return json.dumps(
-        {
-            "cluster": cluster(job, spec, network),
-            "task": {"type": str(replica.role), "index": replica.index},
-        },
-        separators=(",", ":"),
-    )
+    @classmethod
+    def of(cls, job: Job, spec: JobSpec, network: Network) -> Cluster:
+        """The cluster of a job on a network."""
+        addresses = {
+            str(role): [
+                network.address(namespace=job.namespace, job=job.name, role=role, index=index, port=spec.port)
+                for index in range(spec.replicas(role))
+            ]
+            for role in CLUSTER_ROLES
+            if spec.replicas(role) > 0
+        }
+        return cls(addresses=addresses, json=json.dumps(addresses, separators=(",", ":")))
+
+    def tf_config(self, replica: Replica) -> str:
+        """The value of TF_CONFIG for one replica; the same ``cluster`` for all of them."""
+        return f'{{"cluster":{self.json},"task":{{"type":"{replica.role}","index":{replica.index}}}}}'
