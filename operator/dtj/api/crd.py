@@ -99,7 +99,7 @@ def job_schema() -> JsonObject:
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": structural(JobSpec),
-            "status": structural(JobStatus),
+            "status": without_defaults(structural(JobStatus)),
         },
     }
     _make_lists_mergeable(schema)
@@ -117,6 +117,19 @@ def structural(model: type[BaseModel]) -> JsonObject:
     source = model.model_json_schema(by_alias=True)
     definitions = source.get("$defs", {})
     return _convert(source, definitions if isinstance(definitions, dict) else {})
+
+
+def without_defaults(schema: JsonObject) -> JsonObject:
+    """``schema`` without defaults: what the operator left out of a status is not there, and not to be filled in."""
+    return {
+        key: {name: without_defaults(field) for name, field in value.items() if isinstance(field, dict)}
+        if key == "properties" and isinstance(value, dict)
+        else without_defaults(value)
+        if isinstance(value, dict)
+        else value
+        for key, value in schema.items()
+        if key != "default"
+    }
 
 
 def _convert(source: JsonObject, definitions: JsonObject) -> JsonObject:
