@@ -1,0 +1,1 @@
+"""The operator's composition root: settings, kopf, health, and the process."""

@@ -1,0 +1,110 @@
+"""``dtj-operator``: the command that runs in the cluster, or on a laptop with a kubeconfig.
+
+Exit codes: 0 stopped by a signal, 1 a defect ended it, 2 a setting cannot be used, 4 the API server refuses us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import sys
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dtj import __version__
+from dtj.app.health import PortTaken
+from dtj.app.run import run
+from dtj.app.settings import OperatorSettings, SettingsError
+from dtj.app.startup import CredentialsRefused
+from dtj.app.watch import QuietRetries
+from dtj.engine import logs
+from dtj.kube.config import ConfigError
+
+EXIT_DEFECT = 1
+EXIT_USAGE = 2
+EXIT_API = 4
+
+log = logging.getLogger("dtj.app")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(OperatorSettings)}
+
+
+def _option(name: str, **attributes: Any) -> Callable[[F], F]:
+    """An option of the same name as a setting, with that setting's default."""
+    default = str(_DEFAULTS[name]) if isinstance(_DEFAULTS[name], Enum) else _DEFAULTS[name]
+    return click.option(
+        f"--{name.replace('_', '-')}", default=default, show_default=default not in (None, False), **attributes
+    )
+
+
+def _log_format(context: click.Context, parameter: click.Parameter, value: str) -> logs.LogFormat:
+    return logs.LogFormat(value)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "DTJ_OPERATOR", "help_option_names": ["-h", "--help"]})
+@click.option("--namespace", "-n", "namespaces", multiple=True, help="Run jobs of this namespace only; repeatable.")
+@click.option("--all-namespaces", "-A", is_flag=True, help="Run jobs of all namespaces; the default.")
+@_option("kubeconfig", type=click.Path(), help="Kubeconfig file; in a cluster, the pod's service account.")
+@_option("context", help="Context of the kubeconfig; its current one by default.")
+@_option("workers", type=click.IntRange(1, 256), help="Jobs that are worked on at the same time.")
+@_option("relist_seconds", type=click.FloatRange(min=1.0), help="Time between two full lists of jobs.")
+@_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
+@_option("restricted", is_flag=True, help='Make pods fit the Pod Security Standard "restricted".')
+@_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz; 0 for none.")
+@_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics; 0 for none.")
+@_option("log_format", type=click.Choice(list(map(str, logs.LogFormat))), callback=_log_format, help="Look of the log.")
+@_option("verbose", is_flag=True, help="Log what usually nobody wants to know.")
+@click.version_option(__version__, prog_name="dtj-operator")
+def main(*, namespaces: tuple[str, ...], all_namespaces: bool, **options: Any) -> None:
+    """Run DistributedTrainingJobs: watch them, create their pods, and keep their status.
+
+    Every option can also be set by an environment variable: DTJ_OPERATOR_ and its name in capitals.
+    """
+    if namespaces and all_namespaces:
+        raise click.UsageError("--namespace and --all-namespaces exclude each other")
+    sys.exit(operate(OperatorSettings(namespaces=namespaces, **options)))
+
+
+def operate(settings: OperatorSettings) -> int:
+    """Run the operator to its end. Returns the exit code."""
+    _configure_logs(settings)
+    log.info("dtj-operator %s runs jobs of %s", __version__, _scope(settings))
+    try:
+        asyncio.run(run(settings))
+    except (SettingsError, ConfigError, PortTaken) as error:
+        log.error("%s", error)
+        return EXIT_USAGE
+    except CredentialsRefused as error:
+        log.error("%s", error)
+        return EXIT_API
+    except Exception:
+        log.exception("a part of the operator ended; the process ends with it")
+        return EXIT_DEFECT
+    log.info("dtj-operator has stopped; jobs go on")
+    return 0
+
+
+def _scope(settings: OperatorSettings) -> str:
+    if not settings.namespaces:
+        return "all namespaces"
+    return f"namespace{'s' if len(settings.namespaces) > 1 else ''} {', '.join(settings.namespaces)}"
+
+
+def _configure_logs(settings: OperatorSettings) -> None:
+    level = logging.DEBUG if settings.verbose else logging.INFO
+    logs.configure(settings.log_format, level=level, filters=(QuietRetries(),))
+    if not settings.verbose:
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The operator's process: puts the parts together, keeps them running, and takes them down together.
+
+kopf, the engine and the HTTP endpoints run in one event loop. When one of them ends unasked, the whole process
+ends, and says why: a restarted operator is safe at any point, half an operator is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import kopf
+
+from dtj.app.health import health_routes, metrics_routes, serving
+from dtj.app.settings import OperatorSettings
+from dtj.app.startup import wait_until_served
+from dtj.app.watch import make_registry, make_settings
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.engine.engine import Engine, EngineSettings
+from dtj.engine.metrics import Metrics
+from dtj.kube.client import KubeGateway
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+async def run(settings: OperatorSettings) -> None:
+    """Operate until SIGTERM or SIGINT.
+
+    Raises SettingsError, ConfigError, CredentialsRefused or PortTaken where it cannot start; another error is a
+    defect of one of the parts.
+    """
+    platform = Platform(profiles=settings.profiles(), restricted=settings.restricted)
+    metrics = Metrics()
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    async with AsyncExitStack() as stack:
+        gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
+        stack.push_async_callback(gateway.close)
+        engine = Engine(
+            gateway,
+            plan=plan,
+            platform=platform,
+            instance=settings.instance,
+            namespaces=settings.watched_namespaces,
+            settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
+            metrics=metrics,
+        )
+        health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: engine.synced)
+        await stack.enter_async_context(serving(settings.health_port, health))
+        await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
+        if await _unless_stopped(stop, wait_until_served(gateway)):
+            await _operate(engine, settings, stop)
+
+
+async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event) -> None:
+    """Run engine and kopf side by side until ``stop``, or until one of them ends."""
+    ready = asyncio.Event()
+    engine_task = asyncio.create_task(engine.run(), name="engine")
+    kopf_task = asyncio.create_task(
+        kopf.operator(
+            registry=make_registry(engine.feed, settings.connection),
+            settings=make_settings(namespaced=bool(settings.namespaces)),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            stop_flag=stop,
+            ready_flag=ready,
+        ),
+        name="kopf",
+    )
+    parts = {engine_task, kopf_task}
+    await _first_of(*parts, ready.wait())
+    _stop_on_signals(stop)  # kopf has put its own handlers in place of ours
+    await _first_of(*parts, stop.wait())
+    unasked = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
+    stop.set()
+    engine.stop()
+    await asyncio.wait(parts)
+    for part in parts:
+        part.result()
+    if unasked:
+        raise RuntimeError(f"{' and '.join(unasked)} ended unasked")
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+
+
+async def _first_of(*waited_for: asyncio.Task[Any] | Coroutine[Any, Any, Any]) -> None:
+    """Wait until one has ended; coroutines are cancelled then, tasks go on."""
+    tasks = [item if isinstance(item, asyncio.Task) else asyncio.create_task(item) for item in waited_for]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task, item in zip(tasks, waited_for, strict=True):
+            if task is not item:
+                task.cancel()
+
+
+async def _unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Await ``work`` to its end; False where ``stop`` came first."""
+    task = asyncio.create_task(work)
+    await _first_of(task, stop.wait())
+    if not task.done():
+        task.cancel()
+        return False
+    task.result()
+    return True

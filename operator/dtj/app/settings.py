@@ -1,0 +1,96 @@
+"""What the operator can be told: each setting with its meaning and default, and the file of accelerator profiles."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from dtj.api.profiles import SHIPPED_PROFILES, Profile
+from dtj.engine.logs import LogFormat
+from dtj.kube.config import ConnectionSource
+
+
+class SettingsError(Exception):
+    """A setting cannot be used; the message says which and why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """All settings of the operator. The command line's options have the same names, with dashes; environment
+    variables have them in capitals after ``DTJ_OPERATOR_``."""
+
+    namespaces: tuple[str, ...] = ()
+    """The namespaces whose jobs are run; none means all of the cluster.
+
+    With namespaces given, the operator needs no right outside of them.
+    """
+
+    kubeconfig: str | None = None
+    """The kubeconfig file. By default the service account of the operator's own pod, else ``$KUBECONFIG``, else
+    ``~/.kube/config``."""
+
+    context: str | None = None
+    """The context of the kubeconfig; its current context by default."""
+
+    workers: int = 8
+    """Jobs that are worked on at the same time. One worker can start about ten jobs a second."""
+
+    relist_seconds: float = 300.0
+    """Time between two full lists of jobs, the safety net for what a watch may miss."""
+
+    accelerator_profiles: Path | None = None
+    """A YAML file with a list of accelerator profiles. They join the shipped ones and replace those of the same
+    name."""
+
+    restricted: bool = False
+    """Whether pods get all that the Pod Security Standard "restricted" asks for: runAsNonRoot, and all
+    capabilities dropped. Off by default since many training images run as root."""
+
+    health_port: int = 8080
+    """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""
+
+    metrics_port: int = 8000
+    """Port of ``/metrics`` for Prometheus, on all interfaces; 0 for none."""
+
+    log_format: LogFormat = LogFormat.AUTO
+    """``json``, ``text``, or ``auto``: text on a terminal, JSON elsewhere."""
+
+    verbose: bool = False
+    """Whether the log also tells what usually nobody wants to know."""
+
+    instance: str = field(default_factory=socket.gethostname)
+    """Who we are in events (``reportingInstance``): the host name, which in a cluster is the pod's name."""
+
+    @property
+    def connection(self) -> ConnectionSource:
+        """Where the API server is."""
+        return ConnectionSource(kubeconfig=self.kubeconfig, context=self.context)
+
+    @property
+    def watched_namespaces(self) -> tuple[str | None, ...]:
+        """The namespaces as the Gateway wants them: None stands for all."""
+        return self.namespaces or (None,)
+
+    def profiles(self) -> dict[str, Profile]:
+        """The accelerator profiles by name. Raises SettingsError where the file cannot be used."""
+        own = load_profiles(self.accelerator_profiles) if self.accelerator_profiles is not None else []
+        return {**SHIPPED_PROFILES, **{profile.name: profile for profile in own}}
+
+
+def load_profiles(path: Path) -> list[Profile]:
+    """Read a file of accelerator profiles. Raises SettingsError with the first problem's place in the file."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return TypeAdapter(list[Profile]).validate_python(content)
+    except OSError as error:
+        raise SettingsError(f"accelerator profiles {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"accelerator profiles {path}: not YAML: {' '.join(str(error).split())}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        raise SettingsError(f"accelerator profiles {path}: profiles{where}: {first['msg']}") from error

@@ -1,0 +1,62 @@
+"""Waiting until there is something to operate on: an API server that answers, with our CRD installed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from dtj.api import names
+from dtj.kube.backoff import Backoff
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import ApiError
+from dtj.kube.gateway import JOBS
+
+log = logging.getLogger(__name__)
+
+CRD = f"{names.PLURAL}.{names.GROUP}"
+
+
+class CredentialsRefused(Exception):
+    """The API server does not know who we are; waiting would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What is not there yet. ``detail`` may change from one attempt to the next, and is no news then."""
+
+    what: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.detail}"
+
+
+async def wait_until_served(gateway: KubeGateway, *, backoff: Backoff | None = None) -> None:
+    """Return as soon as the API server serves our jobs; until then say what is missing, once.
+
+    Raises CredentialsRefused.
+    """
+    said = ""
+    for delay in backoff or Backoff(base=0.5, cap=5.0):
+        missing = await _find_missing(gateway)
+        if missing is None:
+            break
+        if missing.what != said:
+            log.warning("%s; waiting for it", missing)
+            said = missing.what
+        await asyncio.sleep(delay)
+    if said:
+        log.info("%s serves %s now", gateway.server, CRD)
+
+
+async def _find_missing(gateway: KubeGateway) -> _Missing | None:
+    try:
+        if await gateway.serves(JOBS):
+            return None
+    except ApiError as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            raise CredentialsRefused(f"{gateway.server} does not accept our credentials: {error.message}") from error
+        return _Missing("the API server does not answer", error.message)
+    return _Missing(f"CustomResourceDefinition {CRD} is not installed", "kubectl apply -f crds/")

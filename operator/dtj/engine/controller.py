@@ -1,0 +1,135 @@
+"""The controller: takes a key, observes, has it planned, has the plan carried out.
+
+Level-triggered: a pass starts from what is in the stores now and does not know what woke it. A pass that finds
+nothing to do makes no call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from dtj.core.observed import Observed
+from dtj.core.plan import Plan
+from dtj.engine.creation import Creator
+from dtj.engine.executor import Executor
+from dtj.engine.expectations import Expectations
+from dtj.engine.logs import about
+from dtj.engine.metrics import Metrics
+from dtj.engine.queue import QueueShutDown, WorkQueue
+from dtj.engine.state import ClusterState
+from dtj.engine.stores import JobRecord
+from dtj.kube.errors import ApiError, Conflict
+from dtj.kube.records import Key
+
+log = logging.getLogger(__name__)
+
+PlanFunction: TypeAlias = Callable[[Observed, datetime], Plan]
+
+MAX_PLANS_A_PASS: Final = 5
+"""How often a pass may plan again at once, because something new is known, before it must wait like a failed one."""
+
+
+class Controller:
+    """Processes keys with any number of workers, never one key twice at a time."""
+
+    def __init__(
+        self,
+        *,
+        queue: WorkQueue[Key],
+        state: ClusterState,
+        plan: PlanFunction,
+        executor: Executor,
+        creator: Creator,
+        expectations: Expectations,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._queue = queue
+        self._state = state
+        self._plan = plan
+        self._executor = executor
+        self._creator = creator
+        self._expectations = expectations
+        self._metrics = metrics
+        self._now = now
+
+    async def run(self, workers: int) -> None:
+        """Process keys until the queue is shut down; passes that have begun are finished."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(workers):
+                group.create_task(self._work(), name=f"worker {number}")
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except QueueShutDown:
+                return
+            try:
+                await self._process(key)
+            finally:
+                self._queue.done(key)
+
+    async def _process(self, key: Key) -> None:
+        record = self._state.jobs.get(key)
+        if record is None or record.job.deleting:
+            self._queue.forget(key)
+            return
+        try:
+            with self._metrics.reconcile():
+                settled = await self._reconcile(key)
+        except ApiError as error:
+            delay = self._queue.add_failed(key, at_least=error.retry_after or 0.0)
+            # A conflict is the normal end of a plan that was made from an old version.
+            level = logging.DEBUG if isinstance(error, Conflict) else logging.WARNING
+            log.log(
+                level,
+                "%s; trying again in %.1f s",
+                error.message,
+                delay,
+                extra=about(record.job, action="retry", reason=error.reason),
+            )
+        except Exception:
+            # A defect that one job meets must not stop the others.
+            delay = self._queue.add_failed(key)
+            log.exception("planning failed; trying again in %.1f s", delay, extra=about(record.job, action="retry"))
+        else:
+            if settled:
+                self._queue.forget(key)
+            else:
+                self._queue.add_failed(key)
+        finally:
+            self._forget_if_gone(record)
+
+    def _forget_if_gone(self, record: JobRecord) -> None:
+        """A job that went while it was worked on leaves nothing behind."""
+        now = self._state.jobs.get(record.job.key)
+        if now is None or now.job.uid != record.job.uid:
+            self._state.memories.forget(record.job.uid)
+            self._expectations.forget(record.job.uid)
+
+    async def _reconcile(self, key: Key) -> bool:
+        """Plan and act until nothing new is learned. Returns False where that took suspiciously long."""
+        for _ in range(MAX_PLANS_A_PASS):
+            record = self._state.jobs.get(key)
+            if record is None or record.job.deleting:
+                return True
+            unsettled = self._expectations.remaining(record.job.uid)
+            if unsettled > 0.0:
+                # The informer's event comes first as a rule, and wakes the key itself.
+                self._queue.add_after(key, unsettled)
+                return True
+            result = await self._executor.execute(record, await self._planned(record))
+            if result.after is not None:
+                self._queue.add_after(key, result.after)
+            if not result.again and self._expectations.remaining(record.job.uid) == 0.0:
+                return True
+        return False
+
+    async def _planned(self, record: JobRecord) -> Plan:
+        await self._creator.look_again(record.job)
+        return self._plan(self._state.observe(record), self._now())

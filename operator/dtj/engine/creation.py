@@ -1,0 +1,218 @@
+"""Creating the objects of a job: refusals, names that are taken, and what a dry run says.
+
+That an object exists already is no error: either we made it and our store lags, or somebody else did, which the
+planner must get to see. Nothing that exists is ever changed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeAlias
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Label
+from dtj.core.observed import Child, CreationRefusal, Pod
+from dtj.core.plan import CheckPods
+from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.logs import about
+from dtj.engine.memory import Memories, Sighting
+from dtj.engine.parallel import slow_start
+from dtj.engine.stores import claim_from, pod_from, service_from
+from dtj.kube.backoff import Backoff
+from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
+from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
+
+log = logging.getLogger(__name__)
+
+Wanted: TypeAlias = tuple[Resource, JsonObject]
+"""A manifest and what kind of object it makes."""
+
+REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
+"""How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
+
+SIGHTING_LIFE: Final = 20.0
+"""Seconds after which an object that no informer shows is looked at again."""
+
+
+class Replan(Exception):
+    """The rest of the plan is void: it was made without knowing what is known now."""
+
+
+class _Refused(Exception):
+    """The API server will not have this object."""
+
+    def __init__(self, name: str, error: ApiError) -> None:
+        super().__init__(name)
+        self.name = name
+        self.error = error
+
+
+class Creator:
+    """Creates objects for jobs, and remembers what the API server answered."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        expectations: Expectations,
+        memories: Memories,
+        now: Callable[[], datetime],
+        backoff: Backoff = REFUSAL_BACKOFF,
+    ) -> None:
+        self._gateway = gateway
+        self._expectations = expectations
+        self._memories = memories
+        self._now = now
+        self._backoff = backoff
+
+    def held(self, job: Job) -> float:
+        """Seconds for which nothing may be created for this job, after a refusal."""
+        return max(0.0, self._memories.of(job.uid).hold_until - _loop_time())
+
+    async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
+        """Create all, in parallel with a slow start; the first refusal stops the batch.
+
+        Raises Replan after a refusal or where a name was taken, ApiError where a call failed.
+        """
+        created: list[str] = []
+        taken: list[str] = []
+        try:
+            await slow_start(
+                partial(self._create, job, resource, manifest, created=created, taken=taken)
+                for resource, manifest in wanted
+            )
+        except _Refused as refused:
+            self._refuse(job, refused)
+            raise Replan from refused
+        finally:
+            if created:
+                log.info("created %s", _count(created, wanted[0][0]), extra=about(job, action="create"))
+        if taken:
+            raise Replan
+
+    async def check(self, check: CheckPods, job: Job) -> tuple[str, ...]:
+        """What the API server has against these pods, as ``<role>: <its words>``; empty where it takes them.
+
+        A refusal for other reasons than the manifest (a quota, a missing right) is no error of the manifest:
+        it will be met again, and reported, when the pod is created.
+        """
+        answers = await asyncio.gather(*(self._dry_run(job, manifest) for manifest in check.manifests))
+        return tuple(dict.fromkeys(error for errors in answers for error in errors))
+
+    async def look_again(self, job: Job) -> None:
+        """Refresh what was sighted long ago: the object may be gone by now."""
+        sightings = self._memories.of(job.uid).sightings
+        for (resource, name), sighting in list(sightings.items()):
+            if _loop_time() - sighting.checked_at < SIGHTING_LIFE:
+                continue
+            try:
+                body = await self._gateway.get(resource, namespace=job.namespace, name=name)
+            except NotFound:
+                del sightings[resource, name]
+            else:
+                sightings[resource, name] = _sighting(resource, body, instead_of=sighting.value)
+
+    async def _create(
+        self, job: Job, resource: Resource, manifest: JsonObject, *, created: list[str], taken: list[str]
+    ) -> None:
+        name = text(dig(manifest, "metadata", "name"))
+        expectation = Expectation(Deed.CREATED, resource.plural, name)
+        self._expectations.expect(job.uid, expectation)
+        try:
+            await self._gateway.create(resource, namespace=job.namespace, body=manifest)
+        except AlreadyExists:
+            taken.append(name)
+            await self._identify(job, resource, manifest, expectation)
+        except (Forbidden, Invalid) as error:
+            self._expectations.settle(job.uid, expectation)
+            raise _Refused(name, error) from error
+        except ApiError:
+            # Whether it was created is not known: the next attempt will be told.
+            self._expectations.settle(job.uid, expectation)
+            raise
+        else:
+            created.append(name)
+
+    async def _identify(self, job: Job, resource: Resource, manifest: JsonObject, expectation: Expectation) -> None:
+        """Find out what has the name that we wanted. Where it is ours, the informer is about to show it."""
+        try:
+            body = await self._gateway.get(resource, namespace=job.namespace, name=expectation.name)
+        except ApiError:
+            self._expectations.settle(job.uid, expectation)
+            raise
+        ours = plain_from_object(body).metadata.owner_uid == job.uid
+        shown = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
+        if ours and shown:
+            return
+        self._expectations.settle(job.uid, expectation)
+        if shown:
+            raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
+        self._memories.of(job.uid).sightings[resource, expectation.name] = _sighting(
+            resource, body, instead_of=_seen(resource, manifest)
+        )
+
+    async def _dry_run(self, job: Job, manifest: JsonObject) -> tuple[str, ...]:
+        role = text(dig(manifest, "metadata", "labels", Label.ROLE))
+        try:
+            await self._gateway.create(PODS, namespace=job.namespace, body=manifest, dry_run=True)
+        except (AlreadyExists, Forbidden):
+            return ()
+        except Invalid as error:
+            return tuple(f"{role}: {cause}" for cause in error.causes or (error.message,))
+        return ()
+
+    def _refuse(self, job: Job, refused: _Refused) -> None:
+        memory = self._memories.of(job.uid)
+        memory.refusals += 1
+        memory.refusal = CreationRefusal(
+            name=refused.name,
+            reason=refused.error.reason,
+            message=refused.error.message,
+            at=self._now(),
+        )
+        delay = max(self._backoff.delay(memory.refusals), refused.error.retry_after or 0.0)
+        memory.hold_until = _loop_time() + delay
+        log.warning(
+            "%s was refused: %s; next attempt in %.0f s",
+            refused.name,
+            refused.error.message,
+            delay,
+            extra=about(job, action="create", reason=refused.error.reason),
+        )
+
+
+def _count(names: Sequence[str], resource: Resource) -> str:
+    return f"{resource.kind} {names[0]}" if len(names) == 1 else f"{len(names)} {resource.plural}"
+
+
+def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child) -> Sighting:
+    """What was found. A pod without our labels stands where ours should: role and index are those of ours."""
+    found = _seen(resource, body)
+    if isinstance(found, Pod) and isinstance(instead_of, Pod):
+        found = replace(
+            found,
+            job_name=instead_of.job_name,
+            role=instead_of.role,
+            index=instead_of.index,
+            attempt=instead_of.attempt,
+        )
+    return Sighting(value=found, checked_at=_loop_time())
+
+
+def _seen(resource: Resource, body: JsonObject) -> Pod | Child:
+    if resource == PODS:
+        return pod_from(pod_from_object(body))
+    if resource == SERVICES:
+        return service_from(service_from_object(body))
+    return claim_from(plain_from_object(body))
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,195 @@
+"""The engine, assembled: everything between a Gateway and a plan function.
+
+The operator feeds it the jobs that kopf watches, the local runner the one job of a manifest. Pods, Services and
+claims it watches itself, through the Gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+from dtj.api.names import Label
+from dtj.core.observed import Child, Pod
+from dtj.core.platform import Platform
+from dtj.engine.controller import Controller, PlanFunction
+from dtj.engine.creation import Creator
+from dtj.engine.executor import Executor
+from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.feed import JobFeed
+from dtj.engine.metrics import Metrics
+from dtj.engine.queue import WorkQueue
+from dtj.engine.state import ClusterState
+from dtj.engine.stores import ChildStore, Labelled, R, claim_from, labelled, pod_from, service_from
+from dtj.kube.backoff import Backoff
+from dtj.kube.events import EventRecorder
+from dtj.kube.gateway import CLAIMS, PODS, SERVICES, Gateway, Resource
+from dtj.kube.informer import Change, Informer
+from dtj.kube.records import Key, decode_plain, decode_pod, decode_service
+
+SELECTOR: Final = Label.JOB_NAME
+"""Label selector of everything that belongs to some job."""
+
+C = TypeVar("C", Pod, Child)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engine works; the defaults suit a cluster."""
+
+    workers: int = 8
+    """Jobs that are worked on at the same time."""
+
+    rest: float = 0.05
+    """Least seconds between two passes over a job, so that a burst of pod events costs few passes."""
+
+    relist_every: float | None = 300.0
+    """Seconds between two full lists of jobs, the safety net under the watch that feeds them; None for never."""
+
+    stop_within: float = 5.0
+    """Seconds that passes which have begun, and events, get to finish when the engine stops."""
+
+
+class Engine:
+    """Runs ``plan`` for every job that :attr:`feed` is given. Must be made within a running event loop."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        plan: PlanFunction,
+        platform: Platform,
+        instance: str,
+        namespaces: Sequence[str | None] = (None,),
+        settings: EngineSettings | None = None,
+        metrics: Metrics | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        metrics = metrics or Metrics()
+        self._gateway = gateway
+        self._namespaces = tuple(namespaces)
+        self._settings = settings or EngineSettings()
+        self._stopping = asyncio.Event()
+        self._expectations = Expectations()
+        self._recorder = EventRecorder(gateway, instance=instance, now=now)
+        self.state = ClusterState(platform)
+        self.queue: WorkQueue[Key] = WorkQueue(
+            backoff=Backoff(base=0.2, cap=60.0), rest=self._settings.rest, observer=metrics
+        )
+        self.feed = JobFeed(
+            state=self.state,
+            queue=self.queue,
+            expectations=self._expectations,
+            recorder=self._recorder,
+        )
+        self._controller = self._make_controller(plan, metrics=metrics, now=now)
+        self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
+        metrics.watch_jobs(self.state.jobs)
+        metrics.watch_queue(self.queue)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the stores of pods, Services and claims are complete; no job is planned before."""
+        return all(informer.synced.is_set() for informer in self._informers)
+
+    def stop(self) -> None:
+        """Have :meth:`run` return soon."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Work until :meth:`stop`. An error here is a defect; it ends everything, as an ExceptionGroup."""
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(self._recorder.run(), name="event recorder"),
+                *(
+                    group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
+                    for informer in self._informers
+                ),
+            ]
+            if self._settings.relist_every is not None:
+                listing = self.feed.keep_listing(self._gateway, self._namespaces, every=self._settings.relist_every)
+                background.append(group.create_task(listing, name="list of jobs"))
+            workers = group.create_task(self._work(), name="controller")
+            await self._stopping.wait()
+            self.queue.shut_down()
+            if self.synced:
+                await self._finish(workers)
+            for task in (workers, *background):
+                task.cancel()
+
+    async def _finish(self, workers: asyncio.Task[None]) -> None:
+        """Give what has begun its time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.stop_within):
+                await asyncio.wait([workers])
+                await self._recorder.flush()
+
+    async def _work(self) -> None:
+        for informer in self._informers:
+            await informer.synced.wait()
+        await self._controller.run(self._settings.workers)
+
+    def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
+        creator = Creator(self._gateway, expectations=self._expectations, memories=self.state.memories, now=now)
+        executor = Executor(
+            self._gateway,
+            jobs=self.state.jobs,
+            memories=self.state.memories,
+            creator=creator,
+            expectations=self._expectations,
+            recorder=self._recorder,
+            now=now,
+        )
+        return Controller(
+            queue=self.queue,
+            state=self.state,
+            plan=plan,
+            executor=executor,
+            creator=creator,
+            expectations=self._expectations,
+            metrics=metrics,
+            now=now,
+        )
+
+    def _make_informers(self, namespace: str | None) -> list[Informer[Any, Any]]:
+        def watching(
+            resource: Resource,
+            store: ChildStore[C],
+            decode: Callable[[bytes], R],
+            convert: Callable[[R], C],
+        ) -> Informer[R, Labelled[C]]:
+            return Informer(
+                self._gateway,
+                resource,
+                namespace=namespace,
+                selector=SELECTOR,
+                decode=decode,
+                convert=labelled(convert),
+                on_change=lambda change: self._on_child(resource, store, change),
+            )
+
+        return [
+            watching(PODS, self.state.pods, decode_pod, pod_from),
+            watching(SERVICES, self.state.services, decode_service, service_from),
+            watching(CLAIMS, self.state.claims, decode_plain, claim_from),
+        ]
+
+    def _on_child(self, resource: Resource, store: ChildStore[C], change: Change[Labelled[C]]) -> None:
+        """The informer saw something: take it over, settle what we expected, have its job planned."""
+        store.apply(change)
+        if change.after is not None:
+            child = change.after.value
+            self._settle(child, Expectation(Deed.CREATED, resource.plural, child.name))
+        if change.before is not None:
+            child = change.before.value
+            if change.after is None or getattr(change.after.value, "terminating", False):
+                self._settle(child, Expectation(Deed.DELETED, resource.plural, child.uid))
+        for key in {child.job for child in (change.before, change.after) if child is not None}:
+            self.queue.add(key)
+
+    def _settle(self, child: Pod | Child, expectation: Expectation) -> None:
+        self._expectations.settle(child.owner_uid, expectation)

@@ -1,0 +1,196 @@
+"""Carries out a plan, in its order, and stops where the world turns out to be another than was observed.
+
+The order is the plan's because it matters: what the status says before pods are touched is what a restarted
+operator will know. Events come last, and only where everything before them succeeded.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import groupby
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.status import JobStatus
+from dtj.core.observed import TemplateVerdict
+from dtj.core.plan import (
+    Action,
+    ApplyService,
+    CheckPods,
+    CreateClaim,
+    CreatePod,
+    DeletePod,
+    Emit,
+    PatchStatus,
+    Plan,
+    RequeueAfter,
+)
+from dtj.engine.creation import Creator, Replan, Wanted
+from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.logs import about
+from dtj.engine.memory import Memories
+from dtj.engine.parallel import slow_start
+from dtj.engine.patching import status_patch
+from dtj.engine.stores import JobRecord, JobStore
+from dtj.kube.errors import ApiError, Conflict, NotFound
+from dtj.kube.events import EventRecorder, Subject
+from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How to go on: plan ``again`` at once (something new is known), or ``after`` so many seconds, or neither."""
+
+    again: bool = False
+    after: float | None = None
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One plan being carried out."""
+
+    record: JobRecord
+    after: float | None = None
+    emits: list[Emit] = field(default_factory=list)
+
+    @property
+    def job(self) -> Job:
+        return self.record.job
+
+    def come_back(self, seconds: float) -> None:
+        """Plan again after so long; the earliest time wins."""
+        self.after = seconds if self.after is None else min(self.after, seconds)
+
+
+class Executor:
+    """Runs plans against a Gateway. One executor serves all jobs; no job is run twice at the same time."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        jobs: JobStore,
+        memories: Memories,
+        creator: Creator,
+        expectations: Expectations,
+        recorder: EventRecorder,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._gateway = gateway
+        self._jobs = jobs
+        self._memories = memories
+        self._creator = creator
+        self._expectations = expectations
+        self._recorder = recorder
+        self._now = now
+
+    async def execute(self, record: JobRecord, plan: Plan) -> Result:
+        """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
+
+        Raises ApiError where a call failed that may succeed later; what was done until then stays done.
+        """
+        running = _Pass(record)
+        held = self._creator.held(record.job)
+        try:
+            for _, actions in groupby(plan, key=type):
+                await self._step(running, tuple(actions), held=held)
+        except Replan:
+            return Result(again=True)
+        for emit in running.emits:
+            self._emit(running.job, emit)
+        memory = self._memories.of(record.job.uid)
+        if memory.refusal is not None and held <= 0.0:
+            # What was refused is there, or no longer wanted: the status may say so.
+            memory.clear_refusal()
+            return Result(again=True)
+        return Result(after=running.after)
+
+    async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
+        """Carry out neighbours of one kind."""
+        wanted = [_wanted(a) for a in actions if isinstance(a, ApplyService | CreateClaim | CreatePod)]
+        if wanted and held > 0.0:
+            running.come_back(held)
+        elif wanted:
+            await self._creator.create(running.job, wanted)
+        deletions = [action for action in actions if isinstance(action, DeletePod)]
+        if deletions:
+            await self._delete_pods(running.job, deletions)
+        for action in actions:
+            match action:
+                case CheckPods():
+                    await self._check(running.job, action)
+                case PatchStatus():
+                    running.record = await self._write_status(running.record, action.status)
+                case Emit():
+                    running.emits.append(action)
+                case RequeueAfter():
+                    running.come_back(action.seconds)
+
+    async def _check(self, job: Job, check: CheckPods) -> None:
+        errors = await self._creator.check(check, job)
+        self._memories.of(job.uid).verdict = TemplateVerdict(check.generation, errors)
+        raise Replan
+
+    async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
+        deleted: list[str] = []
+        try:
+            await slow_start(partial(self._delete_pod, job, deletion, deleted) for deletion in deletions)
+        finally:
+            if deleted:
+                what = f"Pod {deleted[0]}" if len(deleted) == 1 else f"{len(deleted)} pods"
+                log.info("deleted %s", what, extra=about(job, action="delete"))
+
+    async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
+        expectation = Expectation(Deed.DELETED, PODS.plural, deletion.uid)
+        self._expectations.expect(job.uid, expectation)
+        try:
+            await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
+        except (NotFound, Conflict):
+            # It is gone, or the name is another pod's by now; the informer is about to show it.
+            return
+        except ApiError:
+            self._expectations.settle(job.uid, expectation)
+            raise
+        deleted.append(deletion.name)
+
+    async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
+        """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
+        difference = status_patch(record.raw_status, wanted)
+        if not difference:
+            return record
+        job = record.job
+        patch: JsonObject = {"metadata": {"resourceVersion": job.resource_version}, "status": difference}
+        body = await self._gateway.patch(
+            JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
+        )
+        stored = JobRecord.from_object(body)
+        self._jobs.put(stored)
+        self._memories.of(job.uid).status_written_at = self._now()
+        if job.status.state != wanted.state or job.status.reason != wanted.reason:
+            log.info(
+                "is %s, was %s",
+                wanted.state,
+                job.status.state or "new",
+                extra=about(job, action="status", reason=wanted.reason),
+            )
+        return stored
+
+    def _emit(self, job: Job, emit: Emit) -> None:
+        subject = Subject(namespace=job.namespace, name=job.name, uid=job.uid)
+        self._recorder.record(subject, emit.type, emit.reason, emit.message)
+
+
+def _wanted(action: ApplyService | CreateClaim | CreatePod) -> Wanted:
+    match action:
+        case ApplyService():
+            return SERVICES, action.manifest
+        case CreateClaim():
+            return CLAIMS, action.manifest
+        case CreatePod():
+            return PODS, action.manifest

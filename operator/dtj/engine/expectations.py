@@ -1,0 +1,72 @@
+"""Expectations: what we did that our own stores do not show yet.
+
+After a create or a delete the informer lags by a moment. A plan made in that moment would see the pod missing
+still, and ask for it again. So a job with open expectations is not planned until they are settled, or until a
+time limit has passed: a lost event must not stop a job for ever.
+
+They belong to the job's UID, not to its name: a job that is deleted and created again under the same name is not
+held up by what its predecessor did (training-operator#1306).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+TIME_LIMIT: Final = 30.0
+"""Seconds after which an expectation counts as settled, whatever the informer says."""
+
+
+class Deed(StrEnum):
+    """What was done."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One thing that an informer should show soon.
+
+    ``name`` is the object's name where it was created and its UID where it was deleted: what is known of it
+    before the call, since the event may overtake the call's own answer.
+    """
+
+    deed: Deed
+    plural: str
+    name: str
+
+
+class Expectations:
+    """Open expectations by the UID of the owning job. Time is the event loop's."""
+
+    def __init__(self, *, time_limit: float = TIME_LIMIT) -> None:
+        self._time_limit = time_limit
+        self._open: dict[str, dict[Expectation, float]] = {}
+
+    def expect(self, owner_uid: str, expectation: Expectation) -> None:
+        """Must be called before the call that it is about."""
+        limit = asyncio.get_running_loop().time() + self._time_limit
+        self._open.setdefault(owner_uid, {})[expectation] = limit
+
+    def settle(self, owner_uid: str, expectation: Expectation) -> None:
+        """The informer shows it, or the call failed. One that is not open is no error."""
+        pending = self._open.get(owner_uid)
+        if pending is not None and pending.pop(expectation, None) is not None and not pending:
+            del self._open[owner_uid]
+
+    def remaining(self, owner_uid: str) -> float:
+        """Seconds until this job may be planned at the latest; 0 where nothing is open."""
+        now = asyncio.get_running_loop().time()
+        limits = self._open.get(owner_uid, {})
+        longest = max(limits.values(), default=now) - now
+        if longest <= 0.0:
+            self._open.pop(owner_uid, None)
+            return 0.0
+        return longest
+
+    def forget(self, owner_uid: str) -> None:
+        """The job is gone."""
+        self._open.pop(owner_uid, None)

@@ -1,0 +1,65 @@
+"""What the engine remembers of a job beside the cluster's own objects: answers of the API server.
+
+All of it can be lost: after a restart the API server is simply asked again. What must not be lost is in the
+job's status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from dtj.core.observed import Child, CreationRefusal, Pod, TemplateVerdict
+from dtj.kube.gateway import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """An object that has a name of ours but not our labels, so that no informer shows it.
+
+    It was seen by asking for it, after creating it was answered "already exists". ``checked_at`` is the event
+    loop's time.
+    """
+
+    value: Pod | Child
+    checked_at: float
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """Of one job, by UID."""
+
+    verdict: TemplateVerdict | None = None
+    refusal: CreationRefusal | None = None
+    refusals: int = 0
+    """Refusals in a row, for the back-off."""
+
+    hold_until: float = 0.0
+    """Event loop's time before which nothing is created for this job, after a refusal."""
+
+    status_written_at: datetime | None = None
+    sightings: dict[tuple[Resource, str], Sighting] = field(default_factory=dict)
+
+    def clear_refusal(self) -> None:
+        """What was to be created is there."""
+        self.refusal = None
+        self.refusals = 0
+        self.hold_until = 0.0
+
+    def sighted(self, resource: Resource) -> dict[str, Pod | Child]:
+        """What was sighted of one kind, by name."""
+        return {name: seen.value for (kind, name), seen in self.sightings.items() if kind == resource}
+
+
+class Memories:
+    """One memory a job, by UID."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, JobMemory] = {}
+
+    def of(self, uid: str) -> JobMemory:
+        return self._by_uid.setdefault(uid, JobMemory())
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._by_uid.pop(uid, None)

@@ -1,0 +1,44 @@
+"""The cluster as one value to observe: the stores of all kinds together, and what is remembered beside them."""
+
+from __future__ import annotations
+
+from dtj.core.manifests import claim_name
+from dtj.core.observed import Child, Observed, Pod
+from dtj.core.platform import Platform
+from dtj.engine.memory import Memories
+from dtj.engine.stores import ChildStore, JobRecord, JobStore
+from dtj.kube.gateway import CLAIMS, PODS, SERVICES
+
+
+class ClusterState:
+    """All that plans depend on. Reading it is free of calls to the API server."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.jobs = JobStore()
+        self.pods: ChildStore[Pod] = ChildStore()
+        self.services: ChildStore[Child] = ChildStore()
+        self.claims: ChildStore[Child] = ChildStore()
+        self.memories = Memories()
+
+    def observe(self, record: JobRecord) -> Observed:
+        """Everything about one job, as the planner gets it."""
+        job = record.job
+        memory = self.memories.of(job.uid)
+        pods = {pod.name: pod for pod in self.pods.of(job).values()}
+        unseen = {name: pod for name, pod in memory.sighted(PODS).items() if isinstance(pod, Pod) and name not in pods}
+        return Observed(
+            job=job,
+            platform=self.platform,
+            pods=(*pods.values(), *unseen.values()),
+            service=self.services.get(job.key) or _child(memory.sighted(SERVICES).get(job.name)),
+            claim=self.claims.get((job.namespace, claim_name(job)))
+            or _child(memory.sighted(CLAIMS).get(claim_name(job))),
+            verdict=memory.verdict,
+            refusal=memory.refusal,
+            status_written_at=memory.status_written_at,
+        )
+
+
+def _child(sighted: Pod | Child | None) -> Child | None:
+    return sighted if isinstance(sighted, Child) else None

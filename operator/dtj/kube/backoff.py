@@ -1,0 +1,32 @@
+"""How long to wait between attempts: exponential, capped, jittered, without end."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_LARGEST_EXPONENT = 32
+"""Where the doubling stops for good, so that an outage of months cannot overflow a float."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waiting times in seconds: ``base`` doubling up to ``cap``, each cut by up to half at random.
+
+    Iterating starts anew every time and never ends. It has no length on purpose: kopf takes the delays between
+    its retries from such an object and would give up at the end of one.
+    """
+
+    base: float
+    cap: float
+    rng: random.Random = field(default_factory=random.Random, repr=False)
+
+    def delay(self, failures: int) -> float:
+        """The time to wait after so many failures in a row, counted from 1."""
+        longest = min(self.cap, self.base * 2.0 ** min(max(failures, 1) - 1, _LARGEST_EXPONENT))
+        return longest * self.rng.uniform(0.5, 1.0)
+
+    def __iter__(self) -> Iterator[float]:
+        return (self.delay(failures) for failures in itertools.count(1))

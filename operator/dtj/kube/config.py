@@ -1,0 +1,78 @@
+"""Where the API server is and who we are to it: a service account in the cluster, a kubeconfig elsewhere."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class ConfigError(Exception):
+    """No usable configuration; the message says which file or field, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSource:
+    """What the user said about the connection. Nothing said means: the cluster we run in, else the kubeconfig
+    of ``$KUBECONFIG``, else ``~/.kube/config``."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    async def load(self) -> Configuration:
+        """Read the configuration anew, with fresh tokens. Raises ConfigError."""
+        configuration = Configuration()
+        try:
+            if self._in_cluster():
+                load_incluster_config(client_configuration=configuration)
+            else:
+                await self._load_kubeconfig(configuration)
+        except ConfigException as error:
+            raise ConfigError(f"{self.describe()}: {error}") from error
+        if urlsplit(configuration.host).hostname in _LOOPBACK:
+            # A proxy of the environment cannot reach this machine's own loopback; kubectl makes the same exception.
+            configuration.client_session_kwargs = {"trust_env": False}
+        return configuration
+
+    def describe(self) -> str:
+        """The source in words, for messages."""
+        if self._in_cluster():
+            return "service account of this pod"
+        return f"kubeconfig {self._paths()}"
+
+    def _in_cluster(self) -> bool:
+        said = self.kubeconfig or self.context or os.environ.get("KUBECONFIG")
+        return not said and SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
+
+    def _paths(self) -> str:
+        return self.kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
+
+    async def _load_kubeconfig(self, configuration: Configuration) -> None:
+        paths = self._paths()
+        files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+        readable = [path for path in files if path.exists()]
+        if not readable:
+            raise ConfigError(f"kubeconfig {paths} does not exist: give one with --kubeconfig or $KUBECONFIG")
+        for path in readable:
+            _check_kubeconfig(path)
+        await load_kube_config(
+            config_file=paths, context=self.context, client_configuration=configuration, persist_config=False
+        )
+
+
+def _check_kubeconfig(path: Path) -> None:
+    """What the client library would answer with a TypeError from its depths."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
+        raise ConfigError(f"kubeconfig {path} is no kubeconfig: it has no list of clusters")

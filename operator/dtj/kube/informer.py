@@ -1,0 +1,197 @@
+"""Informer: a copy in memory of all objects of a kind, kept true by list and watch.
+
+The promises, in the order of the failures that they come from:
+
+- Every object that vanishes is reported, also one that vanished while nobody was watching: what is missing from
+  a new list is deleted from the store like any other (kopf's index keeps such ghosts).
+- An API server that is gone, restarted or has forgotten our place (410) is waited for without end; a run ends
+  by cancellation only. An outage is logged once, and so is its end.
+- The callback sees changes one by one, in order, after the store has them.
+
+It decides nothing and asks nothing of the API server but list and watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, NoReturn, TypeVar
+
+import msgspec
+
+from dtj.kube.backoff import Backoff
+from dtj.kube.errors import ApiError, Gone
+from dtj.kube.gateway import Gateway, Resource, WatchEvent
+from dtj.kube.records import Key, PlainRecord, Record, decode_plain
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What happened to an object: ``before`` is None for a new one, ``after`` for one that is gone."""
+
+    before: T | None
+    after: T | None
+
+
+class Informer(Generic[R, T]):
+    """All objects of ``resource`` in one namespace (None: in all) that carry the labels of ``selector``.
+
+    ``decode`` reads an object's JSON, ``convert`` makes of it what the store keeps. ``relist_every`` seconds the
+    whole is listed anew, as a safety net against a server that lost an event; None means never.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        resource: Resource,
+        *,
+        decode: Callable[[bytes], R],
+        convert: Callable[[R], T],
+        on_change: Callable[[Change[T]], None],
+        namespace: str | None = None,
+        selector: str = "",
+        relist_every: float | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self._gateway = gateway
+        self._decode = decode
+        self._convert = convert
+        self._on_change = on_change
+        self._namespace = namespace
+        self._selector = selector
+        self._relist_every = relist_every
+        self._backoff = backoff or Backoff(base=0.5, cap=30.0)
+        self._values: dict[Key, T] = {}
+        self._uids: dict[Key, str] = {}
+        self._relist_at: float | None = None
+        self._failures = 0
+
+    @property
+    def store(self) -> Mapping[Key, T]:
+        """What is there now, by (namespace, name): a read-only view that goes on changing."""
+        return MappingProxyType(self._values)
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled."""
+        version: str | None = None
+        while True:
+            try:
+                version = await self._list() if version is None else version
+                version = await self._watch(version)
+            except Gone:
+                version = None
+                # A server that forgot our place forgot everybody's: not all should list at the same moment.
+                await asyncio.sleep(self._backoff.delay(1))
+            except ApiError as error:
+                await self._wait_out(error)
+
+    async def _list(self) -> str:
+        listing = await self._gateway.list(self.resource, namespace=self._namespace, selector=self._selector)
+        self._recovered()
+        if self._relist_every is not None:
+            self._relist_at = asyncio.get_running_loop().time() + self._relist_every
+        records = {record.metadata.key: record for record in map(self._read, listing.items) if record is not None}
+        for key in [key for key in self._values if key not in records]:
+            self._delete(key)
+        for record in records.values():
+            self._put(record)
+        self.synced.set()
+        return listing.resource_version
+
+    async def _watch(self, version: str) -> str | None:
+        """Follow changes until the server ends the watch. Returns where to go on, None to list anew."""
+        try:
+            async with asyncio.timeout_at(self._relist_at) as timeout, self._events(version) as events:
+                async for event in events:
+                    self._recovered()
+                    version = self._apply(event) or version
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            return None
+        except ApiError as error:
+            if isinstance(error, Gone):
+                raise
+            # The place is not lost with the connection: the next watch goes on from it.
+            await self._wait_out(error)
+        return version
+
+    @asynccontextmanager
+    async def _events(self, version: str) -> AsyncIterator[AsyncIterator[WatchEvent]]:
+        """The events after ``version``; the connection is closed when the block is left."""
+        events = self._gateway.watch(
+            self.resource, namespace=self._namespace, selector=self._selector, resource_version=version
+        )
+        try:
+            yield events
+        finally:
+            if isinstance(events, AsyncGenerator):
+                await events.aclose()
+
+    def _apply(self, event: WatchEvent) -> str:
+        """Take over one event. Returns its resource version."""
+        if event.type == "BOOKMARK":
+            return _decode_bookmark(event.object)
+        record = self._read(event.object)
+        if record is None:
+            return ""
+        if event.type == "DELETED":
+            self._delete(record.metadata.key)
+        else:
+            self._put(record)
+        return record.metadata.resource_version
+
+    def _read(self, body: bytes) -> R | None:
+        """Decode an object. One that cannot be read must not stop the others."""
+        try:
+            return self._decode(body)
+        except msgspec.DecodeError as error:
+            log.error("%s cannot be read and is ignored: %s: %r", self.resource.kind, error, body[:200])
+            return None
+
+    def _put(self, record: R) -> None:
+        key, uid = record.metadata.key, record.metadata.uid
+        if self._uids.get(key, uid) != uid:
+            self._delete(key)  # another object under the old name: the end of the first was missed
+        before, after = self._values.get(key), self._convert(record)
+        self._values[key], self._uids[key] = after, uid
+        if before != after:
+            self._on_change(Change(before, after))
+
+    def _delete(self, key: Key) -> None:
+        before = self._values.pop(key, None)
+        self._uids.pop(key, None)
+        if before is not None:
+            self._on_change(Change(before, None))
+
+    async def _wait_out(self, error: ApiError) -> None:
+        """Wait before the next attempt; say so at the first of an outage."""
+        self._failures += 1
+        if self._failures == 1:
+            log.warning("%s: %s; trying again until it answers", self._title(), error.message)
+        await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
+
+    def _recovered(self) -> None:
+        if self._failures:
+            log.info("%s: the API server answers again, after %d attempts", self._title(), self._failures)
+            self._failures = 0
+
+    def _title(self) -> str:
+        where = f"in namespace {self._namespace}" if self._namespace is not None else "in all namespaces"
+        return f"watching {self.resource.plural} {where}"
+
+
+def _decode_bookmark(body: bytes) -> str:
+    record: PlainRecord = decode_plain(body)
+    return record.metadata.resource_version

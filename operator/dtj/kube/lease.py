@@ -1,0 +1,237 @@
+"""Leader election by a Lease (coordination.k8s.io/v1): of several operators, one works and the others stand by.
+
+The promises, given that clocks run at the same speed, whatever they show:
+
+- Nobody takes a lease that its holder may still believe to have. The holder gives up ``renew_deadline`` seconds
+  after it began its last successful renewal; the others wait ``duration`` seconds from when they saw that renewal.
+- Times written by others are never compared with our clock: a record counts as renewed when it changes.
+- A holder that is killed is followed within ``duration`` plus ``retry`` seconds, one that releases within ``retry``.
+
+What an election cannot do is stop a process that is frozen for longer than ``duration`` and wakes up as a second
+leader. That is harmless here: names are the idempotency key of what is created, and deletes name a UID.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn, TypeVar
+
+from dtj.api.json import JsonObject, dig, text
+from dtj.kube.backoff import Backoff
+from dtj.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
+from dtj.kube.gateway import Gateway, Resource
+
+log = logging.getLogger(__name__)
+
+LEASES: Final = Resource("coordination.k8s.io/v1", "Lease", "leases")
+
+RACES: Final = (AlreadyExists, Conflict, NotFound)
+"""Somebody else was faster: no failure, look again."""
+
+T = TypeVar("T")
+
+
+class LeaseLost(Exception):
+    """We do not lead any more, or cannot know; whatever leads must stop at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Times in seconds; the defaults are those of Kubernetes' own components."""
+
+    duration: float = 15.0
+    """How long others wait after the last renewal that they saw."""
+
+    renew_deadline: float = 10.0
+    """How long the holder goes on without a successful renewal; the rest of ``duration`` is there to stop in."""
+
+    retry: float = 2.0
+    """Longest time between two attempts to take the lease, or to renew it; the shortest is half of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """A record of another holder, and when we first saw it as it is (the loop's time)."""
+
+    spec: JsonObject
+    at: float
+
+
+class Lease:
+    """One candidate for the lease ``namespace/name``. ``identity`` must be unique among all processes."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        settings: LeaseSettings | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._gateway = gateway
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._settings = settings or LeaseSettings()
+        self._now = now
+        self._pause = Backoff(base=self._settings.retry, cap=self._settings.retry)
+        self._sighting: _Sighting | None = None
+        self._renewed_at = 0.0
+        self._complaint = ""
+        self.holder: str | None = None
+        """Who leads as far as we know: an identity, empty for nobody, None before the first answer."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether the lease was ours when we last looked."""
+        return self.holder == self._identity
+
+    async def acquire(self) -> None:
+        """Return as soon as the lease is ours. An API server that does not answer is waited for without end."""
+        while not await self._attempted():
+            await asyncio.sleep(self._until_next_attempt())
+        log.info("leads now: holds lease %s as %s", self._title, self._identity)
+
+    async def hold(self) -> NoReturn:
+        """Renew the lease until cancelled. Raises LeaseLost where another has it, or it cannot be renewed in time."""
+        while True:
+            try:
+                async with asyncio.timeout_at(self._renewed_at + self._settings.renew_deadline):
+                    await self._renew()
+            except TimeoutError as error:
+                self.holder = ""
+                why = self._complaint or "the process was held up"
+                seconds = self._settings.renew_deadline
+                raise LeaseLost(f"lease {self._title} was not renewed for {seconds:g} s: {why}") from error
+
+    async def release(self) -> None:
+        """Give the lease up if it is ours, so that another need not wait. Call it when nothing works any more.
+
+        A release that fails is no harm: the lease runs out.
+        """
+        try:
+            lease = await self._in_time(self._gateway.get(LEASES, namespace=self._namespace, name=self._name))
+            if _holder(lease) == self._identity:
+                await self._in_time(self._write(lease, holder=""))
+                log.info("released lease %s", self._title)
+        except ApiError as error:
+            log.warning("lease %s could not be released and must run out: %s", self._title, error.message)
+        self.holder = ""
+
+    @property
+    def _title(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    async def _renew(self) -> None:
+        """Wait until it is time, and renew, as often as it takes."""
+        while True:
+            await asyncio.sleep(self._pause.delay(1))
+            if await self._attempted():
+                return
+            if not self.leading:
+                raise LeaseLost(f"lease {self._title} was taken by {self.holder or 'nobody'}")
+
+    async def _attempted(self) -> bool:
+        """Try once to take or renew the lease; a failure is said once. Returns whether it succeeded."""
+        try:
+            taken = await self._in_time(self._attempt())
+        except RACES:
+            return False
+        except ApiError as error:
+            if error.message != self._complaint:
+                log.warning("lease %s: %s; trying again", self._title, error.message)
+            self._complaint = error.message
+            return False
+        self._complaint = ""
+        return taken
+
+    async def _attempt(self) -> bool:
+        """Take or renew the lease. Returns False where another has it. Raises ApiError."""
+        began = _loop_time()
+        try:
+            lease = await self._gateway.get(LEASES, namespace=self._namespace, name=self._name)
+        except NotFound:
+            await self._create()
+        else:
+            if not self._is_ours_to_take(lease):
+                return False
+            await self._write(lease, holder=self._identity)
+        self.holder, self._renewed_at = self._identity, began
+        return True
+
+    def _is_ours_to_take(self, lease: JsonObject) -> bool:
+        """Whether nobody else can believe to have it; takes note of who has."""
+        holder = _holder(lease)
+        spec = dig(lease, "spec")
+        if self._sighting is None or self._sighting.spec != spec:
+            self._sighting = _Sighting(spec if isinstance(spec, dict) else {}, _loop_time())
+        if holder in ("", self._identity) or _loop_time() >= self._runs_out_at(self._sighting):
+            return True
+        if holder != self.holder and not self.leading:
+            log.info("stands by: lease %s is held by %s", self._title, holder)
+        self.holder = holder
+        return False
+
+    def _runs_out_at(self, sighting: _Sighting) -> float:
+        """When that holder's time is over, by our clock: the holder says how long it lasts."""
+        said = sighting.spec.get("leaseDurationSeconds")
+        return sighting.at + (said if isinstance(said, int) else self._settings.duration)
+
+    def _until_next_attempt(self) -> float:
+        """Seconds to the next attempt: a usual pause, or up to the moment at which the lease runs out."""
+        pause = self._pause.delay(1)
+        left = self._runs_out_at(self._sighting) - _loop_time() if self._sighting is not None else 0.0
+        return left if 0.0 < left < pause else pause
+
+    async def _create(self) -> None:
+        body: JsonObject = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec({}, holder=self._identity),
+        }
+        await self._gateway.create(LEASES, namespace=self._namespace, body=body)
+
+    async def _write(self, lease: JsonObject, *, holder: str) -> None:
+        """Write the holder into ``lease`` if it still is as we have seen it."""
+        patch: JsonObject = {
+            "metadata": {"resourceVersion": text(dig(lease, "metadata", "resourceVersion"))},
+            "spec": self._spec(lease, holder=holder),
+        }
+        await self._gateway.patch(LEASES, namespace=self._namespace, name=self._name, patch=patch)
+
+    def _spec(self, lease: JsonObject, *, holder: str) -> JsonObject:
+        moment = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec: JsonObject = {
+            "holderIdentity": holder or None,
+            "leaseDurationSeconds": int(self._settings.duration),
+            "renewTime": moment,
+        }
+        if holder and holder != _holder(lease):
+            transitions = dig(lease, "spec", "leaseTransitions")
+            spec["acquireTime"] = moment
+            spec["leaseTransitions"] = transitions + 1 if isinstance(transitions, int) else 0
+        return spec
+
+    async def _in_time(self, call: Coroutine[Any, Any, T]) -> T:
+        """``call``, with half the deadline for it: one connection that hangs must not cost the lease."""
+        seconds = self._settings.renew_deadline / 2
+        try:
+            async with asyncio.timeout(seconds):
+                return await call
+        except TimeoutError as error:
+            raise Unavailable(f"no answer within {seconds:g} s") from error
+
+
+def _holder(lease: JsonObject) -> str:
+    return text(dig(lease, "spec", "holderIdentity"))
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

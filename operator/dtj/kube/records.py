@@ -1,0 +1,147 @@
+"""Partial views of the API server's objects: the few fields that are read, decoded straight from the JSON.
+
+A whole pod decoded costs 25 µs and 20 KiB, such a view 3.5 µs and 2.3 KiB. What a view does not name is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from dtj.api.json import JsonObject
+
+Key = tuple[str, str]
+"""(namespace, name)."""
+
+
+class _Partial(msgspec.Struct, rename="camel", gc=False):
+    """Base of all views. Servers write null for what is empty in some places, hence the ``| None`` below."""
+
+
+class OwnerReference(_Partial):
+    uid: str = ""
+    controller: bool | None = False
+
+
+class Metadata(_Partial):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
+    def owner_uid(self) -> str:
+        """UID of the controlling owner, empty where there is none."""
+        return next((owner.uid for owner in self.owner_references or () if owner.controller), "")
+
+    def label(self, name: str) -> str:
+        """A label's value, empty where it is not set."""
+        return (self.labels or {}).get(name, "")
+
+
+class Record(Protocol):
+    """What an informer must know of any object."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+class PlainRecord(_Partial):
+    """An object of which the metadata is enough."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+class _ServiceSpec(_Partial):
+    selector: dict[str, str] | None = None
+
+
+class ServiceRecord(_Partial):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
+
+
+class _Container(_Partial):
+    name: str = ""
+
+
+class _PodSpec(_Partial):
+    node_name: str = ""
+    containers: list[_Container] = msgspec.field(default_factory=list)
+
+
+class Terminated(_Partial):
+    """``state.terminated`` of a container."""
+
+    exit_code: int = 0
+    signal: int | None = None
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class _ContainerState(_Partial):
+    terminated: Terminated | None = None
+
+
+class _ContainerStatus(_Partial):
+    name: str = ""
+    state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+
+
+class _PodCondition(_Partial):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(_Partial):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[_PodCondition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+
+
+class PodRecord(_Partial):
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the condition Ready is True."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+
+    def termination(self, container: str) -> Terminated | None:
+        """How the named container ended, or None where it has not."""
+        statuses = self.status.container_statuses or ()
+        return next((status.state.terminated for status in statuses if status.name == container), None)
+
+
+decode_pod = msgspec.json.Decoder(PodRecord).decode
+decode_service = msgspec.json.Decoder(ServiceRecord).decode
+decode_plain = msgspec.json.Decoder(PlainRecord).decode
+
+
+def pod_from_object(body: JsonObject) -> PodRecord:
+    """The view of a pod that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    return msgspec.convert(body, PodRecord)
+
+
+def service_from_object(body: JsonObject) -> ServiceRecord:
+    """The view of a Service that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    return msgspec.convert(body, ServiceRecord)
+
+
+def plain_from_object(body: JsonObject) -> PlainRecord:
+    """The metadata of an object that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    return msgspec.convert(body, PlainRecord)

@@ -1,0 +1,33 @@
+"""The operator, and the world in which it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.job_world import JobWorld
+from support.operator_process import OperatorProcess, grant
+from testbed import ControlPlane
+
+
+@pytest.fixture
+def world(cluster: ControlPlane, namespace: str) -> JobWorld:
+    """A namespace of the test's own in which the operator may work."""
+    grant(cluster, namespace)
+    return JobWorld(cluster, namespace)
+
+
+@pytest.fixture
+def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator for that namespace. It must stop quickly and in peace, and may not have logged an error."""
+    process = OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "operator.log")
+    with process:
+        yield process
+        if process.running:
+            code, seconds = process.stop()
+            assert code == 0, process.log.read_text()
+            assert seconds < 8.0
+        defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
+        assert not defects, process.log.read_text()

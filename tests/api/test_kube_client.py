@@ -1,0 +1,221 @@
+"""The gateway to a real API server: what the engine's promises rest on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Label
+from dtj.kube import client
+from dtj.kube.client import KubeGateway
+from dtj.kube.config import ConnectionSource
+from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource, WatchEvent
+from dtj.kube.records import decode_pod
+from support.job_world import JobWorld
+from testbed import ControlPlane
+
+pytestmark = pytest.mark.api
+
+NODES_OF_NOBODY = Resource("nobody.example/v1", "Node", "nodes")
+
+
+@pytest_asyncio.fixture
+async def gateway(cluster: ControlPlane) -> AsyncIterator[KubeGateway]:
+    connected = await KubeGateway.connect(ConnectionSource(kubeconfig=str(cluster.kubeconfig)))
+    yield connected
+    await connected.close()
+
+
+@pytest.fixture
+def world(cluster: ControlPlane, namespace: str) -> JobWorld:
+    return JobWorld(cluster, namespace)
+
+
+def pod(name: str, **spec: object) -> JsonObject:
+    return {
+        "metadata": {"name": name, "labels": {Label.JOB_NAME: "digits"}},
+        "spec": {"containers": [{"name": "trainer", "image": "example/trainer:1"}], **spec},  # type: ignore[dict-item]
+    }
+
+
+async def test_a_list_of_many_pages_is_whole(
+    gateway: KubeGateway, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PAGE_SIZE", 2)
+    names = [f"pod-{number}" for number in range(5)]
+    for name in names:
+        await gateway.create(PODS, namespace=namespace, body=pod(name))
+    await gateway.create(PODS, namespace=namespace, body={**pod("unlabelled"), "metadata": {"name": "unlabelled"}})
+    listing = await gateway.list(PODS, namespace=namespace, selector=Label.JOB_NAME)
+    assert [decode_pod(item).metadata.name for item in listing.items] == names
+    assert listing.resource_version.isdecimal()
+
+
+async def test_a_list_of_all_namespaces_holds_ours(gateway: KubeGateway, namespace: str) -> None:
+    await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    listing = await gateway.list(PODS, namespace=None, selector=Label.JOB_NAME)
+    assert (namespace, "a") in {decode_pod(item).metadata.key for item in listing.items}
+
+
+async def test_a_watch_tells_of_what_happens_after_the_list(gateway: KubeGateway, namespace: str) -> None:
+    before = await gateway.list(PODS, namespace=namespace)
+    created = await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    uid = str(dig(created, "metadata", "uid"))
+    await gateway.delete(PODS, namespace=namespace, name="a", uid=uid)
+    events = gateway.watch(PODS, namespace=namespace, resource_version=before.resource_version)
+    seen: list[WatchEvent] = []
+    async with asyncio.timeout(20.0):
+        async for event in events:
+            seen.append(event)
+            if event.type == "DELETED":
+                break
+    assert seen[0].type == "ADDED"
+    assert {decode_pod(event.object).metadata.uid for event in seen} == {uid}
+
+
+async def test_a_dry_run_is_strict_and_creates_nothing(gateway: KubeGateway, namespace: str) -> None:
+    await gateway.create(PODS, namespace=namespace, body=pod("a"), dry_run=True)
+    with pytest.raises(Invalid, match="unknown field"):
+        await gateway.create(PODS, namespace=namespace, body=pod("a", nodeSelecter={}), dry_run=True)
+    with pytest.raises(NotFound):
+        await gateway.get(PODS, namespace=namespace, name="a")
+
+
+async def test_field_errors_come_one_by_one(gateway: KubeGateway, namespace: str) -> None:
+    broken = pod("a", restartPolicy="Sometimes", dnsPolicy="Sometimes")
+    with pytest.raises(Invalid) as caught:
+        await gateway.create(PODS, namespace=namespace, body=broken, dry_run=True)
+    fields = {cause.partition(":")[0] for cause in caught.value.causes}
+    assert {"spec.restartPolicy", "spec.dnsPolicy"} <= fields
+    assert caught.value.status == 422
+
+
+async def test_a_name_that_is_taken_and_a_version_that_is_old_are_told_apart(
+    gateway: KubeGateway, world: JobWorld
+) -> None:
+    namespace = world.namespace
+    created = await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    with pytest.raises(AlreadyExists):
+        await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    world.submit()
+    old: JsonObject = {"metadata": {"resourceVersion": "1"}, "status": {"state": "Running"}}
+    with pytest.raises(Conflict):
+        await gateway.patch(JOBS, namespace=namespace, name="digits", patch=old, subresource="status")
+    with pytest.raises(Conflict):
+        await gateway.delete(PODS, namespace=namespace, name="a", uid="00000000-0000-0000-0000-000000000000")
+    await gateway.delete(PODS, namespace=namespace, name="a", uid=str(dig(created, "metadata", "uid")))
+
+
+async def test_a_status_patch_removes_what_is_null_and_gives_the_object_back(
+    gateway: KubeGateway, world: JobWorld
+) -> None:
+    world.submit()
+    for status in ({"state": "Starting", "ready": "0/2"}, {"state": "Running", "ready": None}):
+        body = await gateway.patch(
+            JOBS, namespace=world.namespace, name="digits", patch={"status": dict(status)}, subresource="status"
+        )
+    assert dig(body, "status", "state") == "Running"
+    assert not dig(body, "status", "ready")
+
+
+async def test_a_missing_right_says_which(cluster: ControlPlane, namespace: str) -> None:
+    nobody = await KubeGateway.connect(ConnectionSource(kubeconfig=str(cluster.kubeconfig_for("nobody"))))
+    try:
+        with pytest.raises(Forbidden, match='cannot list resource "services"'):
+            await nobody.list(SERVICES, namespace=namespace)
+    finally:
+        await nobody.close()
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_a_token_that_is_renewed_in_its_file_is_taken_up(
+    cluster: ControlPlane, namespace: str, tmp_path: Path, verb: str
+) -> None:
+    account = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    token = cluster.api.request("POST", f"{account}/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"tokenFile": str(tmp_path / "token")}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    (tmp_path / "token").write_text("expired")
+    gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(kubeconfig)))
+    try:
+        (tmp_path / "token").write_text(token)
+        if verb == "watch":
+            with pytest.raises(ApiError, match="Unauthorized"):
+                await anext(gateway.watch(PODS, namespace=namespace, resource_version="0"))
+            with pytest.raises(Forbidden, match=f"system:serviceaccount:{namespace}:default"):
+                await anext(gateway.watch(PODS, namespace=namespace, resource_version="0"))
+        with pytest.raises(Forbidden, match=f"system:serviceaccount:{namespace}:default"):
+            await gateway.list(PODS, namespace=namespace)
+    finally:
+        await gateway.close()
+
+
+async def test_discovery_knows_what_is_served(gateway: KubeGateway) -> None:
+    assert await gateway.serves(JOBS)
+    assert not await gateway.serves(NODES_OF_NOBODY)
+    assert not await gateway.serves(Resource(JOBS.api_version, "Nothing", "nothings"))
+
+
+async def test_many_calls_at_once_share_a_bounded_number_of_connections(gateway: KubeGateway, namespace: str) -> None:
+    created = await asyncio.gather(
+        *(gateway.create(PODS, namespace=namespace, body=pod(f"pod-{number}")) for number in range(120))
+    )
+    assert len({str(dig(body, "metadata", "uid")) for body in created}) == 120
+
+
+async def test_every_call_is_observed_with_its_outcome(cluster: ControlPlane, namespace: str) -> None:
+    seen: list[tuple[str, str, int]] = []
+    gateway = await KubeGateway.connect(
+        ConnectionSource(kubeconfig=str(cluster.kubeconfig)),
+        observe=lambda verb, resource, status, seconds: seen.append((verb, resource.plural, status)),
+    )
+    try:
+        await gateway.create(PODS, namespace=namespace, body=pod("a"))
+        with pytest.raises(NotFound):
+            await gateway.get(PODS, namespace=namespace, name="b")
+    finally:
+        await gateway.close()
+    assert seen == [("create", "pods", 201), ("get", "pods", 404)]
+
+
+async def test_the_audit_log_knows_us_by_our_user_agent(
+    cluster: ControlPlane, gateway: KubeGateway, namespace: str
+) -> None:
+    mark = cluster.audit.mark()
+    await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    (record,) = cluster.audit.writes(since=mark, namespace=namespace, user_agent=client.USER_AGENT)
+    assert (record.verb, record.resource) == ("create", "pods")
+
+
+class TestAServerThatBreaks:
+    async def test_a_watch_from_a_version_that_is_forgotten_is_gone(self, own_control_plane: ControlPlane) -> None:
+        gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(own_control_plane.kubeconfig)))
+        try:
+            listing = await gateway.list(PODS, namespace=None)
+            own_control_plane.expire_watches()
+            with pytest.raises(Gone):
+                await anext(gateway.watch(PODS, namespace=None, resource_version=listing.resource_version))
+        finally:
+            await gateway.close()
+
+    async def test_a_call_that_gets_no_answer_is_unavailable(self, own_control_plane: ControlPlane) -> None:
+        gateway = await KubeGateway.connect(ConnectionSource(kubeconfig=str(own_control_plane.kubeconfig)))
+        try:
+            listing = await gateway.list(PODS, namespace=None)
+            with own_control_plane.outage():
+                with pytest.raises(Unavailable, match=own_control_plane.url):
+                    await gateway.list(PODS, namespace=None)
+                with pytest.raises(Unavailable):
+                    await anext(gateway.watch(PODS, namespace=None, resource_version=listing.resource_version))
+            await gateway.list(PODS, namespace=None)
+        finally:
+            await gateway.close()

@@ -1,0 +1,351 @@
+"""A job's life on a real API server: from the manifest to its end, with pods played by writing their status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition, Label, Reason
+from support.job_world import JobWorld
+from support.waiting import always, eventually
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+WORKERS_AND_SERVERS = {"chief": 1, "worker": 2, "ps": 1}
+
+
+def environment(pod: JsonObject) -> dict[str, object]:
+    container = objects(dig(pod, "spec", "containers"))[0]
+    return {str(variable["name"]): variable.get("value") for variable in objects(container["env"])}
+
+
+def owner_uid(body: JsonObject) -> object:
+    return dig(body, "metadata", "ownerReferences", 0, "uid")
+
+
+# -- beginning ------------------------------------------------------------------------------------------------
+
+
+def test_a_job_gets_exactly_its_pods_with_their_place_in_the_cluster(world: JobWorld) -> None:
+    job = world.submit(strategy="ParameterServer", roles=WORKERS_AND_SERVERS)
+    world.await_pods(["chief-0", "worker-0", "worker-1", "ps-0"])
+    pod = world.pods()["digits-worker-1"]
+    assert owner_uid(pod) == job.uid
+    assert (dig(pod, "spec", "hostname"), dig(pod, "spec", "subdomain")) == ("worker-1", "digits")
+    assert dig(pod, "spec", "restartPolicy") == "Never"
+    labels = dig(pod, "metadata", "labels")
+    assert isinstance(labels, dict)
+    assert (
+        labels
+        | {
+            Label.JOB_NAME: "digits",
+            Label.JOB_UID: job.uid,
+            Label.ROLE: "worker",
+            Label.INDEX: "1",
+            Label.ATTEMPT: "1",
+            Label.APP_MANAGED_BY: "dtj-operator",
+        }
+        == labels
+    )
+    variables = environment(pod)
+    assert variables["DTJ_STRATEGY"] == "ParameterServer"
+    assert (variables["DTJ_ROLE"], variables["DTJ_INDEX"]) == ("worker", "1")
+    config = json.loads(str(variables["TF_CONFIG"]))
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert config["cluster"]["ps"] == [f"ps-0.digits.{world.namespace}.svc:2222"]
+    assert len(config["cluster"]["worker"]) == 2
+
+
+def test_the_service_that_names_the_replicas_is_made_before_the_first_pod(world: JobWorld) -> None:
+    mark = world.plane.audit.mark()
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    created = [
+        record.resource
+        for record in world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
+        if record.verb == "create" and record.resource in ("services", "pods")
+    ]
+    assert created == ["services", "pods", "pods"]
+    (service,) = world.services().values()
+    assert dig(service, "spec", "clusterIP") == "None"
+    assert dig(service, "spec", "publishNotReadyAddresses") is True
+
+
+def test_a_claim_that_the_job_asks_for_is_made_and_mounted(world: JobWorld) -> None:
+    job = world.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    world.await_pods(["worker-0", "worker-1"])
+    (claim,) = world.claims().values()
+    assert owner_uid(claim) == job.uid
+    assert environment(world.pods()["digits-worker-0"])["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
+
+
+def test_a_job_runs_when_all_its_pods_are_ready_and_not_before(world: JobWorld) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pod("digits-worker-0")
+    world.await_state("Starting")
+
+    def not_running() -> None:
+        assert not world.job().status.is_true(Condition.PODS_READY)
+
+    always(not_running, seconds=0.5)
+    world.run_pod("digits-worker-1")
+    job = world.await_condition(Condition.PODS_READY)
+    assert (job.status.state, job.status.ready) == ("Running", "2/2")
+    assert [event["note"] for event in world.events(Reason.PODS_CREATED)] == ["created 2 pods (2 worker)"]
+
+
+# -- ending ---------------------------------------------------------------------------------------------------
+
+
+def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWorld) -> None:
+    world.submit(strategy="ParameterServer", roles=WORKERS_AND_SERVERS)
+    world.await_pods(["chief-0", "worker-0", "worker-1", "ps-0"])
+    world.run_pods()
+    world.await_state("Running")
+    world.end_pod("digits-chief-0", exit_code=0)
+    job = world.await_condition(Condition.COMPLETE)
+    assert job.status.state == "Succeeded"
+    assert job.status.completion_time is not None
+    assert not job.status.is_true(Condition.FAILED)
+    assert set(world.pods()) == {"digits-chief-0"}
+    assert len(eventually(lambda: _some(world.events(Reason.TRAINING_SUCCEEDED)))) == 1
+
+
+def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_words(world: JobWorld) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    world.end_pod("digits-worker-1", exit_code=137, message="Killed")
+    job = world.await_condition(Condition.FAILED)
+    cause = job.status.root_cause
+    assert cause is not None
+    assert (cause.role, cause.index, cause.pod, cause.exit_code) == ("worker", 1, "digits-worker-1", 137)
+    assert cause.message == "Killed"
+    assert set(world.pods()) == {"digits-worker-1"}, "its logs are evidence; its peer is stopped"
+    (event,) = eventually(lambda: _some(world.events(Reason.REPLICA_FAILED)))
+    assert event["type"] == "Warning"
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        ("Running", {"digits-worker-0"}),
+        ("All", set()),
+        ("None", {"digits-worker-0", "digits-worker-1"}),
+    ],
+)
+def test_the_clean_up_policy_decides_which_pods_stay(world: JobWorld, policy: str, left: set[str]) -> None:
+    world.submit(runPolicy={"cleanPodPolicy": policy})
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    world.end_pod("digits-worker-0", exit_code=0)
+    world.await_condition(Condition.COMPLETE)
+
+    def cleaned() -> None:
+        assert set(world.pods()) == left
+
+    eventually(cleaned)
+    always(cleaned, seconds=0.5)
+
+
+def test_a_job_that_has_ended_stays_as_it_is_whatever_happens_to_its_pods(world: JobWorld) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.end_pod("digits-worker-0", exit_code=0)
+    ended = world.await_condition(Condition.COMPLETE)
+    world.delete("pods", "digits-worker-0")
+
+    def unchanged() -> None:
+        assert world.job().status == ended.status
+        assert world.pods() == {}
+
+    eventually(unchanged)
+    always(unchanged, seconds=1.0)
+
+
+# -- deleting -------------------------------------------------------------------------------------------------
+
+
+def test_all_that_a_job_owns_goes_with_it(world: JobWorld) -> None:
+    world.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    world.await_pods(["worker-0", "worker-1"])
+    world.delete_job()
+
+    def gone() -> None:
+        assert world.pods() == {}
+        assert world.services() == {}
+
+    eventually(gone)
+    eventually(lambda: _all_going(world.claims()))
+
+
+def test_a_job_deleted_and_created_again_under_the_same_name_runs_within_seconds(world: JobWorld) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    world.delete_job()
+    second = world.submit(roles={"worker": 3})
+
+    def anew() -> None:
+        pods = world.pods()
+        assert set(pods) == {"digits-worker-0", "digits-worker-1", "digits-worker-2"}
+        assert {owner_uid(pod) for pod in pods.values()} == {second.uid}
+
+    eventually(anew, seconds=5.0)
+    world.run_pods()
+    assert world.await_state("Running", seconds=5.0).uid == second.uid
+
+
+# -- what is in the way ---------------------------------------------------------------------------------------
+
+
+def test_a_foreign_pod_that_has_our_name_is_left_alone_and_named_in_the_status(world: JobWorld) -> None:
+    foreign = world.create("pods", _foreign("digits-worker-1", {"containers": [{"name": "c", "image": "x"}]}))
+    world.submit()
+
+    def told() -> None:
+        ready = world.job().status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert ready.reason == Reason.NAME_TAKEN
+        assert 'pod "digits-worker-1"' in ready.message
+
+    eventually(told)
+    always(told, seconds=1.0)
+    now = world.get("pods", "digits-worker-1")
+    assert dig(now, "metadata", "uid") == dig(foreign, "metadata", "uid")
+    assert dig(now, "metadata", "ownerReferences") is None
+
+
+def test_when_the_foreign_pod_is_gone_the_job_starts(world: JobWorld) -> None:
+    labels: JsonObject = {Label.JOB_NAME: "digits"}
+    world.create("pods", _foreign("digits-worker-0", {"containers": [{"name": "c", "image": "x"}]}, labels))
+    world.submit()
+    eventually(lambda: _some(world.events(Reason.NAME_TAKEN)))
+    world.delete("pods", "digits-worker-0")
+    world.await_pods(["worker-0", "worker-1"], seconds=60.0)
+    world.run_pods()
+    world.await_state("Running", seconds=60.0)
+
+
+def test_a_foreign_service_that_has_our_name_is_left_alone_and_named_in_the_status(world: JobWorld) -> None:
+    spec: JsonObject = {"selector": {"app": "other"}, "ports": [{"port": 80}]}
+    world.create("services", _foreign("digits", spec))
+    world.submit()
+
+    def told() -> None:
+        ready = world.job().status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert ready.reason == Reason.NAME_TAKEN
+        assert 'service "digits"' in ready.message
+
+    eventually(told)
+    assert dig(world.get("services", "digits"), "spec", "selector") == {"app": "other"}
+    assert world.pods() == {}
+
+
+def test_a_typo_in_the_template_is_reported_in_the_servers_words_and_nothing_is_created(world: JobWorld) -> None:
+    container = {"name": "trainer", "image": "example/trainer:1"}
+    world.submit(template={"spec": {"containers": [container], "nodeSelecter": {"disk": "ssd"}}})
+    job = world.await_condition(Condition.INVALID)
+    invalid = job.status.condition(Condition.INVALID)
+    assert invalid is not None
+    assert invalid.reason == Reason.TEMPLATE_REJECTED
+    assert "nodeSelecter" in invalid.message
+    assert (world.pods(), world.services()) == ({}, {})
+    assert len(eventually(lambda: _some(world.events(Reason.TEMPLATE_REJECTED)))) == 1
+
+
+def test_a_used_up_quota_is_reported_and_the_job_starts_when_it_is_raised(world: JobWorld) -> None:
+    quota: JsonObject = {"metadata": {"name": "quota"}, "spec": {"hard": {"pods": "1"}}}
+    world.create("resourcequotas", quota)
+    eventually(lambda: _enforced(world, "quota"))
+    world.submit()
+
+    def told() -> None:
+        ready = world.job().status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert ready.reason == Reason.POD_CREATION_FAILED
+        assert "exceeded quota" in ready.message
+
+    eventually(told)
+    world.delete("resourcequotas", "quota")
+    world.await_pods(["worker-0", "worker-1"], seconds=60.0)
+
+
+# -- manners --------------------------------------------------------------------------------------------------
+
+
+def test_after_a_whole_life_a_job_carries_no_mark_of_the_framework(world: JobWorld) -> None:
+    world.submit()
+    before = world.body()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    world.end_pod("digits-worker-0", exit_code=0)
+    world.await_condition(Condition.COMPLETE)
+    after = world.body()
+    assert dig(after, "metadata", "annotations") is None
+    assert dig(after, "metadata", "finalizers") is None
+    assert after["spec"] == before["spec"]
+    assert "kopf" not in json.dumps(after)
+
+
+def test_a_job_applied_again_unchanged_is_not_touched(world: JobWorld) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    job = world.await_state("Running")
+    mark = world.plane.audit.mark()
+    world.plane.kubectl("label", "--namespace", world.namespace, "dtj", "digits", "team=vision")
+
+    def quiet() -> None:
+        assert world.job().generation == job.generation
+        assert world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace) == []
+
+    always(quiet, seconds=1.0)
+
+
+def test_jobs_whose_names_begin_alike_are_never_mixed(world: JobWorld) -> None:
+    world.submit("digits")
+    world.submit("digits-worker", roles={"worker": 1})
+    world.await_pods(["worker-0", "worker-1"], "digits")
+    world.await_pods(["worker-0"], "digits-worker")
+    world.run_pods("digits-worker")
+    world.await_state("Running", "digits-worker")
+    assert world.job("digits").status.state == "Starting"
+
+
+def test_a_service_deleted_by_hand_is_made_again(world: JobWorld) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.delete("services", "digits")
+
+    def there() -> None:
+        assert set(world.services()) == {"digits"}
+
+    eventually(there)
+
+
+def _foreign(name: str, spec: JsonObject, labels: JsonObject | None = None) -> JsonObject:
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
+
+
+def _some(found: list[JsonObject]) -> list[JsonObject]:
+    assert found
+    return found
+
+
+def _enforced(world: JobWorld, quota: str) -> None:
+    assert dig(world.get("resourcequotas", quota), "status", "hard") is not None
+
+
+def _all_going(bodies: dict[str, JsonObject]) -> None:
+    """A claim may wait for its protection's controller, but its end must have been asked for."""
+    assert all(dig(body, "metadata", "deletionTimestamp") is not None for body in bodies.values())

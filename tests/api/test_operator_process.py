@@ -1,0 +1,156 @@
+"""The operator as a process: health, metrics, signals, and what it says when it cannot start."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from support.job_world import JobWorld
+from support.operator_process import SOURCES, OperatorProcess, grant
+from support.waiting import eventually
+from testbed import ControlPlane
+
+pytestmark = pytest.mark.api
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def http_status(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def metrics(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+        lines = reply.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_path: Path) -> None:
+    health, numbers = free_port(), free_port()
+    ports = (f"--health-port={health}", f"--metrics-port={numbers}")
+    with OperatorProcess.serving(world.plane, [world.namespace], *ports, log=tmp_path / "log"):
+        eventually(lambda: _is(http_status(health, "/healthz"), 200))
+        eventually(lambda: _is(http_status(health, "/readyz"), 200))
+        world.submit()
+        world.await_pods(["worker-0", "worker-1"])
+        world.run_pods()
+        world.await_state("Running")
+        found = metrics(numbers)
+        assert found['dtj_jobs{state="Running"}'] == 1
+        assert found['dtj_api_requests_total{code="201",resource="services",verb="create"}'] == 1
+        assert found['workqueue_adds_total{name="jobs"}'] >= 2
+        assert not [name for name in found if "digits" in name], "no label may hold a job's name"
+
+
+def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: Path) -> None:
+    health = free_port()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG.format(port=free_port()))
+    with OperatorProcess(kubeconfig, f"--health-port={health}", log=tmp_path / "log") as operator:
+        operator.await_line("the API server does not answer")
+        assert http_status(health, "/healthz") == 200
+        assert http_status(health, "/readyz") == 503
+        code, seconds = operator.stop()
+        assert (code, seconds < 3.0) == (0, True)
+
+
+def test_a_termination_signal_ends_it_within_seconds_and_in_peace(world: JobWorld, tmp_path: Path) -> None:
+    with OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "log") as operator:
+        world.submit()
+        world.await_pods(["worker-0", "worker-1"])
+        code, seconds = operator.stop()
+        assert code == 0
+        assert seconds < 5.0
+        assert not [line for line in operator.lines() if " ERROR " in line or "Traceback" in line]
+
+
+def test_without_namespaces_it_serves_all_of_them(own_control_plane: ControlPlane, tmp_path: Path) -> None:
+    worlds = [JobWorld(own_control_plane, own_control_plane.new_namespace()) for _ in range(2)]
+    with OperatorProcess(own_control_plane.kubeconfig, log=tmp_path / "log"):
+        for world in worlds:
+            world.submit()
+        for world in worlds:
+            world.await_pods(["worker-0", "worker-1"])
+
+
+def test_a_job_of_another_namespace_is_left_alone(world: JobWorld, cluster: ControlPlane, tmp_path: Path) -> None:
+    other = JobWorld(cluster, cluster.new_namespace())
+    grant(cluster, other.namespace)
+    with OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "log"):
+        other.submit()
+        world.submit()
+        world.await_pods(["worker-0", "worker-1"])
+        assert other.pods() == {}
+        assert other.job().status.state == ""
+
+
+def test_credentials_that_are_not_accepted_end_it_with_one_line(cluster: ControlPlane, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    text = KUBECONFIG.format(port=cluster.ports.apiserver)
+    kubeconfig.write_text(text.replace("user: {}", "user: {token: wrong}"))
+    with OperatorProcess(kubeconfig, log=tmp_path / "log") as operator:
+        assert operator.wait() == 4
+        line = operator.lines()[-1]
+        assert len(operator.lines()) == 2, "a greeting, and why it ends"
+        assert "does not accept our credentials" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--context=nowhere"], "nowhere"),
+        (["--accelerator-profiles=/no/such/file"], "/no/such/file: No such file or directory"),
+        ([f"--accelerator-profiles={SOURCES / 'dtj' / '__init__.py'}"], "not YAML"),
+    ],
+    ids=["context", "missing profiles", "profiles that are no YAML"],
+)
+def test_a_setting_that_cannot_be_used_ends_it_with_one_line(
+    cluster: ControlPlane, tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    with OperatorProcess(cluster.kubeconfig, *arguments, log=tmp_path / "log") as operator:
+        assert operator.wait() == 2
+        line = operator.lines()[-1]
+        assert len(operator.lines()) == 2, "a greeting, and why it ends"
+        assert complaint in line
+
+
+def test_a_kubeconfig_that_is_missing_ends_it_with_one_line(tmp_path: Path) -> None:
+    with OperatorProcess(tmp_path / "missing", log=tmp_path / "log") as operator:
+        assert operator.wait() == 2
+        line = operator.lines()[-1]
+        assert len(operator.lines()) == 2, "a greeting, and why it ends"
+        assert f"kubeconfig {tmp_path / 'missing'} does not exist" in line
+
+
+def _is(found: int, wanted: int) -> None:
+    assert found == wanted
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts:
+- name: here
+  context: {{cluster: here, user: me}}
+clusters:
+- name: here
+  cluster: {{server: "https://127.0.0.1:{port}", insecure-skip-tls-verify: true}}
+users:
+- name: me
+  user: {{}}
+"""

@@ -1,0 +1,213 @@
+"""What the operator survives: being killed, lost history, a restarted API server, objects that vanish unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dtj.api import names
+from dtj.api.json import dig
+from dtj.api.names import Condition
+from support.job_world import JobWorld
+from support.operator_process import OperatorProcess, grant
+from support.waiting import always, eventually
+from testbed import ControlPlane
+
+pytestmark = pytest.mark.api
+
+
+def uids(world: JobWorld) -> dict[str, object]:
+    return {name: dig(pod, "metadata", "uid") for name, pod in world.pods().items()}
+
+
+@pytest.fixture(scope="class")
+def broken_world(own_control_plane: ControlPlane) -> JobWorld:
+    namespace = own_control_plane.new_namespace()
+    grant(own_control_plane, namespace)
+    return JobWorld(own_control_plane, namespace)
+
+
+@pytest.fixture(scope="class")
+def lasting_operator(broken_world: JobWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    plane, namespace = broken_world.plane, broken_world.namespace
+    with OperatorProcess.serving(plane, [namespace], "--relist-seconds=5", log=log) as operator:
+        yield operator
+        assert operator.running, operator.log.read_text()
+
+
+class TestAKilledOperator:
+    """On the shared cluster: nothing of the cluster is broken here."""
+
+    def test_goes_on_in_the_middle_of_a_job_without_touching_its_pods(
+        self, world: JobWorld, operator: OperatorProcess
+    ) -> None:
+        world.submit()
+        world.await_pods(["worker-0", "worker-1"])
+        world.run_pods()
+        world.await_state("Running")
+        before = uids(world)
+        mark = world.plane.audit.mark()
+        operator.kill()
+        operator.start()
+        world.end_pod("digits-worker-0", exit_code=0)
+        world.await_condition(Condition.COMPLETE)
+        assert uids(world) == {"digits-worker-0": before["digits-worker-0"]}
+        writes = world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
+        assert not [str(record) for record in writes if record.verb == "create" and record.resource != "events"]
+
+    def test_ends_what_ended_while_it_was_away(self, world: JobWorld, operator: OperatorProcess) -> None:
+        world.submit()
+        world.await_pods(["worker-0", "worker-1"])
+        world.run_pods()
+        world.await_state("Running")
+        operator.kill()
+        world.end_pod("digits-worker-1", exit_code=1, message="out of luck")
+        operator.start()
+        cause = world.await_condition(Condition.FAILED).status.root_cause
+        assert cause is not None
+        assert cause.message == "out of luck"
+
+    def test_completes_what_it_had_begun_to_create(self, world: JobWorld, operator: OperatorProcess) -> None:
+        world.submit(roles={"worker": 30})
+        eventually(lambda: _at_least(world, 3))
+        operator.kill()
+        operator.start()
+        world.await_pods([f"worker-{index}" for index in range(30)])
+        assert len(set(uids(world).values())) == 30
+
+    def test_runs_a_job_that_was_deleted_and_created_again_meanwhile(
+        self, world: JobWorld, operator: OperatorProcess
+    ) -> None:
+        world.submit()
+        world.await_pods(["worker-0", "worker-1"])
+        operator.kill()
+        world.delete_job()
+        second = world.submit(roles={"worker": 1})
+        operator.start()
+
+        def ours() -> None:
+            owners = {dig(pod, "metadata", "ownerReferences", 0, "uid") for pod in world.pods().values()}
+            assert owners == {second.uid}
+
+        eventually(ours)
+        world.await_pods(["worker-0"])
+
+
+class TestAClusterThatBreaks:
+    """On a control plane of their own, one after the other, with one operator that is never restarted."""
+
+    def test_history_that_is_lost_loses_no_change(
+        self, broken_world: JobWorld, lasting_operator: OperatorProcess
+    ) -> None:
+        world = broken_world
+        world.submit("history")
+        world.await_pods(["worker-0", "worker-1"], "history")
+        world.run_pods("history")
+        world.await_state("Running", "history")
+        world.plane.expire_watches()
+        world.end_pod("history-worker-0", exit_code=0)
+        world.await_condition(Condition.COMPLETE, "history", seconds=60.0)
+        assert lasting_operator.running
+
+    def test_a_pod_that_vanished_during_an_outage_without_a_word_is_missed(
+        self, broken_world: JobWorld, lasting_operator: OperatorProcess
+    ) -> None:
+        world = broken_world
+        world.submit("ghostly")
+        world.await_pods(["worker-0", "worker-1"], "ghostly")
+        world.run_pods("ghostly")
+        world.await_state("Running", "ghostly")
+        with world.plane.outage() as etcd:
+            etcd.delete(f"/registry/pods/{world.namespace}/ghostly-worker-1")
+            etcd.forget_history()
+        world.await_pods(["worker-0", "worker-1"], "ghostly", seconds=60.0)
+        assert lasting_operator.running
+
+    def test_a_job_that_vanished_during_an_outage_without_a_word_is_forgotten(
+        self, broken_world: JobWorld, lasting_operator: OperatorProcess
+    ) -> None:
+        world = broken_world
+        world.submit("phantom")
+        world.await_pods(["worker-0", "worker-1"], "phantom")
+        with world.plane.outage() as etcd:
+            etcd.delete(f"/registry/{names.GROUP}/{names.PLURAL}/{world.namespace}/phantom")
+            etcd.forget_history()
+        lasting_operator.await_line("phantom: is gone", seconds=60.0)
+
+    def test_an_api_server_that_restarts_is_waited_for_and_work_goes_on(
+        self, broken_world: JobWorld, lasting_operator: OperatorProcess
+    ) -> None:
+        world = broken_world
+        world.submit("patient")
+        world.await_pods(["worker-0", "worker-1"], "patient")
+        before = uids_of(world, "patient")
+        world.plane.restart_apiserver()
+        world.run_pods("patient")
+        world.await_state("Running", "patient", seconds=60.0)
+        world.submit("newcomer")
+        world.await_pods(["worker-0", "worker-1"], "newcomer", seconds=60.0)
+        assert uids_of(world, "patient") == before
+        assert lasting_operator.running
+
+    def test_an_outage_is_said_once_and_not_at_each_attempt(
+        self, broken_world: JobWorld, lasting_operator: OperatorProcess
+    ) -> None:
+        before = len(lasting_operator.lines())
+        with broken_world.plane.outage():
+            always(lambda: _running(lasting_operator), seconds=6.0)
+        broken_world.submit("after")
+        broken_world.await_pods(["worker-0", "worker-1"], "after", seconds=60.0)
+        said = [line for line in lasting_operator.lines()[before:] if "WARNING" in line or "ERROR" in line]
+        assert 1 <= len(said) <= 8, said
+
+
+def uids_of(world: JobWorld, job: str) -> dict[str, object]:
+    return {name: dig(pod, "metadata", "uid") for name, pod in world.pods(job).items()}
+
+
+def _at_least(world: JobWorld, count: int) -> None:
+    assert len(world.pods()) >= count
+
+
+def _running(operator: OperatorProcess) -> None:
+    assert operator.running
+
+
+class TestAnEmptyCluster:
+    """The operator may be there before anything that it needs."""
+
+    def test_the_operator_waits_for_the_crd_and_starts_with_it(
+        self, own_control_plane: ControlPlane, tmp_path: Path
+    ) -> None:
+        plane = own_control_plane
+        crd = f"{names.PLURAL}.{names.GROUP}"
+        plane.kubectl("delete", "crd", crd, "--wait")
+        namespace = plane.new_namespace()
+        grant(plane, namespace)
+        world = JobWorld(plane, namespace)
+        with OperatorProcess.serving(plane, [namespace], log=tmp_path / "operator.log") as operator:
+            operator.await_line(f"CustomResourceDefinition {crd} is not installed: kubectl apply -f crds/")
+            plane.install_crds()
+            world.submit()
+            world.await_pods(["worker-0", "worker-1"], seconds=30.0)
+
+    def test_the_operator_waits_for_an_api_server_that_is_not_there_yet(
+        self, own_control_plane: ControlPlane, tmp_path: Path
+    ) -> None:
+        plane = own_control_plane
+        namespace = plane.new_namespace()
+        grant(plane, namespace)
+        world = JobWorld(plane, namespace)
+        operator = OperatorProcess.serving(plane, [namespace], log=tmp_path / "operator.log")
+        with operator:
+            with plane.outage():
+                operator.kill()
+                operator.start()
+                operator.await_line("the API server does not answer")
+                always(lambda: _running(operator), seconds=2.0)
+            world.submit()
+            world.await_pods(["worker-0", "worker-1"], seconds=30.0)
+            assert sum("does not answer" in line for line in operator.lines()) == 1

@@ -1,0 +1,69 @@
+"""What a job costs the API server, counted in its audit log."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.job_world import JobWorld
+from support.operator_process import USER, OperatorProcess
+from support.waiting import always
+from testbed import AuditRecord
+
+pytestmark = pytest.mark.api
+
+
+def writes(world: JobWorld, since: int) -> list[AuditRecord]:
+    return world.plane.audit.writes(since=since, user=USER, namespace=world.namespace)
+
+
+@pytest.mark.parametrize("workers", [1, 6, 50])
+def test_a_job_reaches_running_with_one_write_a_pod_and_five_more(
+    world: JobWorld, operator: OperatorProcess, workers: int
+) -> None:
+    mark = world.plane.audit.mark()
+    world.submit(roles={"worker": workers})
+    world.await_pods([f"worker-{index}" for index in range(workers)], seconds=60.0)
+    world.run_pods()
+    world.await_state("Running", seconds=60.0)
+    done = list(map(str, writes(world, mark)))
+    assert len(done) <= workers + 5, done
+
+
+def test_a_job_whose_world_does_not_change_costs_nothing(world: JobWorld, operator: OperatorProcess) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    mark = world.plane.audit.mark()
+
+    def idle() -> None:
+        assert writes(world, mark) == []
+
+    always(idle, seconds=12.0)  # longer than numbers of pods are held back
+
+
+def test_a_restarted_operator_writes_nothing_where_nothing_changed(world: JobWorld, operator: OperatorProcess) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    operator.kill()
+    mark = world.plane.audit.mark()
+    operator.start()
+
+    def idle() -> None:
+        assert writes(world, mark) == []
+
+    always(idle, seconds=4.0)
+
+
+def test_a_job_that_the_server_refuses_to_run_is_no_hot_loop(world: JobWorld, operator: OperatorProcess) -> None:
+    world.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+    mark = world.plane.audit.mark()
+    world.submit(roles={"worker": 20})
+    world.await_state("Starting")
+
+    def bounded() -> None:
+        assert len(writes(world, mark)) <= 20
+
+    always(bounded, seconds=6.0)

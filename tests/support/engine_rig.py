@@ -1,0 +1,135 @@
+"""An engine over a FakeGateway, with a planner of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from builders import manifest
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.names import Label
+from dtj.core.observed import Observed
+from dtj.core.plan import ApplyService, CreatePod, Plan
+from dtj.core.platform import Platform
+from dtj.engine.engine import Engine, EngineSettings
+from dtj.kube.gateway import JOBS
+from support.fake_gateway import FakeGateway
+from support.virtual_time import loop_time, settled
+
+EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+Planner = Callable[[Observed], Plan]
+
+
+@dataclass
+class Rig:
+    """An engine at work. ``seen`` are the observations that were planned, in order."""
+
+    gateway: FakeGateway
+    planner: Planner
+    engine: Engine = field(init=False)
+    seen: list[Observed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(
+            self.gateway,
+            plan=self._plan,
+            platform=Platform(),
+            instance="test",
+            settings=EngineSettings(workers=2, rest=0.0, relist_every=None),
+            now=self.now,
+        )
+
+    def now(self) -> datetime:
+        """The wall clock, which follows the loop's."""
+        return EPOCH + timedelta(seconds=loop_time())
+
+    def _plan(self, observed: Observed, now: datetime) -> Plan:
+        self.seen.append(observed)
+        return self.planner(observed)
+
+    def submit(self, name: str = "digits", *, uid: str = "", **metadata: object) -> Job:
+        """Store a job at the API server and tell the engine, as kopf's watch would."""
+        body = manifest(name)
+        body["metadata"] = {"name": name, "generation": 1, "uid": uid, **metadata}  # type: ignore[dict-item]
+        stored = self.gateway.put(JOBS, body)
+        self.engine.feed.put(stored)
+        return Job.from_object(stored)
+
+    def retract(self, name: str = "digits") -> None:
+        """Delete a job, and tell the engine."""
+        body = self.gateway.body(JOBS, name)
+        self.gateway.remove(JOBS, name)
+        self.engine.feed.remove(body)
+
+    def writes(self) -> list[str]:
+        return self.gateway.writes()
+
+
+@asynccontextmanager
+async def rigged(planner: Planner, *, gateway: FakeGateway | None = None) -> AsyncIterator[Rig]:
+    """A rig that runs within the block; its stores are complete when the block begins."""
+    rig = Rig(gateway or FakeGateway(), planner)
+    task = asyncio.create_task(rig.engine.run())
+    await settled()
+    assert rig.engine.synced
+    rig.gateway.calls.clear()
+    try:
+        yield rig
+        assert not task.done(), "nothing may end an engine"
+    finally:
+        rig.engine.stop()
+        await asyncio.wait([task], timeout=30.0)
+        task.cancel()
+
+
+def pod_manifest(job: Job, index: int = 0, *, role: str = "worker") -> JsonObject:
+    """A pod as a planner would ask for."""
+    return {
+        "metadata": {
+            "name": f"{job.name}-{role}-{index}",
+            "namespace": job.namespace,
+            "labels": {
+                Label.JOB_NAME: job.name,
+                Label.JOB_UID: job.uid,
+                Label.ROLE: role,
+                Label.INDEX: str(index),
+                Label.ATTEMPT: "1",
+            },
+            "ownerReferences": [job.owner_reference()],
+        },
+        "spec": {"containers": [{"name": "trainer"}]},
+    }
+
+
+def service_manifest(job: Job) -> JsonObject:
+    """A Service as a planner would ask for."""
+    body = pod_manifest(job)
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return {"metadata": {**metadata, "name": job.name}, "spec": {"selector": {Label.JOB_UID: job.uid}}}
+
+
+def wants_pods(count: int) -> Planner:
+    """A planner that wants a Service and so many pods, and does nothing where a name is taken."""
+
+    def planner(observed: Observed) -> Plan:
+        job = observed.job
+        if any(pod.owner_uid != job.uid for pod in observed.pods):
+            return ()
+        present = {pod.name for pod in observed.pods}
+        pods = [pod_manifest(job, index) for index in range(count) if f"{job.name}-worker-{index}" not in present]
+        service = (ApplyService(service_manifest(job)),) if observed.service is None else ()
+        return (*service, *map(CreatePod, pods))
+
+    return planner
+
+
+def once(*plans: Plan) -> Planner:
+    """A planner that wants these plans, one after the other, and then nothing."""
+    left = list(plans)
+    return lambda observed: left.pop(0) if left else ()

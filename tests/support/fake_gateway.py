@@ -1,0 +1,303 @@
+"""A Gateway in memory that behaves like an API server, and misbehaves as told."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from dtj.api.json import JsonObject, dig, text
+from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
+from dtj.kube.gateway import Listing, Resource, WatchEvent
+from dtj.kube.records import Key
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that was made. Reads are calls too."""
+
+    verb: str
+    plural: str
+    name: str = ""
+    body: JsonObject = field(default_factory=dict)
+    dry_run: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.plural} {self.name}".strip()
+
+
+@dataclass
+class _Fault:
+    verb: str
+    plural: str
+    error: ApiError
+    times: int
+    name: str
+    takes_effect: bool
+
+
+@dataclass
+class Line:
+    """One event of the history that watches tell."""
+
+    version: int
+    plural: str
+    type: EventType
+    body: JsonObject
+
+
+class _Watcher:
+    """One open watch."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.error: ApiError | None = None
+
+
+class FakeGateway:
+    """Objects, resource versions and watches in memory. All calls take ``latency`` seconds of the loop's time."""
+
+    def __init__(self, *, latency: float = 0.0) -> None:
+        self.latency = latency
+        self.calls: list[Call] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self._objects: dict[str, dict[Key, JsonObject]] = {}
+        self._versions = itertools.count(1)
+        self._version = 0
+        self._log: list[Line] = []
+        self._oldest = 0
+        self._faults: list[_Fault] = []
+        self._watchers: set[_Watcher] = set()
+        self._lagging = False
+
+    # -- what tests do -----------------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        verb: str,
+        resource: Resource,
+        error: ApiError,
+        *,
+        times: int = 1,
+        name: str = "",
+        takes_effect: bool = False,
+    ) -> None:
+        """Let the next calls fail; ``takes_effect`` lets them work and lose their answer."""
+        self._faults.append(_Fault(verb, resource.plural, error, times, name, takes_effect))
+
+    def heal(self) -> None:
+        """No call fails any more."""
+        self._faults.clear()
+
+    def put(self, resource: Resource, body: JsonObject) -> JsonObject:
+        """Create or replace an object, as somebody else would; its watch event follows."""
+        metadata = body["metadata"]
+        assert isinstance(metadata, dict)
+        key = (text(metadata.get("namespace"), "default"), text(metadata.get("name")))
+        known = self._of(resource).get(key)
+        uid = text(metadata.get("uid")) or text(dig(known, "metadata", "uid")) or f"uid-{next(self._versions)}"
+        stored: JsonObject = {**body, "metadata": {**metadata, "namespace": key[0], "uid": uid}}
+        return self._store(resource, key, stored, "ADDED" if known is None else "MODIFIED")
+
+    def remove(self, resource: Resource, name: str, *, namespace: str = "default", silently: bool = False) -> None:
+        """Make an object vanish; ``silently`` without any watch being told."""
+        body = self._of(resource).pop((namespace, name))
+        if silently:
+            self._version = next(self._versions)
+        else:
+            self._announce(resource, "DELETED", body)
+
+    def bookmark(self, resource: Resource) -> None:
+        """Tell watches how far they have come."""
+        self._announce(resource, "BOOKMARK", {"metadata": {}})
+
+    def compact(self) -> None:
+        """Forget what happened until now: a watch from before it gets 410 when it is resumed."""
+        self._oldest = self._version
+
+    def expire_watches(self) -> None:
+        """Forget history, and end all watches with 410."""
+        self._version = next(self._versions)
+        self.compact()
+        self.break_watches(Gone("too old resource version"))
+
+    def break_watches(self, error: ApiError) -> None:
+        """End all open watches with ``error``."""
+        for watcher in self._watchers:
+            watcher.error = error
+        self._tell()
+
+    def lag(self) -> None:
+        """Hold back all watch events until :meth:`catch_up`."""
+        self._lagging = True
+
+    def catch_up(self) -> None:
+        """Deliver what was held back."""
+        self._lagging = False
+        self._tell()
+
+    def names(self, resource: Resource) -> list[str]:
+        """Names of the objects that are there, in order."""
+        return sorted(name for _, name in self._of(resource))
+
+    def body(self, resource: Resource, name: str, *, namespace: str = "default") -> JsonObject:
+        return self._of(resource)[namespace, name]
+
+    def history(self, resource: Resource) -> list[Line]:
+        """All that ever happened to objects of this kind, save what happened silently."""
+        return [line for line in self._log if line.plural == resource.plural]
+
+    def writes(self) -> list[str]:
+        """Calls that change something, as ``verb plural name``, in order."""
+        return [str(call) for call in self.calls if call.verb in ("create", "patch", "delete") and not call.dry_run]
+
+    # -- the Gateway -------------------------------------------------------------------------------------------
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        await self._called(Call("list", resource.plural))
+        found = [body for body in self._of(resource).values() if _matches(body, namespace, selector)]
+        return Listing(tuple(map(msgspec.json.encode, found)), str(self._version))
+
+    async def watch(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        await self._called(Call("watch", resource.plural))
+        seen = int(resource_version)
+        if seen < self._oldest:
+            raise Gone("too old resource version")
+        watcher = _Watcher()
+        self._watchers.add(watcher)
+        try:
+            while True:
+                watcher.news.clear()
+                for line in [] if self._lagging else list(self._log):
+                    if line.version > seen and line.plural == resource.plural:
+                        seen = line.version
+                        if line.type == "BOOKMARK" or _matches(line.body, namespace, selector):
+                            yield WatchEvent(line.type, msgspec.json.encode(line.body))
+                if watcher.error is not None:
+                    raise watcher.error
+                await watcher.news.wait()
+        finally:
+            self._watchers.discard(watcher)
+
+    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+        await self._called(Call("get", resource.plural, name))
+        return copy.deepcopy(self._existing(resource, (namespace, name)))
+
+    async def create(
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
+    ) -> JsonObject:
+        name = text(dig(body, "metadata", "name"))
+
+        def effect() -> JsonObject:
+            if (namespace, name) in self._of(resource):
+                raise AlreadyExists(f'{resource.plural} "{name}" already exists', status=409, reason="AlreadyExists")
+            return body if dry_run else self.put(resource, copy.deepcopy(body))
+
+        return await self._called(Call("create", resource.plural, name, body, dry_run), effect)
+
+    async def patch(
+        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
+    ) -> JsonObject:
+        def effect() -> JsonObject:
+            stored = self._existing(resource, (namespace, name))
+            expected = dig(patch, "metadata", "resourceVersion")
+            if expected is not None and expected != dig(stored, "metadata", "resourceVersion"):
+                raise Conflict("the object has been modified", status=409, reason="Conflict")
+            return self._store(resource, (namespace, name), _merged(stored, patch), "MODIFIED")
+
+        return copy.deepcopy(await self._called(Call("patch", resource.plural, name, patch), effect))
+
+    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
+        def effect() -> JsonObject:
+            stored = self._existing(resource, (namespace, name))
+            if dig(stored, "metadata", "uid") != uid:
+                raise Conflict("precondition failed: UID", status=409, reason="Conflict")
+            self.remove(resource, name, namespace=namespace)
+            return stored
+
+        await self._called(Call("delete", resource.plural, name), effect)
+
+    # -- within ------------------------------------------------------------------------------------------------
+
+    async def _called(self, call: Call, effect: Callable[[], JsonObject] = dict) -> JsonObject:
+        self.calls.append(call)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            await asyncio.sleep(self.latency)
+            fault = self._take_fault(call)
+            if fault is None:
+                return effect()
+            if fault.takes_effect:
+                effect()
+            raise fault.error
+        finally:
+            self.in_flight -= 1
+
+    def _take_fault(self, call: Call) -> _Fault | None:
+        for fault in self._faults:
+            if (fault.verb, fault.plural) == (call.verb, call.plural) and fault.name in ("", call.name):
+                fault.times -= 1
+                if fault.times <= 0:
+                    self._faults.remove(fault)
+                return fault
+        return None
+
+    def _of(self, resource: Resource) -> dict[Key, JsonObject]:
+        return self._objects.setdefault(resource.plural, {})
+
+    def _existing(self, resource: Resource, key: Key) -> JsonObject:
+        if key not in self._of(resource):
+            raise NotFound(f'{resource.plural} "{key[1]}" not found', status=404, reason="NotFound")
+        return self._of(resource)[key]
+
+    def _store(self, resource: Resource, key: Key, body: JsonObject, event: EventType) -> JsonObject:
+        stored = self._announce(resource, event, body)
+        self._of(resource)[key] = stored
+        return stored
+
+    def _announce(self, resource: Resource, event: EventType, body: JsonObject) -> JsonObject:
+        self._version = next(self._versions)
+        metadata = body["metadata"]
+        assert isinstance(metadata, dict)
+        current: JsonObject = {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}}
+        self._log.append(Line(self._version, resource.plural, event, current))
+        self._tell()
+        return current
+
+    def _tell(self) -> None:
+        for watcher in self._watchers:
+            watcher.news.set()
+
+
+NO_ANSWER = Unavailable("connection refused")
+
+
+def _matches(body: JsonObject, namespace: str | None, selector: str) -> bool:
+    """Selectors that ask whether a label is there are all that is needed."""
+    selected = not selector or dig(body, "metadata", "labels", selector) is not None
+    return selected and namespace in (None, dig(body, "metadata", "namespace"))
+
+
+def _merged(stored: JsonObject, patch: JsonObject) -> JsonObject:
+    """RFC 7386."""
+    result = dict(stored)
+    for key, value in patch.items():
+        present = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merged(present if isinstance(present, dict) else {}, value)
+        else:
+            result[key] = value
+    return result

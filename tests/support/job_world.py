@@ -1,0 +1,172 @@
+"""One namespace of a real cluster as the tests see it: its jobs, their objects, and a kubelet that is played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from builders import manifest
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Condition, Label
+from support.waiting import eventually
+from testbed import ApiError, ControlPlane
+
+JOBS = f"/apis/{names.API_VERSION}"
+
+
+@dataclass(frozen=True)
+class JobWorld:
+    """Everything in one namespace."""
+
+    plane: ControlPlane
+    namespace: str
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def submit(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
+        """Create a job; the arguments are those of :func:`builders.manifest`."""
+        body = manifest(name, roles=roles, **arguments)  # type: ignore[arg-type]
+        return Job.from_object(self.plane.api.request("POST", f"{self._at(JOBS)}/{names.PLURAL}", body))
+
+    def apply(self, body: JsonObject) -> None:
+        """``kubectl apply``."""
+        self.plane.kubectl("apply", "--namespace", self.namespace, "--filename", "-", stdin=json.dumps(body))
+
+    def body(self, name: str = "digits") -> JsonObject:
+        return self.plane.api.request("GET", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
+
+    def job(self, name: str = "digits") -> Job:
+        return Job.from_object(self.body(name))
+
+    def delete_job(self, name: str = "digits") -> None:
+        self.plane.api.request("DELETE", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
+
+    def await_state(self, state: str, name: str = "digits", *, seconds: float = 20.0) -> Job:
+        """Wait until the job is in this state."""
+
+        def reached() -> Job:
+            job = self.job(name)
+            assert job.status.state == state, f"{name} is {job.status.state} ({job.status.reason}), not {state}"
+            return job
+
+        return eventually(reached, seconds=seconds)
+
+    def await_condition(self, condition: Condition, name: str = "digits", *, seconds: float = 20.0) -> Job:
+        """Wait until the job's condition is True."""
+
+        def reached() -> Job:
+            job = self.job(name)
+            assert job.status.is_true(condition), f"{name} is not {condition}: {job.status.conditions}"
+            return job
+
+        return eventually(reached, seconds=seconds)
+
+    # -- what a job owns -----------------------------------------------------------------------------------------
+
+    def pods(self, name: str = "digits") -> dict[str, JsonObject]:
+        """The pods with this job's label, by name."""
+        return self._labelled("pods", name)
+
+    def services(self, name: str = "digits") -> dict[str, JsonObject]:
+        return self._labelled("services", name)
+
+    def claims(self, name: str = "digits") -> dict[str, JsonObject]:
+        return self._labelled("persistentvolumeclaims", name)
+
+    def await_pods(self, wanted: Iterable[str], name: str = "digits", *, seconds: float = 20.0) -> None:
+        """Wait until the job's pods are exactly these: their names without the job's."""
+        expected = {f"{name}-{replica}" for replica in wanted}
+
+        def there() -> None:
+            assert set(self.pods(name)) == expected
+
+        eventually(there, seconds=seconds)
+
+    def events(self, reason: str = "") -> list[JsonObject]:
+        """Events of our operator, of one reason or all."""
+        found = self.plane.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events")
+        return [
+            event
+            for event in objects(found.get("items"))
+            if event.get("reportingController") == names.MANAGER and reason in ("", event.get("reason"))
+        ]
+
+    # -- the kubelet ---------------------------------------------------------------------------------------------
+
+    def run_pods(self, name: str = "digits") -> None:
+        """All pods of the job run and are ready."""
+        for pod in self.pods(name):
+            self.run_pod(pod)
+
+    def run_pod(self, pod: str) -> None:
+        """The pod runs, and is ready."""
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
+        self._set_status(pod, "Running", state={"running": {"startedAt": _now()}}, conditions=[ready])
+
+    def end_pod(self, pod: str, *, exit_code: int, message: str = "") -> None:
+        """The pod's container ends."""
+        end = {
+            "exitCode": exit_code,
+            "reason": "Error" if exit_code else "Completed",
+            "message": message,
+            "startedAt": _now(),
+            "finishedAt": _now(),
+        }
+        not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": _now()}
+        phase = "Failed" if exit_code else "Succeeded"
+        self._set_status(pod, phase, state={"terminated": end}, conditions=[not_ready])
+
+    def _set_status(self, pod: str, phase: str, *, state: object, conditions: list[dict[str, str]]) -> None:
+        path = f"{self._at('/api/v1')}/pods/{pod}"
+        body = self.plane.api.request("GET", path)
+        container = objects(dig(body, "spec", "containers"))[0]
+        status = {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "",
+                    "restartCount": 0,
+                    "ready": phase == "Running",
+                    "state": state,
+                }
+            ],
+        }
+        merge_patch = "application/merge-patch+json"
+        self.plane.api.request("PATCH", f"{path}/status", {"status": status}, content_type=merge_patch)
+
+    # -- others --------------------------------------------------------------------------------------------------
+
+    def create(self, plural: str, body: JsonObject) -> JsonObject:
+        """Create an object of the core group, as somebody else."""
+        return self.plane.api.request("POST", f"{self._at('/api/v1')}/{plural}", body)
+
+    def get(self, plural: str, name: str) -> JsonObject | None:
+        """An object of the core group; None where there is none."""
+        try:
+            return self.plane.api.request("GET", f"{self._at('/api/v1')}/{plural}/{name}")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def delete(self, plural: str, name: str) -> None:
+        self.plane.api.request("DELETE", f"{self._at('/api/v1')}/{plural}/{name}", {"gracePeriodSeconds": 0})
+
+    def _labelled(self, plural: str, job: str) -> dict[str, JsonObject]:
+        path = f"{self._at('/api/v1')}/{plural}?labelSelector={Label.JOB_NAME}%3D{job}"
+        found = objects(self.plane.api.request("GET", path).get("items"))
+        return {text(dig(body, "metadata", "name")): body for body in found}
+
+    def _at(self, root: str) -> str:
+        return f"{root}/namespaces/{self.namespace}"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

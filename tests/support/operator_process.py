@@ -1,0 +1,128 @@
+"""The operator as a real process, and what it is allowed to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.waiting import eventually
+from testbed import ControlPlane
+
+USER = "dtj-operator"
+"""Who the operator is to the API server; RBAC gives it what :func:`grant` lists, and nothing else."""
+
+SOURCES = Path(__file__).parents[2] / "operator"
+
+RULES = [
+    {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch", "create"]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "create"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+"""All that the operator needs in a namespace whose jobs it runs."""
+
+
+def grant(plane: ControlPlane, namespace: str) -> None:
+    """Give the operator its rights in one namespace."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    metadata = {"name": USER}
+    plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": RULES})
+    plane.api.request(
+        "POST",
+        f"{rbac}/rolebindings",
+        {
+            "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": USER},
+            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
+        },
+    )
+
+
+class OperatorProcess:
+    """``python -m dtj.app.main``. Its log is in ``log``; use it as a context manager, so that it ends in any case."""
+
+    def __init__(self, kubeconfig: Path, *arguments: str, log: Path) -> None:
+        self.log = log
+        ports = ("--health-port=0", "--metrics-port=0")
+        given = [argument for argument in ports if not any(a.startswith(argument[:-1]) for a in arguments)]
+        self._command = [
+            sys.executable,
+            "-m",
+            "dtj.app.main",
+            f"--kubeconfig={kubeconfig}",
+            "--log-format=text",
+            *given,
+            *arguments,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def serving(cls, plane: ControlPlane, namespaces: Sequence[str], *arguments: str, log: Path) -> OperatorProcess:
+        """An operator of its own user for these namespaces; not started yet."""
+        scope = [f"--namespace={namespace}" for namespace in namespaces]
+        return cls(plane.kubeconfig_for(USER), *scope, *arguments, log=log)
+
+    def __enter__(self) -> OperatorProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            environment = {k: v for k, v in os.environ.items() if not k.startswith(("KUBECONFIG", "DTJ_OPERATOR_"))}
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=environment | {"PYTHONPATH": str(SOURCES)}
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, as a node's crash would; no word is said to anybody."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> tuple[int, float]:
+        """SIGTERM. Returns the exit code and how many seconds the end took."""
+        assert self._process is not None
+        started = time.monotonic()
+        self._process.send_signal(signal.SIGTERM)
+        code = self.wait()
+        return code, time.monotonic() - started
+
+    def wait(self, *, seconds: float = 30.0) -> int:
+        """The exit code of a process that is about to end."""
+        assert self._process is not None
+        code = self._process.wait(timeout=seconds)
+        self._process = None
+        return code
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def lines(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def await_line(self, part: str, *, times: int = 1, seconds: float = 20.0) -> str:
+        """Wait for a log line that contains ``part``, the n-th of them; the line."""
+
+        def found() -> str:
+            matching = [line for line in self.lines() if part in line]
+            assert len(matching) >= times, f"{times}x {part!r} is not in the log:\n" + "\n".join(self.lines())
+            return matching[times - 1]
+
+        return eventually(found, seconds=seconds)

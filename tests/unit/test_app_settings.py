@@ -1,0 +1,193 @@
+"""The operator's command line, settings, log lines and what it tells kopf."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import json
+import logging
+import re
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from builders import job
+from dtj.app import main as command
+from dtj.app import settings as settings_module
+from dtj.app.settings import OperatorSettings, SettingsError
+from dtj.app.watch import QuietRetries, connection_info, make_settings
+from dtj.engine.logs import JsonFormatter, LogFormat, TextFormatter, about
+from dtj.kube.config import ConnectionSource
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[OperatorSettings]:
+    """The settings with which the operator would have been started."""
+    seen: list[OperatorSettings] = []
+
+    def operate(settings: OperatorSettings) -> int:
+        seen.append(settings)
+        return 0
+
+    monkeypatch.setattr(command, "operate", operate)
+    return seen
+
+
+def test_every_setting_is_documented_in_code_and_is_an_option_with_its_default(
+    started: list[OperatorSettings],
+) -> None:
+    source = inspect.getsource(settings_module)
+    help_text = CliRunner().invoke(command.main, ["--help"]).output
+    for field in dataclasses.fields(OperatorSettings):
+        assert re.search(rf'^    {field.name}: .*\n    """', source, re.MULTILINE), f"{field.name} has no docstring"
+        if field.name not in ("instance", "namespaces"):
+            assert f"--{field.name.replace('_', '-')}" in help_text
+    assert CliRunner().invoke(command.main, []).exit_code == 0
+    assert started == [OperatorSettings()]
+
+
+def test_options_and_environment_variables_become_settings(started: list[OperatorSettings]) -> None:
+    arguments = ["-n", "a", "--namespace", "b", "--workers", "3", "--log-format", "json", "--restricted"]
+    environment = {"DTJ_OPERATOR_HEALTH_PORT": "0", "DTJ_OPERATOR_WORKERS": "99"}
+    assert CliRunner().invoke(command.main, arguments, env=environment).exit_code == 0
+    (settings,) = started
+    assert settings.namespaces == ("a", "b")
+    assert settings.workers == 3, "an option wins over the environment"
+    assert settings.health_port == 0
+    assert settings.log_format is LogFormat.JSON
+    assert settings.restricted
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-n", "a", "-A"], ["--workers", "0"], ["--log-format", "xml"], ["--no-such-option"]]
+)
+def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], started: list[OperatorSettings]) -> None:
+    assert CliRunner().invoke(command.main, arguments).exit_code == 2
+    assert started == []
+
+
+def test_without_namespaces_all_are_watched() -> None:
+    assert OperatorSettings().watched_namespaces == (None,)
+    assert OperatorSettings(namespaces=("a", "b")).watched_namespaces == ("a", "b")
+
+
+def test_own_accelerator_profiles_join_and_replace_the_shipped_ones(tmp_path: Path) -> None:
+    file = tmp_path / "profiles.yaml"
+    file.write_text("- {name: nvidia, resource: example.com/gpu}\n- {name: fpga, resource: example.com/fpga}\n")
+    profiles = OperatorSettings(accelerator_profiles=file).profiles()
+    assert profiles["nvidia"].resource == "example.com/gpu"
+    assert profiles["fpga"].resource == "example.com/fpga"
+    assert "tpu-v5e" in profiles
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("nvidia", "valid list"),
+        ("- {name: fpga}", r"profiles\[0\].resource: Field required"),
+        ("- {name: fpga, resource: x, color: red}", r"profiles\[0\].color"),
+        ("- [", "not YAML"),
+    ],
+)
+def test_a_file_of_profiles_that_cannot_be_used_says_where(tmp_path: Path, content: str, complaint: str) -> None:
+    file = tmp_path / "profiles.yaml"
+    file.write_text(content)
+    with pytest.raises(SettingsError, match=complaint) as caught:
+        OperatorSettings(accelerator_profiles=file).profiles()
+    assert str(file) in str(caught.value)
+
+
+# -- log lines --------------------------------------------------------------------------------------------------
+
+
+def log_record(message: str = "created 4 pods", *, name: str = "dtj.engine", **fields: object) -> logging.LogRecord:
+    level = logging.ERROR if "failed" in message else logging.INFO
+    record = logging.LogRecord(name, level, __file__, 1, message, (), None)
+    if fields:
+        record.__dict__.update(about(job(), **fields))
+    return record
+
+
+def test_a_line_for_machines_is_one_json_object_with_the_job_as_fields() -> None:
+    line = json.loads(JsonFormatter().format(log_record(action="create", reason="Missing")))
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "level": "info",
+        "logger": "dtj.engine",
+        "message": "created 4 pods",
+        "job": "default/digits",
+        "uid": job().uid,
+        "attempt": 1,
+        "action": "create",
+        "reason": "Missing",
+    }
+
+
+def test_a_line_for_people_begins_with_the_time_and_the_job() -> None:
+    line = TextFormatter().format(log_record(action="create", reason="Missing"))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d INFO    default/digits: created 4 pods \(Missing\)", line)
+
+
+def test_a_line_about_no_job_names_none() -> None:
+    assert "job" not in json.loads(JsonFormatter().format(log_record("hello")))
+    assert TextFormatter().format(log_record("hello")).endswith("INFO    hello")
+
+
+def test_automatic_format_is_json_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dtj.engine import logs
+
+    stream = io.StringIO()
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    logs.configure(LogFormat.AUTO, stream=stream)
+    logging.getLogger("dtj").info("hello")
+    assert json.loads(stream.getvalue())["message"] == "hello"
+
+
+# -- kopf -------------------------------------------------------------------------------------------------------
+
+
+def test_kopf_never_gives_up_never_writes_and_looks_around_only_in_a_whole_cluster() -> None:
+    namespaced = make_settings(namespaced=True)
+    backoffs = namespaced.networking.error_backoffs
+    for _ in range(2):
+        assert len(list(islice(iter(backoffs), 500))) == 500, "endless, and each time from the start"  # type: ignore[arg-type]
+    assert not namespaced.posting.enabled
+    assert namespaced.scanning.disabled
+    assert not make_settings(namespaced=False).scanning.disabled
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "passes"),
+    [
+        ("kopf._core.reactor", "Request attempt #1 failed; will retry: GET /apis", True),
+        ("kopf._core.reactor", "Request attempt #2 failed; will retry: GET /apis", False),
+        ("kopf._core.reactor", "Request attempt #17/20 failed; will retry: GET /apis", False),
+        ("kopf._core.reactor", "Something else", True),
+        ("dtj.app", "Request attempt #2 is ours", True),
+    ],
+)
+def test_kopf_complains_of_an_outage_once(name: str, message: str, passes: bool) -> None:
+    record = log_record(message, name=name)
+    assert QuietRetries().filter(record) is passes
+    assert record.levelno < logging.ERROR, "that an attempt failed which will be made again is no error"
+
+
+async def test_kopf_connects_as_our_own_gateway_does(tmp_path: Path) -> None:
+    kubeconfig = {
+        "current-context": "other",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443", "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(kubeconfig))
+    info = await connection_info(ConnectionSource(kubeconfig=str(file), context="here"))
+    assert (info.server, info.scheme, info.token, info.insecure) == ("https://127.0.0.1:6443", "Bearer", "secret", True)
+    assert info.trust_env is False

@@ -1,0 +1,78 @@
+"""Slow start: 1, 2, 4, 8 … calls in flight, and none after the first failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from dtj.engine.parallel import slow_start
+from support.virtual_time import loop_time, virtual_time
+
+pytestmark = pytest.mark.unit
+
+
+class Calls:
+    """Calls that take a second each, the later ones a trifle more; some fail."""
+
+    def __init__(self, *, failing: frozenset[int] = frozenset()) -> None:
+        self.failing = failing
+        self.started_at: dict[int, float] = {}
+        self.finished: list[int] = []
+
+    def make(self, number: int) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        async def call(index: int) -> None:
+            self.started_at[index] = loop_time()
+            await asyncio.sleep(1.0 + index * 1e-6)
+            if index in self.failing:
+                raise ValueError(f"call {index}")
+            self.finished.append(index)
+
+        return [lambda index=index: call(index) for index in range(number)]  # type: ignore[misc]
+
+    def started_per_second(self) -> list[int]:
+        times = [int(time) for time in self.started_at.values()]
+        return [times.count(second) for second in sorted(set(times))]
+
+
+@virtual_time
+async def test_the_number_in_flight_doubles_with_each_round_trip_up_to_the_limit() -> None:
+    calls = Calls()
+    await slow_start(calls.make(30), limit=8)
+    assert calls.started_per_second() == [1, 2, 4, 8, 8, 7]
+    assert list(calls.started_at) == list(range(30)), "started in order"
+
+
+@virtual_time
+async def test_when_the_first_call_fails_no_other_is_tried() -> None:
+    calls = Calls(failing=frozenset({0}))
+    with pytest.raises(ValueError, match="call 0"):
+        await slow_start(calls.make(100))
+    assert list(calls.started_at) == [0]
+
+
+@virtual_time
+async def test_after_a_failure_what_is_in_flight_is_awaited_and_the_first_error_is_raised() -> None:
+    calls = Calls(failing=frozenset({3, 6}))
+    with pytest.raises(ValueError, match="call 3"):
+        await slow_start(calls.make(100))
+    assert list(calls.started_at) == list(range(7))
+    assert calls.finished == [0, 1, 2, 4, 5]
+
+
+@virtual_time
+async def test_nothing_to_call_is_no_error() -> None:
+    await slow_start([])
+    assert loop_time() == 0.0
+
+
+@virtual_time
+async def test_a_cancelled_batch_leaves_no_call_behind() -> None:
+    calls = Calls()
+    batch = asyncio.create_task(slow_start(calls.make(10)))
+    await asyncio.sleep(1.5)
+    batch.cancel()
+    await asyncio.sleep(10.0)
+    assert calls.finished == [0]

@@ -1,0 +1,138 @@
+"""The stores: pods as the planner sees them, and who is found for which job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from builders import job, pod
+from dtj.api.json import JsonObject
+from dtj.api.names import Label
+from dtj.core.observed import Phase, Pod
+from dtj.engine.patching import merge_patch
+from dtj.engine.stores import ChildStore, Labelled, pod_from
+from dtj.kube.informer import Change
+from dtj.kube.records import decode_pod
+
+pytestmark = pytest.mark.unit
+
+
+def decoded(body: JsonObject) -> Pod:
+    return pod_from(decode_pod(json.dumps(body).encode()))
+
+
+FULL: JsonObject = {
+    "metadata": {
+        "name": "digits-worker-1",
+        "namespace": "vision",
+        "uid": "pod-uid",
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "deletionTimestamp": "2026-01-02T03:05:05Z",
+        "labels": {Label.JOB_NAME: "digits", Label.ROLE: "worker", Label.INDEX: "1", Label.ATTEMPT: "3"},
+        "ownerReferences": [{"uid": "other"}, {"uid": "job-uid", "controller": True}],
+    },
+    "spec": {"nodeName": "node-1", "containers": [{"name": "sidecar"}, {"name": "trainer"}]},
+    "status": {
+        "phase": "Failed",
+        "reason": "Evicted",
+        "message": "low on memory",
+        "conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": "False"}],
+        "containerStatuses": [
+            {"name": "sidecar", "state": {"terminated": {"exitCode": 0}}},
+            {
+                "name": "trainer",
+                "state": {
+                    "terminated": {
+                        "exitCode": 137,
+                        "signal": 9,
+                        "reason": "OOMKilled",
+                        "message": "last words",
+                        "finishedAt": "2026-01-02T03:05:00Z",
+                    }
+                },
+            },
+        ],
+    },
+}
+
+
+def test_a_pod_is_read_with_all_that_plans_depend_on() -> None:
+    found = decoded(FULL)
+    assert (found.namespace, found.name, found.uid) == ("vision", "digits-worker-1", "pod-uid")
+    assert found.owner_uid == "job-uid", "the controlling owner, not the first"
+    assert (found.job_name, found.role, found.index, found.attempt) == ("digits", "worker", 1, 3)
+    assert (found.phase, found.ready, found.terminating) == (Phase.FAILED, False, True)
+    assert (found.node, found.reason, found.message) == ("node-1", "Evicted", "low on memory")
+    end = found.termination
+    assert end is not None
+    assert (end.exit_code, end.signal, end.reason, end.message) == (137, 9, "OOMKilled", "last words")
+    assert end.finished_at is not None
+
+
+def test_the_only_container_decides_whatever_its_name() -> None:
+    status = {"containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 3}}}]}
+    end = decoded({**FULL, "spec": {"containers": [{"name": "main"}]}, "status": status}).termination  # type: ignore[dict-item]
+    assert end is not None
+    assert end.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"metadata": {"name": "a"}},
+        {"metadata": {"name": "a", "labels": None, "ownerReferences": None}, "status": {"conditions": None}},
+        {"metadata": {"name": "a", "labels": {Label.INDEX: "first", Label.ATTEMPT: ""}}, "status": {"phase": "New"}},
+    ],
+)
+def test_a_pod_of_which_little_is_known_can_be_read(body: JsonObject) -> None:
+    found = decoded(body)
+    assert (found.name, found.phase, found.ready, found.termination) == ("a", Phase.PENDING, False, None)
+    assert (found.index, found.attempt) == (-1, 1)
+
+
+def store_of(*pods: tuple[str, Pod]) -> ChildStore[Pod]:
+    store: ChildStore[Pod] = ChildStore()
+    for job_name, found in pods:
+        store.apply(Change(None, Labelled((found.namespace, job_name), found)))
+    return store
+
+
+def test_a_jobs_pods_are_those_with_its_name_in_their_labels_and_those_it_owns() -> None:
+    digits = job()
+    ours, foreign = pod(digits, "worker-0"), pod(digits, "worker-1", owner_uid="somebody")
+    relabelled = pod(digits, "worker-2")
+    unrelated = pod(job("other"), "worker-0", owner_uid="others")
+    store = store_of(("digits", ours), ("digits", foreign), ("renamed", relabelled), ("other", unrelated))
+    assert set(store.of(digits).values()) == {ours, foreign, relabelled}
+
+
+def test_a_change_of_labels_or_owner_leaves_no_trace_in_the_indexes() -> None:
+    digits = job()
+    before = Labelled(("default", "digits"), pod(digits, "worker-0"))
+    after = Labelled(("default", "other"), replace(before.value, owner_uid="somebody"))
+    store = store_of(("digits", before.value))
+    store.apply(Change(before, after))
+    assert store.of(digits) == {}
+    store.apply(Change(after, None))
+    assert len(store) == 0
+    assert store.of(job("other")) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patch"),
+    [
+        ({}, {}, {}),
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1}, {"a": 2}, {"a": 2}),
+        ({"a": 1, "b": 2}, {"a": 1}, {"b": None}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1, "z": 3}}, {"a": {"y": None, "z": 3}}),
+        ({"a": {"x": 1}}, {"a": {"x": 1}, "b": {}}, {"b": {}}),
+        ({"a": 1}, {"a": {"x": 1}}, {"a": {"x": 1}}),
+        ({"a": {"x": 1}}, {"a": 1}, {"a": 1}),
+        ({"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 3]}),
+    ],
+)
+def test_a_merge_patch_holds_just_the_difference(before: JsonObject, after: JsonObject, patch: JsonObject) -> None:
+    assert merge_patch(before, after) == patch

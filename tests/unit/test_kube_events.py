@@ -1,0 +1,197 @@
+"""The event recorder: counts instead of repeating, and never gets in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dtj.api.json import JsonObject, dig
+from dtj.kube.errors import Forbidden, TooManyRequests
+from dtj.kube.events import MAX_ATTEMPTS, MAX_NOTE_BYTES, MAX_SERIES, EventRecorder, Subject, TokenBucket
+from dtj.kube.gateway import EVENTS
+from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.virtual_time import loop_time, settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+EPOCH = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+JOB = Subject(namespace="default", name="digits", uid="uid-1")
+
+
+@asynccontextmanager
+async def recording(gateway: FakeGateway, *, bucket: TokenBucket | None = None) -> AsyncIterator[EventRecorder]:
+    """A recorder at work whose wall clock follows the loop's."""
+    recorder = EventRecorder(
+        gateway, instance="operator-0", now=lambda: EPOCH + timedelta(seconds=loop_time()), bucket=bucket
+    )
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+        await asyncio.sleep(0)
+        assert not task.done(), "nothing may end the recorder"
+    finally:
+        task.cancel()
+
+
+def stored(gateway: FakeGateway) -> list[JsonObject]:
+    return [gateway.body(EVENTS, name) for name in gateway.names(EVENTS)]
+
+
+@virtual_time
+async def test_an_event_says_who_what_why_and_when() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+    (event,) = stored(gateway)
+    metadata = event.pop("metadata")
+    assert str(dig(metadata, "name")).startswith("digits.")
+    assert dig(metadata, "namespace") == "default"
+    assert event == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "eventTime": "2026-01-02T03:04:05.678901Z",
+        "reportingController": "dtj-operator",
+        "reportingInstance": "operator-0",
+        "action": "Reconcile",
+        "type": "Normal",
+        "reason": "PodsCreated",
+        "note": "created 4 pods",
+        "regarding": {
+            "apiVersion": "training.dtj.dev/v1alpha1",
+            "kind": "DistributedTrainingJob",
+            "namespace": "default",
+            "name": "digits",
+            "uid": "uid-1",
+        },
+    }
+
+
+@virtual_time
+async def test_the_same_words_again_become_one_event_with_a_count() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        for _ in range(3):
+            recorder.record(JOB, "Warning", "PodCreationFailed", "exceeded quota")
+            await recorder.flush()
+            await asyncio.sleep(10.0)
+    (event,) = stored(gateway)
+    assert event["series"] == {"count": 3, "lastObservedTime": "2026-01-02T03:04:25.678901Z"}
+    assert len(gateway.writes()) == 3
+
+
+@virtual_time
+async def test_repetitions_that_come_faster_than_they_can_be_written_cost_one_write() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        for _ in range(100):
+            recorder.record(JOB, "Warning", "PodCreationFailed", "exceeded quota")
+        await recorder.flush()
+    (event,) = stored(gateway)
+    assert dig(event, "series", "count") == 100
+    assert len(gateway.writes()) == 1
+
+
+@virtual_time
+async def test_other_words_another_job_or_a_new_job_of_that_name_get_events_of_their_own() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        recorder.record(JOB, "Normal", "PodsCreated", "created 5 pods")
+        recorder.record(Subject("default", "other", "uid-2"), "Normal", "PodsCreated", "created 4 pods")
+        recorder.record(Subject("default", "digits", "uid-3"), "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+    assert len(stored(gateway)) == 4
+
+
+@virtual_time
+async def test_the_rate_of_events_is_bounded() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway, bucket=TokenBucket(burst=10, per_second=2.0)) as recorder:
+        for number in range(30):
+            recorder.record(JOB, "Normal", "Noise", f"number {number}")
+        await settled()
+        assert len(gateway.writes()) == 10
+        await recorder.flush()
+        assert loop_time() == 10.0, "20 more at 2 a second"
+
+
+@virtual_time
+async def test_memory_is_bounded_and_the_oldest_words_are_forgotten_first() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway, bucket=TokenBucket(burst=1, per_second=1e6)) as recorder:
+        for number in range(MAX_SERIES + 5):
+            recorder.record(JOB, "Normal", "Noise", f"number {number}")
+        await recorder.flush()
+    notes = {event["note"] for event in stored(gateway)}
+    assert len(notes) == MAX_SERIES
+    assert "number 0" not in notes
+    assert f"number {MAX_SERIES + 4}" in notes
+
+
+@virtual_time
+async def test_an_event_is_offered_again_to_a_server_that_does_not_answer() -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", EVENTS, NO_ANSWER, times=2)
+    gateway.fail("create", EVENTS, TooManyRequests("slow down", status=429, retry_after=20.0))
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+        assert loop_time() > 20.0
+    assert len(stored(gateway)) == 1
+
+
+@virtual_time
+async def test_an_event_that_cannot_be_written_is_given_up_and_the_next_one_is_written() -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", EVENTS, NO_ANSWER, times=MAX_ATTEMPTS)
+    gateway.fail("create", EVENTS, Forbidden("namespace is being terminated", status=403))
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "Lost", "no answer")
+        await recorder.flush()
+        recorder.record(JOB, "Normal", "Lost", "forbidden")
+        await recorder.flush()
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+    assert [event["reason"] for event in stored(gateway)] == ["PodsCreated"]
+
+
+@virtual_time
+async def test_a_repetition_of_an_event_that_the_server_has_forgotten_is_a_new_event() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+        gateway.remove(EVENTS, gateway.names(EVENTS)[0])
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+    assert len(stored(gateway)) == 1
+
+
+@virtual_time
+async def test_a_note_is_cut_to_what_the_server_takes_between_characters() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "Long", "ä" * 2000)
+        await recorder.flush()
+    (event,) = stored(gateway)
+    note = event["note"]
+    assert isinstance(note, str)
+    assert note.endswith("ä…")
+    assert len(note.encode()) <= MAX_NOTE_BYTES
+
+
+@virtual_time
+async def test_counts_of_a_job_that_is_gone_are_dropped() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+        recorder.forget(JOB.uid)
+        recorder.record(JOB, "Normal", "PodsCreated", "created 4 pods")
+        await recorder.flush()
+    assert len(stored(gateway)) == 2

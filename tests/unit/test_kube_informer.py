@@ -1,0 +1,224 @@
+"""The informer: its store is what the API server has, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dtj.api.json import JsonObject
+from dtj.api.names import Label
+from dtj.kube.backoff import Backoff
+from dtj.kube.errors import Gone, TooManyRequests
+from dtj.kube.gateway import PODS, SERVICES
+from dtj.kube.informer import Change, Informer
+from dtj.kube.records import PodRecord, decode_pod
+from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.virtual_time import loop_time, settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+
+def pod(name: str, *, phase: str = "Pending", namespace: str = "default", uid: str = "") -> JsonObject:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": uid, "labels": {Label.JOB_NAME: "digits"}},
+        "status": {"phase": phase},
+    }
+
+
+class Watched:
+    """An informer at work, and what it reported: ``+name phase``, ``~name phase``, ``-name``."""
+
+    def __init__(self, gateway: FakeGateway, *, relist_every: float | None = None) -> None:
+        self.reports: list[str] = []
+        self.informer: Informer[PodRecord, tuple[str, str]] = Informer(
+            gateway,
+            PODS,
+            decode=decode_pod,
+            convert=lambda record: (record.metadata.name, record.status.phase),
+            on_change=self._report,
+            namespace="default",
+            selector=Label.JOB_NAME,
+            relist_every=relist_every,
+            backoff=Backoff(base=1.0, cap=8.0, rng=random.Random(7)),
+        )
+
+    @property
+    def store(self) -> dict[str, str]:
+        return dict(self.informer.store.values())
+
+    def _report(self, change: Change[tuple[str, str]]) -> None:
+        if change.after is None:
+            assert change.before is not None
+            self.reports.append(f"-{change.before[0]}")
+        else:
+            self.reports.append(f"{'+' if change.before is None else '~'}{' '.join(change.after)}")
+
+
+@asynccontextmanager
+async def watching(gateway: FakeGateway, *, relist_every: float | None = None) -> AsyncIterator[Watched]:
+    watched = Watched(gateway, relist_every=relist_every)
+    task = asyncio.create_task(watched.informer.run())
+    await settled()
+    try:
+        yield watched
+        assert not task.done(), "nothing may end an informer"
+    finally:
+        task.cancel()
+
+
+@virtual_time
+async def test_what_is_there_at_the_start_is_listed_and_then_the_store_is_complete() -> None:
+    gateway = FakeGateway()
+    gateway.put(PODS, pod("a"))
+    gateway.put(PODS, pod("elsewhere", namespace="other"))
+    async with watching(gateway) as watched:
+        assert watched.informer.synced.is_set()
+        assert watched.reports == ["+a Pending"]
+
+
+@virtual_time
+async def test_objects_without_the_labels_of_the_selector_are_not_seen() -> None:
+    gateway = FakeGateway()
+    gateway.put(PODS, {"metadata": {"name": "stranger"}})
+    async with watching(gateway) as watched:
+        gateway.put(PODS, {"metadata": {"name": "other stranger"}})
+        await settled()
+        assert watched.store == {}
+
+
+@virtual_time
+async def test_creations_changes_and_deletions_are_reported_in_order() -> None:
+    gateway = FakeGateway()
+    async with watching(gateway) as watched:
+        gateway.put(PODS, pod("a"))
+        gateway.put(PODS, pod("a", phase="Running"))
+        gateway.remove(PODS, "a")
+        await settled()
+        assert watched.reports == ["+a Pending", "~a Running", "-a"]
+        assert watched.store == {}
+
+
+@virtual_time
+async def test_a_change_that_changes_nothing_we_look_at_is_not_reported() -> None:
+    gateway = FakeGateway()
+    async with watching(gateway) as watched:
+        gateway.put(PODS, pod("a"))
+        gateway.put(PODS, {**pod("a"), "spec": {"priority": 7}})
+        await settled()
+        assert watched.reports == ["+a Pending"]
+
+
+@virtual_time
+async def test_what_vanished_while_nobody_watched_is_reported_as_deleted() -> None:
+    gateway = FakeGateway()
+    gateway.put(PODS, pod("ghost"))
+    gateway.put(PODS, pod("stays"))
+    async with watching(gateway) as watched:
+        gateway.remove(PODS, "ghost", silently=True)
+        gateway.expire_watches()
+        await asyncio.sleep(2.0)
+        assert watched.store == {"stays": "Pending"}
+        assert watched.reports[2:] == ["-ghost"], "what stayed as it was is not reported again"
+
+
+@virtual_time
+async def test_another_object_under_the_same_name_is_an_end_and_a_beginning() -> None:
+    gateway = FakeGateway()
+    gateway.put(PODS, pod("a", uid="1"))
+    async with watching(gateway) as watched:
+        gateway.remove(PODS, "a", silently=True)
+        gateway.put(PODS, pod("a", uid="2"))
+        await settled()
+        assert watched.reports == ["+a Pending", "-a", "+a Pending"]
+
+
+@virtual_time
+async def test_a_watch_that_breaks_is_resumed_where_it_was_without_listing_again() -> None:
+    gateway = FakeGateway()
+    async with watching(gateway) as watched:
+        gateway.put(PODS, pod("a"))
+        await settled()
+        gateway.break_watches(NO_ANSWER)
+        await settled()
+        gateway.put(PODS, pod("b"))
+        await asyncio.sleep(2.0)
+        assert watched.store == {"a": "Pending", "b": "Pending"}
+        assert [call.verb for call in gateway.calls] == ["list", "watch", "watch"]
+
+
+@virtual_time
+async def test_a_bookmark_moves_the_place_from_which_a_watch_is_resumed() -> None:
+    gateway = FakeGateway()
+    async with watching(gateway):
+        gateway.put(SERVICES, {"metadata": {"name": "of no interest"}})
+        gateway.bookmark(PODS)
+        await settled()
+        gateway.compact()
+        gateway.break_watches(NO_ANSWER)
+        await asyncio.sleep(2.0)
+        assert [call.verb for call in gateway.calls] == ["list", "watch", "watch"], "no 410, no second list"
+
+
+@virtual_time
+async def test_an_outage_is_waited_out_with_growing_delays_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    gateway = FakeGateway()
+    gateway.fail("list", PODS, NO_ANSWER, times=40)
+    async with watching(gateway) as watched:
+        await asyncio.sleep(60.0)
+        attempts = len(gateway.calls)
+        assert 8 <= attempts <= 20, "delays between 0.5 and 8 seconds"
+        gateway.heal()
+        gateway.put(PODS, pod("a"))
+        await asyncio.sleep(8.0)
+        assert watched.store == {"a": "Pending"}
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "connection refused" in caplog.messages[0]
+
+
+@virtual_time
+async def test_the_server_says_when_to_come_back() -> None:
+    gateway = FakeGateway()
+    gateway.fail("list", PODS, TooManyRequests("slow down", status=429, retry_after=42.0))
+    async with watching(gateway) as watched:
+        await watched.informer.synced.wait()
+        assert loop_time() == 42.0
+
+
+@virtual_time
+async def test_a_server_that_forgets_our_place_at_once_is_not_asked_without_pause() -> None:
+    gateway = FakeGateway()
+    gateway.fail("watch", PODS, Gone("too old resource version", status=410), times=1000)
+    async with watching(gateway):
+        await asyncio.sleep(10.0)
+        assert len(gateway.calls) < 50
+
+
+@virtual_time
+async def test_all_is_listed_anew_every_so_often_where_that_is_asked_for() -> None:
+    gateway = FakeGateway()
+    gateway.put(PODS, pod("ghost"))
+    async with watching(gateway, relist_every=100.0) as watched:
+        gateway.remove(PODS, "ghost", silently=True)
+        await asyncio.sleep(99.0)
+        assert watched.store == {"ghost": "Pending"}
+        await asyncio.sleep(2.0)
+        assert watched.store == {}
+        await asyncio.sleep(200.0)
+        assert [call.verb for call in gateway.calls].count("list") == 4
+
+
+@virtual_time
+async def test_an_object_that_cannot_be_read_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    gateway = FakeGateway()
+    gateway.put(PODS, {**pod("broken"), "status": {"phase": 7}})
+    async with watching(gateway) as watched:
+        gateway.put(PODS, pod("a"))
+        await settled()
+        assert watched.store == {"a": "Pending"}
+    assert "Pod cannot be read" in caplog.text

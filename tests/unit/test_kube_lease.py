@@ -1,0 +1,364 @@
+"""Leader election: never two at once, and never nobody for long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dtj.api.json import JsonObject
+from dtj.kube.errors import Forbidden
+from dtj.kube.gateway import Resource
+from dtj.kube.lease import LEASES, Lease, LeaseLost, LeaseSettings
+from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.virtual_time import loop_time, settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+EPOCH = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+TIMES = LeaseSettings()
+TAKE_OVER = TIMES.duration + TIMES.retry
+
+
+class Line(FakeGateway):
+    """One candidate's own connection to a shared API server: it can be cut, or swallow what is sent."""
+
+    def __init__(self, server: FakeGateway) -> None:
+        super().__init__()
+        self.server = server
+        self.cut = False
+        self.hangs = False
+
+    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+        return await self._through(self.server.get(resource, namespace=namespace, name=name))
+
+    async def create(
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
+    ) -> JsonObject:
+        return await self._through(self.server.create(resource, namespace=namespace, body=body, dry_run=dry_run))
+
+    async def patch(
+        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
+    ) -> JsonObject:
+        return await self._through(self.server.patch(resource, namespace=namespace, name=name, patch=patch))
+
+    async def _through(self, call: Coroutine[Any, Any, JsonObject]) -> JsonObject:
+        if self.hangs or self.cut:
+            call.close()
+            if self.cut:
+                raise NO_ANSWER
+            await asyncio.sleep(60.0)
+        return await call
+
+
+@dataclass
+class Candidate:
+    """An operator that stands for election, leads, and ends with the lease, as the real one does."""
+
+    server: FakeGateway
+    name: str
+    clock: timedelta = timedelta()
+    line: Line = field(init=False)
+    lease: Lease = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
+    led: list[float] = field(default_factory=list)
+    ended: float | None = None
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.server)
+        self.lease = Lease(
+            self.line,
+            namespace="default",
+            name="dtj",
+            identity=self.name,
+            now=lambda: EPOCH + self.clock + timedelta(seconds=loop_time()),
+        )
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        await self.lease.acquire()
+        self.led.append(loop_time())
+        try:
+            await self.lease.hold()
+        finally:
+            self.ended = loop_time()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it works as the leader at this moment."""
+        return bool(self.led) and self.ended is None
+
+    def kill(self) -> None:
+        """As kill -9 does: nothing is released."""
+        self.task.cancel()
+
+    async def stop(self) -> None:
+        """As SIGTERM does."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        await self.lease.release()
+
+    async def loss(self) -> LeaseLost:
+        """Wait until it has lost the lease."""
+        await asyncio.wait([self.task])
+        error = self.task.exception()
+        assert isinstance(error, LeaseLost)
+        return error
+
+
+@asynccontextmanager
+async def election(*names: str, server: FakeGateway | None = None) -> AsyncIterator[list[Candidate]]:
+    """Candidates for one lease, who arrive one after another; the first leads when the block begins."""
+    server = server or FakeGateway()
+    candidates = []
+    for name in names:
+        candidates.append(Candidate(server, name))
+        await settled()
+    try:
+        yield candidates
+    finally:
+        for candidate in candidates:
+            candidate.task.cancel()
+            with suppress(asyncio.CancelledError, LeaseLost):
+                await candidate.task
+
+
+def spec(server: FakeGateway) -> JsonObject:
+    found = server.body(LEASES, "dtj")["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+@virtual_time
+async def test_a_free_lease_is_taken_at_once_and_says_who_has_it() -> None:
+    server = FakeGateway()
+    async with election("a", server=server) as (a,):
+        assert a.leads
+        assert loop_time() == 0.0
+        assert spec(server) == {
+            "holderIdentity": "a",
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2026-01-02T03:04:05.678901Z",
+            "renewTime": "2026-01-02T03:04:05.678901Z",
+            "leaseTransitions": 0,
+        }
+
+
+@virtual_time
+async def test_the_others_stand_by_for_as_long_as_the_holder_renews() -> None:
+    async with election("a", "b", "c") as (a, b, c):
+        await asyncio.sleep(3600.0)
+        assert (a.leads, b.leads, c.leads) == (True, False, False)
+        assert b.lease.holder == c.lease.holder == "a"
+        assert not b.lease.leading
+
+
+@virtual_time
+async def test_before_the_first_answer_nobody_is_known_to_lead() -> None:
+    server = FakeGateway()
+    server.fail("get", LEASES, NO_ANSWER, times=3)
+    async with election("a", server=server) as (a,):
+        assert a.lease.holder is None
+        await asyncio.sleep(3 * TIMES.retry)
+        assert a.lease.holder == "a"
+
+
+@pytest.mark.parametrize("killed_after", [0.0, 0.5, 1.9, 7.0, 61.3])
+@virtual_time
+async def test_a_killed_leader_is_followed_within_duration_and_one_attempt(killed_after: float) -> None:
+    async with election("a", "b", "c") as (a, b, c):
+        await asyncio.sleep(killed_after)
+        a.kill()
+        killed = loop_time()
+        await asyncio.sleep(TAKE_OVER + 0.1)
+        (began,) = b.led + c.led
+        assert TIMES.duration - TIMES.retry <= began - killed <= TAKE_OVER < 20.0
+
+
+@virtual_time
+async def test_a_leader_that_stops_is_followed_at_the_next_attempt() -> None:
+    server = FakeGateway()
+    async with election("a", "b", server=server) as (a, b):
+        await asyncio.sleep(30.0)
+        await a.stop()
+        stopped = loop_time()
+        await asyncio.sleep(TIMES.retry)
+        assert b.led[0] - stopped <= TIMES.retry
+        assert spec(server)["leaseTransitions"] == 1
+
+
+@virtual_time
+async def test_who_does_not_lead_releases_nothing() -> None:
+    server = FakeGateway()
+    async with election("a", "b", server=server) as (a, b):
+        await b.stop()
+        assert a.leads
+        assert spec(server)["holderIdentity"] == "a"
+
+
+@pytest.mark.parametrize("hours", [-1000, 1000])
+@virtual_time
+async def test_clocks_that_show_another_time_make_no_difference(hours: int) -> None:
+    async with election("a", "b") as (a, b):
+        b.clock = timedelta(hours=hours)
+        await asyncio.sleep(600.0)
+        assert a.leads
+        assert not b.leads
+
+
+@virtual_time
+async def test_a_leader_that_cannot_renew_ends_before_another_may_begin() -> None:
+    async with election("a", "b") as (a, b):
+        await asyncio.sleep(30.0)
+        a.line.cut = True
+        cut = loop_time()
+        error = await a.loss()
+        assert str(error) == "lease default/dtj was not renewed for 10 s: connection refused"
+        assert TIMES.renew_deadline - TIMES.retry <= loop_time() - cut <= TIMES.renew_deadline
+        assert not b.leads
+        await asyncio.sleep(TAKE_OVER)
+        assert a.ended is not None
+        assert b.led[0] - a.ended >= TIMES.duration - TIMES.renew_deadline
+
+
+@virtual_time
+async def test_a_short_outage_costs_nobody_the_lease() -> None:
+    server = FakeGateway()
+    async with election("a", "b", server=server) as (a, b):
+        a.line.cut = b.line.cut = True
+        await asyncio.sleep(TIMES.renew_deadline - TIMES.retry)
+        a.line.cut = b.line.cut = False
+        await asyncio.sleep(60.0)
+        assert a.leads
+        assert not b.leads
+
+
+@virtual_time
+async def test_one_connection_that_hangs_does_not_cost_the_lease() -> None:
+    async with election("a") as (a,):
+        await asyncio.sleep(30.0)
+        a.line.hangs = True
+        await asyncio.sleep(3.0)
+        a.line.hangs = False
+        await asyncio.sleep(60.0)
+        assert a.leads
+
+
+@virtual_time
+async def test_an_api_server_that_never_answers_ends_the_leader_in_time() -> None:
+    async with election("a") as (a,):
+        a.line.hangs = True
+        error = await a.loss()
+        assert loop_time() == pytest.approx(TIMES.renew_deadline)
+        assert "no answer within 5 s" in str(error)
+
+
+@virtual_time
+async def test_a_renewal_whose_answer_is_lost_is_no_loss() -> None:
+    server = FakeGateway()
+    async with election("a", server=server) as (a,):
+        server.fail("patch", LEASES, NO_ANSWER, takes_effect=True, times=3)
+        await asyncio.sleep(60.0)
+        assert a.leads
+
+
+@virtual_time
+async def test_a_lease_whose_creation_lost_its_answer_is_ours_at_the_next_attempt() -> None:
+    server = FakeGateway()
+    server.fail("create", LEASES, NO_ANSWER, takes_effect=True)
+    async with election("a", server=server) as (a,):
+        assert not a.leads
+        await asyncio.sleep(TIMES.retry)
+        assert a.leads
+
+
+@virtual_time
+async def test_a_deleted_lease_is_made_again_by_its_holder() -> None:
+    server = FakeGateway()
+    async with election("a", server=server) as (a,):
+        server.remove(LEASES, "dtj")
+        await asyncio.sleep(TIMES.retry)
+        assert a.leads
+        assert spec(server)["holderIdentity"] == "a"
+
+
+@virtual_time
+async def test_who_finds_another_holder_in_its_lease_stops_leading_at_once() -> None:
+    server = FakeGateway()
+    async with election("a", server=server) as (a,):
+        server.put(LEASES, {"metadata": {"name": "dtj"}, "spec": {**spec(server), "holderIdentity": "somebody"}})
+        error = await a.loss()
+        assert loop_time() <= TIMES.retry
+        assert str(error) == "lease default/dtj was taken by somebody"
+
+
+@virtual_time
+async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it() -> None:
+    server = FakeGateway()
+    async with election("a", "b", server=server) as (a, b):
+        await asyncio.sleep(30.0)
+        a.kill()
+        for _ in range(int(TAKE_OVER)):
+            lease = server.body(LEASES, "dtj")
+            server.put(LEASES, {**lease, "metadata": {"name": "dtj", "annotations": {"note": str(loop_time())}}})
+            await asyncio.sleep(1.0)
+        assert b.leads
+
+
+@virtual_time
+async def test_a_missing_right_is_said_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeGateway()
+    server.fail("get", LEASES, Forbidden("leases is forbidden"), times=50)
+    async with election("a", server=server) as (a,):
+        await asyncio.sleep(50 * TIMES.retry)
+        assert a.leads
+        assert caplog.text.count("leases is forbidden") == 1
+
+
+@virtual_time
+async def test_a_failed_release_is_no_error() -> None:
+    async with election("a", "b") as (a, b):
+        a.line.cut = True
+        await a.stop()
+        await asyncio.sleep(TAKE_OVER)
+        assert b.leads
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_there_are_never_two_leaders_and_there_is_one_again_when_the_network_is(seed: int) -> None:
+    _storm(random.Random(seed))
+
+
+@virtual_time
+async def _storm(rng: random.Random) -> None:
+    """Twenty minutes of cut lines, calls that hang, and kills; whoever ends is started again."""
+    server = FakeGateway(latency=0.01)
+    async with election("a", "b", "c", server=server) as candidates:
+        while loop_time() < 1200.0:
+            candidate = rng.choice(candidates)
+            candidate.line.cut = rng.random() < 0.3
+            candidate.line.hangs = rng.random() < 0.2
+            if rng.random() < 0.05:
+                candidate.kill()
+            _restart_who_ended(candidates)
+            for _ in range(rng.randrange(20)):
+                await asyncio.sleep(0.25)
+                assert sum(candidate.leads for candidate in candidates) <= 1
+        for candidate in candidates:
+            candidate.line.cut = candidate.line.hangs = False
+        _restart_who_ended(candidates)
+        await asyncio.sleep(TIMES.renew_deadline + TAKE_OVER)
+        assert [c.name for c in candidates if c.leads] == [spec(server)["holderIdentity"]]
+
+
+def _restart_who_ended(candidates: list[Candidate]) -> None:
+    for index, candidate in enumerate(candidates):
+        if candidate.task.done():
+            assert candidate.task.cancelled() or isinstance(candidate.task.exception(), LeaseLost)
+            candidates[index] = Candidate(candidate.server, f"{candidate.name}+")

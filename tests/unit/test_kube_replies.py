@@ -1,0 +1,139 @@
+"""From the API server's words to typed errors, waiting times and configuration."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from dtj.api.json import JsonObject
+from dtj.kube.backoff import Backoff
+from dtj.kube.config import ConfigError, ConnectionSource
+from dtj.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from dtj.kube.replies import error_from_reply, error_from_status
+
+pytestmark = pytest.mark.unit
+
+
+def status(code: int, reason: str = "", message: str = "no", **details: object) -> bytes:
+    return json.dumps(
+        {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", Invalid),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "AlreadyExists", AlreadyExists),
+        (409, "Conflict", Conflict),
+        (410, "Expired", Gone),
+        (415, "UnsupportedMediaType", ApiError),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", TooManyRequests),
+        (500, "InternalError", Unavailable),
+        (504, "Timeout", Unavailable),
+    ],
+)
+def test_each_refusal_has_a_type_of_its_own(code: int, reason: str, kind: type[ApiError]) -> None:
+    error = error_from_reply(code, status(code, reason), headers={})
+    assert type(error) is kind
+    assert (error.status, error.reason, error.message) == (code, reason, "no")
+
+
+def test_field_errors_are_kept_with_their_fields() -> None:
+    causes = [{"field": "spec.port", "message": "must be positive"}, {"message": "and so on"}]
+    error = error_from_reply(422, status(422, "Invalid", causes=causes), headers={})
+    assert error.causes == ("spec.port: must be positive", "and so on")
+
+
+def test_the_header_says_when_to_come_back_and_else_the_body_does() -> None:
+    body = status(429, "TooManyRequests", retryAfterSeconds=7)
+    assert error_from_reply(429, body, headers={"Retry-After": "3"}).retry_after == 3.0
+    assert error_from_reply(429, body, headers={}).retry_after == 7.0
+    assert error_from_reply(429, body, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}).retry_after == 7.0
+
+
+@pytest.mark.parametrize("body", [b"", b"404 page not found\n", b"<html>proxy</html>", b'{"message": 7}', b"\xff\xfe"])
+def test_an_answer_that_is_no_status_still_becomes_an_error(body: bytes) -> None:
+    error = error_from_reply(502, body, headers={})
+    assert type(error) is Unavailable
+    assert error.message
+
+
+def test_an_error_in_a_watch_has_its_code_in_its_body() -> None:
+    assert type(error_from_status(status(410, "Expired"))) is Gone
+    assert type(error_from_status(b"nonsense")) is Unavailable
+
+
+def test_back_off_doubles_up_to_its_cap_with_jitter_and_never_ends() -> None:
+    backoff = Backoff(base=1.0, cap=30.0, rng=random.Random(7))
+    delays = list(islice(backoff, 2000))
+    assert all(0.5 * 2**n <= delay <= 2**n for n, delay in enumerate(delays[:5]))
+    assert all(15.0 <= delay <= 30.0 for delay in delays[5:])
+    assert not hasattr(backoff, "__len__"), "kopf gives up at the end of what has a length"
+
+
+KUBECONFIG: JsonObject = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "here",
+    "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "https://k8s.example:6443"}}],
+    "users": [{"name": "u", "user": {"token": "secret"}}],
+}
+
+
+async def test_a_kubeconfig_gives_server_and_token(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(KUBECONFIG))
+    configuration = await ConnectionSource(kubeconfig=str(file)).load()
+    assert configuration.host == "https://k8s.example:6443"
+    assert await configuration.get_api_key_with_prefix("BearerToken") == "Bearer secret"
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(KUBECONFIG).replace("k8s.example", "127.0.0.1"))
+    configuration = await ConnectionSource(kubeconfig=str(file)).load()
+    assert configuration.client_session_kwargs == {"trust_env": False}
+
+
+@pytest.mark.parametrize(
+    ("content", "context", "complaint"),
+    [
+        (None, None, "does not exist: give one with --kubeconfig"),
+        ("", None, "has no list of clusters"),
+        ("just text", None, "has no list of clusters"),
+        ("{", None, "cannot be read"),
+        ("\x00", None, "cannot be read"),
+        (json.dumps(KUBECONFIG), "elsewhere", "elsewhere"),
+        (json.dumps({**KUBECONFIG, "current-context": None}), None, "current-context"),
+        (json.dumps({**KUBECONFIG, "contexts": "none"}), None, "Invalid kube-config"),
+    ],
+    ids=["missing", "empty", "text", "broken YAML", "binary", "unknown context", "no context", "wrong type"],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(
+    tmp_path: Path, content: str | None, context: str | None, complaint: str
+) -> None:
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        await ConnectionSource(kubeconfig=str(file), context=context).load()
+    assert str(file) in str(caught.value)
