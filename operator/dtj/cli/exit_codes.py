@@ -1,0 +1,20 @@
+"""What the exit codes of ``dtj`` mean."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """0 to 3 are about what was asked for; 128 and more say that a signal ended it."""
+
+    OK = 0
+    FAILED = 1
+    """The job failed."""
+
+    USAGE = 2
+    """Bad input: one line said what is wrong, and nothing was run."""
+
+    TIMEOUT = 3
+    """The time that was given is over."""
+
+    SIGNAL = 128
+    """Plus the number of the signal: 130 after Ctrl-C."""

@@ -1,0 +1,132 @@
+"""What is said of a run before it begins and after it has ended: plain values go in, lines come out. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Final
+
+from rich.text import Text
+
+from dtj.api.names import Condition
+from dtj.api.status import RootCause
+from dtj.cli.manifest_files import Document
+from dtj.cli.quantities import short_number, short_time, shown_path
+from dtj.local.run_directory import RunDirectory
+from dtj.local.runner import End, Ended
+
+_CAUSE_LINES: Final = 12
+"""How many of the last lines of a failed replica are shown; the whole log is one command away."""
+
+_OUT_OF_MEMORY: Final = "the kernel kills so when memory runs out: use fewer replicas or smaller batches"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run came from and where it is.
+
+    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again.
+    """
+
+    document: Document
+    directory: RunDirectory
+    base: Path
+    command: tuple[str, ...] = ("dtj", "run")
+
+    def shown(self, path: Path) -> str:
+        return shown_path(path, base=self.base)
+
+
+def end_lines(ended: Ended, place: Place) -> tuple[Text, ...]:
+    """How the run ended, what it left and where, and what to type next."""
+    lines = {
+        End.SUCCEEDED: _succeeded,
+        End.FAILED: _failed,
+        End.INVALID: _invalid,
+        End.STOPPED: _stopped,
+    }
+    return tuple(lines[ended.end](ended, place))
+
+
+def _succeeded(ended: Ended, place: Place) -> Iterator[Text]:
+    yield _headline(ended, "succeeded", "bold green")
+    result = ended.result
+    if result is not None and result.accuracy is not None:
+        loss = f"  (loss {result.loss:.4f})" if result.loss is not None else ""
+        yield _field("accuracy", f"{100 * result.accuracy:.2f} % on held-out examples{loss}")
+    if result is not None and result.examples_per_second is not None:
+        steps = f"  ({result.steps} steps in {short_time(result.duration_seconds or 0)})" if result.steps else ""
+        yield _field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
+    if result is not None and result.export_path is not None:
+        yield _field("model", place.shown(Path(result.export_path)))
+    yield from _folders(place)
+    yield from _next_steps(place)
+
+
+def _failed(ended: Ended, place: Place) -> Iterator[Text]:
+    yield _headline(ended, "failed", "bold red")
+    cause = ended.status.root_cause
+    if cause is not None:
+        yield _field("cause", f"{cause.role}-{cause.index} {_how(cause)}")
+        for line in cause.message.strip().splitlines()[-_CAUSE_LINES:]:
+            yield Text(f"               {line}")
+        yield _field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
+    else:
+        condition = ended.status.condition(Condition.FAILED)
+        yield _field("cause", condition.message if condition is not None else "not known")
+    yield from _folders(place)
+
+
+def _invalid(ended: Ended, place: Place) -> Iterator[Text]:
+    condition = ended.status.condition(Condition.INVALID)
+    yield Text(f"{place.document.title}: {condition.message if condition is not None else 'cannot be run'}")
+
+
+def _stopped(ended: Ended, place: Place) -> Iterator[Text]:
+    yield _headline(ended, "stopped", "bold yellow")
+    yield from _folders(place)
+    if place.document.path is not None:
+        yield Text("Next")
+        again = shlex.join((*place.command, "--resume", place.document.path))
+        yield _command(again, "go on from the last checkpoint")
+
+
+def _headline(ended: Ended, word: str, style: str) -> Text:
+    after = f" after {short_time(ended.view.elapsed)}"
+    return Text.assemble((ended.view.job, "bold"), " ", (word, style), after)
+
+
+def _how(cause: RootCause) -> str:
+    """``exited with code 3``, or ``was ended by SIGKILL (…)``."""
+    if cause.signal is None:
+        return f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
+    name = Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}"
+    hint = f" ({_OUT_OF_MEMORY})" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"
+
+
+def _folders(place: Place) -> Iterator[Text]:
+    directory = place.directory
+    if any(directory.checkpoint.iterdir()):
+        yield _field("checkpoints", place.shown(directory.checkpoint))
+    yield _field("logs", place.shown(directory.logs))
+
+
+def _next_steps(place: Place) -> Iterator[Text]:
+    yield Text("Next")
+    curves = shlex.join(("tensorboard", "--logdir", place.shown(place.directory.tensorboard)))
+    yield _command(curves, "see the curves (pip install tensorboard)")
+    if place.document.path is not None:
+        yield _command(shlex.join((*place.command, place.document.path)), "run it again")
+        yield _command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
+
+
+def _field(name: str, value: str) -> Text:
+    return Text.assemble("  ", (f"{name:<13}", "dim"), value)
+
+
+def _command(command: str, purpose: str) -> Text:
+    return Text.assemble("  ", (command, "bold"), ("  # " + purpose, "dim"))

@@ -1,0 +1,61 @@
+"""The Gateway of the local runner: objects in memory, pods as processes. The engine cannot tell it from a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+from dtj.api.json import JsonObject, dig, text
+from dtj.kube.errors import Conflict, Invalid
+from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent
+from dtj.local.kubelet import Kubelet
+from dtj.local.objects import Objects
+from dtj.local.pod_command import problems_of
+
+
+class LocalGateway:
+    """:class:`dtj.kube.gateway.Gateway` over one machine. ``environ`` is the runner's own environment."""
+
+    def __init__(self, objects: Objects, kubelet: Kubelet, *, environ: Mapping[str, str]) -> None:
+        self._objects = objects
+        self._kubelet = kubelet
+        self._environ = environ
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        return self._objects.list(resource, namespace=namespace, selector=selector)
+
+    def watch(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
+    ) -> AsyncIterator[WatchEvent]:
+        return self._objects.watch(resource, namespace=namespace, selector=selector, after=int(resource_version))
+
+    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+        return self._objects.get((resource, namespace, name))
+
+    async def create(
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
+    ) -> JsonObject:
+        if resource == PODS:
+            problems = problems_of(body, self._environ)
+            if problems:
+                raise Invalid("; ".join(problems), status=422, reason="Invalid", causes=problems)
+        if dry_run:
+            return body
+        created = self._objects.create((resource, namespace, text(dig(body, "metadata", "name"))), body)
+        if resource == PODS:
+            self._kubelet.start(created)
+        return created
+
+    async def patch(
+        self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
+    ) -> JsonObject:
+        return self._objects.patch((resource, namespace, name), patch)
+
+    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
+        key = (resource, namespace, name)
+        body = self._objects.get(key)
+        if dig(body, "metadata", "uid") != uid:
+            raise Conflict(f'{resource.plural} "{name}" has another UID', status=409, reason="Conflict")
+        if resource == PODS:
+            self._kubelet.delete(body)
+        else:
+            self._objects.remove(key)

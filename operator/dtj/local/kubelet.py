@@ -1,0 +1,178 @@
+"""Plays the kubelet: each pod is a process, and its status says how that is doing.
+
+It reports and obeys; whether a pod should be there is the planner's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dtj.api.json import JsonObject, dig, text
+from dtj.kube.gateway import PODS
+from dtj.local import pod_status
+from dtj.local.objects import Key, Objects, timestamp
+from dtj.local.pod_command import TERMINATION_LOG, Command
+from dtj.local.process import Process, tail
+from dtj.local.run_directory import RunDirectory
+
+log = logging.getLogger(__name__)
+
+_GRACE_SECONDS: Final = 30
+"""Kubernetes' default of ``terminationGracePeriodSeconds``."""
+
+_START_ERROR: Final = 128
+"""Exit code of a container that could not be started."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A pod whose process has not ended, and what was asked of it, perhaps before it began."""
+
+    process: Process | None = None
+    terminated: bool = False
+    killed: bool = False
+
+
+class Kubelet:
+    """Runs the pods among ``objects``, each in a task of ``group``: no process outlives it.
+
+    ``command_of`` says what a pod executes; ``before_start`` is called with a pod just before its process starts.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        group: asyncio.TaskGroup,
+        directory: RunDirectory,
+        command_of: Callable[[JsonObject], Command],
+        before_start: Callable[[JsonObject], None],
+    ) -> None:
+        self._objects = objects
+        self._group = group
+        self._directory = directory
+        self._command_of = command_of
+        self._before_start = before_start
+        self._running: dict[str, _Running] = {}
+        self._node = socket.gethostname()
+
+    def start(self, pod: JsonObject) -> None:
+        """Run a pod that was just created. Returns at once."""
+        uid = text(dig(pod, "metadata", "uid"))
+        self._objects.patch(_key(pod), {"spec": {"nodeName": self._node}, "status": pod_status.pending()})
+        self._running[uid] = _Running()
+        self._group.create_task(self._live(pod, uid), name=f"pod {_key(pod)[2]}")
+
+    def delete(self, pod: JsonObject) -> None:
+        """Have a pod end within its grace period, and then vanish. Returns at once."""
+        running = self._running.get(text(dig(pod, "metadata", "uid")))
+        if running is None:
+            self._objects.remove(_key(pod))
+            return
+        if dig(pod, "metadata", "deletionTimestamp") is not None:
+            return
+        grace = _grace_seconds(pod)
+        self._objects.patch(
+            _key(pod), {"metadata": {"deletionTimestamp": timestamp(), "deletionGracePeriodSeconds": grace}}
+        )
+        _terminate(running)
+        asyncio.get_running_loop().call_later(grace, _kill, running)
+
+    @property
+    def running(self) -> int:
+        """Number of processes that have not ended."""
+        return len(self._running)
+
+    def terminate(self) -> None:
+        """Ask all processes to end."""
+        for running in self._running.values():
+            _terminate(running)
+
+    def kill(self) -> None:
+        """End all processes at once."""
+        for running in self._running.values():
+            _kill(running)
+
+    async def _live(self, pod: JsonObject, uid: str) -> None:
+        """A pod's life, from its start to its end."""
+        try:
+            await self._run(pod, uid)
+        finally:
+            del self._running[uid]
+        if dig(self._objects.get(_key(pod)), "metadata", "deletionTimestamp") is not None:
+            self._objects.remove(_key(pod))
+
+    async def _run(self, pod: JsonObject, uid: str) -> None:
+        key, name = _key(pod), text(dig(pod, "spec", "hostname"))
+        output = self._directory.replica_log(name)
+        last_words = self._directory.logs / f".{name}.termination"
+        command = self._command_of(pod)
+        environment = {**command.environment, TERMINATION_LOG: str(last_words)}
+        self._before_start(pod)
+        try:
+            process = await Process.start(command.arguments, environment=environment, log=output)
+        except OSError as error:
+            self._end(key, exit_code=_START_ERROR, reason="StartError", message=str(error))
+            return
+        try:
+            self._take_over(uid, process)
+            log.info("%s: process %d: %s", name, process.pid, " ".join(command.arguments))
+            self._objects.patch(key, {"status": pod_status.running(pod, since=timestamp())})
+            exit_code = await process.wait()
+        finally:
+            process.kill()
+        message = _take(last_words) or (tail(output) if exit_code else "")
+        self._end(key, exit_code=exit_code, reason="Error" if exit_code else "Completed", message=message)
+        log.info("%s: ended with exit code %d", name, exit_code)
+
+    def _take_over(self, uid: str, process: Process) -> None:
+        """What was asked while the process was being started holds for it."""
+        running = self._running[uid]
+        running.process = process
+        if running.terminated:
+            process.terminate()
+        if running.killed:
+            process.kill()
+
+    def _end(self, key: Key, *, exit_code: int, reason: str, message: str) -> None:
+        status = pod_status.ended(
+            self._objects.get(key), exit_code=exit_code, reason=reason, message=message, finished_at=timestamp()
+        )
+        self._objects.patch(key, {"status": status})
+
+
+def _terminate(running: _Running) -> None:
+    running.terminated = True
+    if running.process is not None:
+        running.process.terminate()
+
+
+def _kill(running: _Running) -> None:
+    running.killed = True
+    if running.process is not None:
+        running.process.kill()
+
+
+def _key(pod: JsonObject) -> Key:
+    return PODS, text(dig(pod, "metadata", "namespace")), text(dig(pod, "metadata", "name"))
+
+
+def _grace_seconds(pod: JsonObject) -> int:
+    grace = dig(pod, "spec", "terminationGracePeriodSeconds")
+    return grace if isinstance(grace, int) else _GRACE_SECONDS
+
+
+def _take(file: Path) -> str:
+    """The text of a file that is then removed; empty where there is none."""
+    try:
+        words = file.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    file.unlink()
+    return words

@@ -1,0 +1,110 @@
+"""What this machine has, and how a job's processes share it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dtj.api.spec import JobSpec, Role, Strategy
+from dtj.core.replicas import replicas, training_replicas
+
+MIB: Final = 2**20
+
+_TRAINING_MIB: Final = 700
+_SERVING_MIB: Final = 400
+"""What a process of the shipped trainer needs: 593 and 378 MiB resident were measured, with a small model.
+
+The servers of a ParameterServer job, its workers among them, run the chief's steps and load less of TensorFlow.
+"""
+
+_THREADS: Final = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """In bytes: what a job needs at least, and what is available to it."""
+
+    needed: int
+    available: int
+
+    @property
+    def enough(self) -> bool:
+        return self.needed <= self.available
+
+
+def memory(spec: JobSpec, *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Memory | None:
+    """An estimate for a job of the shipped trainer; None where the machine does not tell what it has."""
+    serving = (Role.PS, Role.WORKER) if spec.strategy is Strategy.PARAMETER_SERVER else ()
+    needed = sum(_SERVING_MIB if replica.role in serving else _TRAINING_MIB for replica in replicas(spec))
+    available = [*_machine_memory(proc), *_cgroup_memory(proc, cgroups)]
+    return Memory(needed=needed * MIB, available=min(available)) if available else None
+
+
+def thread_defaults(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that share the cores among the replicas that compute.
+
+    Else each would start a thread a core, and they would fight: two workers on two cores train a third slower.
+    Nothing, where the user has set one of them.
+    """
+    if any(name in environ for name in _THREADS):
+        return {}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(1, cores // max(1, len(training_replicas(spec))))
+    return dict.fromkeys(_THREADS, str(threads))
+
+
+def _machine_memory(proc: Path) -> Iterator[int]:
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        name, _, amount = line.partition(":")
+        if name == "MemAvailable":
+            yield int(amount.split()[0]) * 1024
+
+
+def _cgroup_memory(proc: Path, cgroups: Path) -> Iterator[int]:
+    """What each control group that we are in leaves us: the smallest counts, whichever level it is on."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from _levels(cgroups, path, limit="memory.max", used="memory.current")
+        elif "memory" in controllers.split(","):
+            root = cgroups / "memory"
+            yield from _levels(root, path, limit="memory.limit_in_bytes", used="memory.usage_in_bytes")
+
+
+def _levels(root: Path, path: str, *, limit: str, used: str) -> Iterator[int]:
+    """A container sees its own group as the root, so a path that is not there stands for that."""
+    group = root / path.lstrip("/")
+    for level in (group, *group.parents):
+        if not level.is_relative_to(root):
+            return
+        allowed, taken = _number(level / limit), _number(level / used)
+        if allowed is not None and taken is not None:
+            yield max(0, allowed - taken + _reclaimable(level))
+
+
+def _reclaimable(level: Path) -> int:
+    """File pages that count as used, and that the kernel drops when memory is asked for."""
+    try:
+        fields = dict(line.split() for line in (level / "memory.stat").read_text().splitlines())
+    except (FileNotFoundError, ValueError):
+        return 0
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", "0")))
+
+
+def _number(file: Path) -> int | None:
+    try:
+        content = file.read_text().strip()
+    except OSError:
+        return None
+    return int(content) if content.isdecimal() else None

@@ -1,0 +1,75 @@
+"""This machine as a platform: addresses are loopback ports, directories are folders of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from dtj.api.spec import JobSpec, Role
+from dtj.core.platform import Platform
+from dtj.core.replicas import Replica, replicas
+from dtj.local.ports import ReservedPort, reserve
+from dtj.local.run_directory import RunDirectory
+
+HOST: Final = "127.0.0.1"
+
+
+class LocalNetwork:
+    """Two ports of the loopback address for each replica: one for TensorFlow's server, one for its progress."""
+
+    def __init__(self, ports: dict[Replica, tuple[ReservedPort, ReservedPort]]) -> None:
+        self._ports = ports
+
+    def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+        return f"{HOST}:{self._ports[Replica(role, index)][0].number}"
+
+    def status_port(self, *, role: Role, index: int) -> int:
+        return self._ports[Replica(role, index)][1].number
+
+    def release(self, replica: Replica) -> None:
+        """The replica's process is about to start and will listen."""
+        for port in self._ports[replica]:
+            port.release()
+
+
+@contextmanager
+def local_network(spec: JobSpec) -> Iterator[LocalNetwork]:
+    """Ports for all replicas of a job, until the end of the block. Raises NoFreePort."""
+    wanted = replicas(spec)
+    ports = reserve(2 * len(wanted))
+    try:
+        yield LocalNetwork(dict(zip(wanted, zip(ports[::2], ports[1::2], strict=True), strict=True)))
+    finally:
+        for port in ports:
+            port.close()
+
+
+class LocalDirectories:
+    """Folders of the run in place of the manifest's directories; what is a URL stays where it is.
+
+    A local run has all of them even where the manifest names none: what was trained should be found.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+
+    def checkpoint(self, spec: JobSpec) -> str:
+        named = spec.checkpoint.directory if spec.checkpoint is not None else None
+        return named if named is not None and _is_url(named) else str(self._directory.checkpoint)
+
+    def export(self, spec: JobSpec) -> str:
+        named = spec.export.path if spec.export is not None else None
+        return named if named is not None and _is_url(named) else str(self._directory.export)
+
+    def logs(self, spec: JobSpec) -> str:
+        return str(self._directory.tensorboard)
+
+
+def local_platform(network: LocalNetwork, directory: RunDirectory) -> Platform:
+    """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
+    return Platform(network=network, directories=LocalDirectories(directory))
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path

@@ -1,0 +1,119 @@
+"""From a pod's manifest to the command of its main container, and what of the pod a process cannot have. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import CHECKPOINT_VOLUME, Env
+from dtj.core.manifests import main_container
+from dtj.local.trainer import Trainer
+
+TERMINATION_LOG: Final = "DTJ_TERMINATION_LOG"
+"""Where the trainer writes its last words: /dev/termination-log in a container."""
+
+_REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
+_NO_PROXY: Final = ("no_proxy", "NO_PROXY")
+_LOOPBACK: Final = "127.0.0.1,localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to execute, with which environment."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def command_of(
+    pod: JsonObject, *, trainer: Trainer, environ: Mapping[str, str], defaults: Mapping[str, str]
+) -> Command:
+    """The command of the pod's main container, to be run by the trainer's environment.
+
+    ``environ`` is the runner's own environment, of which the process gets what is not the job's business;
+    ``defaults`` are variables that hold where neither it nor the pod sets them.
+    """
+    container = main_container(_spec(pod))
+    inherited = {
+        name: value for name, value in environ.items() if name != Env.TF_CONFIG and not name.startswith(Env.PREFIX)
+    }
+    variables = _variables(container, environ)
+    environment = {**defaults, **trainer.environment(inherited), **variables}
+    if "PATH" in variables:
+        environment = {**environment, "PATH": trainer.environment(variables)["PATH"]}
+    for name in _NO_PROXY:
+        # gRPC asks a proxy for 127.0.0.1 too, unless told not to.
+        environment[name] = ",".join(part for part in (environment.get(name), _LOOPBACK) if part)
+    words = _words(container, "command") or list(trainer.command)
+    words += _words(container, "args")
+    return Command(tuple(_expand(word, variables) for word in words), environment)
+
+
+def problems_of(pod: JsonObject, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What the main container needs and only a cluster has, as ``field: message``."""
+    spec = _spec(pod)
+    main = main_container(spec)
+    place = next((i for i, container in enumerate(objects(spec.get("containers"))) if container is main), 0)
+    path = f"spec.containers[{place}]"
+    found = [
+        f"{path}.env[{index}].valueFrom: {name} comes from the cluster, and there is none on this machine: "
+        f"export {name} before the run"
+        for index, variable in enumerate(objects(main.get("env")))
+        if "valueFrom" in variable and (name := text(variable.get("name"))) not in environ
+    ]
+    if main.get("envFrom"):
+        found.append(f"{path}.envFrom: comes from the cluster, and there is none on this machine: give the variables")
+    return tuple(found)
+
+
+def omissions_of(pod: JsonObject) -> tuple[str, ...]:
+    """The parts of the pod that are not played on this machine, in words; empty where there are none."""
+    spec = _spec(pod)
+    main = main_container(spec)
+    sidecars = [container for container in objects(spec.get("containers")) if container is not main]
+    volumes = [volume for volume in objects(spec.get("volumes")) if volume.get("name") != CHECKPOINT_VOLUME]
+    parts = (
+        ("init container", objects(spec.get("initContainers"))),
+        ("sidecar", sidecars),
+        ("volume", volumes),
+    )
+    return tuple(f"{kind} {text(item.get('name'))}" for kind, items in parts for item in items)
+
+
+def image_of(pod: JsonObject) -> str:
+    """The main container's image."""
+    return text(main_container(_spec(pod)).get("image"))
+
+
+def _spec(pod: JsonObject) -> JsonObject:
+    spec = dig(pod, "spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _words(container: JsonObject, field: str) -> list[str]:
+    words = container.get(field)
+    return [str(word) for word in words] if isinstance(words, list) else []
+
+
+def _variables(container: JsonObject, environ: Mapping[str, str]) -> dict[str, str]:
+    """The container's variables in order, each with references to those before it filled in."""
+    variables: dict[str, str] = {}
+    for variable in objects(container.get("env")):
+        name = text(variable.get("name"))
+        if "valueFrom" in variable:
+            variables[name] = environ[name]
+        else:
+            variables[name] = _expand(text(variable.get("value")), variables)
+    return variables
+
+
+def _expand(template: str, variables: Mapping[str, str]) -> str:
+    """``$(NAME)`` filled in as Kubernetes does: unknown names stay as they are, ``$$`` is a dollar sign."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else variables.get(match[2], match[0])
+
+    return _REFERENCE.sub(value, template)

@@ -1,0 +1,59 @@
+"""``status`` of a pod as a kubelet writes it, as far as anything here reads it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dtj.api.json import JsonObject, dig, text
+from dtj.core.manifests import main_container
+from dtj.core.observed import Phase
+
+POD_IP: Final = "127.0.0.1"
+
+
+def pending() -> JsonObject:
+    """The pod has its node; its process is about to start."""
+    return {"phase": Phase.PENDING, "conditions": [_condition("Ready", met=False)]}
+
+
+def running(pod: JsonObject, *, since: str) -> JsonObject:
+    """The process runs. There are no probes on this machine, so that running is ready."""
+    return {
+        "phase": Phase.RUNNING,
+        "podIP": POD_IP,
+        "startTime": since,
+        "conditions": [_condition("Ready", met=True)],
+        "containerStatuses": [_container(pod, ready=True, state={"running": {"startedAt": since}})],
+    }
+
+
+def ended(pod: JsonObject, *, exit_code: int, reason: str, message: str, finished_at: str) -> JsonObject:
+    """The process has ended, and will not be started again: the pod's restart policy is Never."""
+    terminated: JsonObject = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": text(dig(pod, "status", "startTime"), finished_at),
+        "finishedAt": finished_at,
+        **({"message": message} if message else {}),
+    }
+    return {
+        "phase": Phase.FAILED if exit_code else Phase.SUCCEEDED,
+        "conditions": [_condition("Ready", met=False)],
+        "containerStatuses": [_container(pod, ready=False, state={"terminated": terminated})],
+    }
+
+
+def _condition(kind: str, *, met: bool) -> JsonObject:
+    return {"type": kind, "status": "True" if met else "False"}
+
+
+def _container(pod: JsonObject, *, ready: bool, state: JsonObject) -> JsonObject:
+    spec = dig(pod, "spec")
+    container = main_container(spec if isinstance(spec, dict) else {})
+    return {
+        "name": text(container.get("name")),
+        "image": text(container.get("image")),
+        "ready": ready,
+        "restartCount": 0,
+        "state": state,
+    }

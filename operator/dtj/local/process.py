@@ -1,0 +1,73 @@
+"""One process of this machine that plays a pod's main container: started, told to stop, killed, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from dtj.local import shim
+
+_TAIL_BYTES: Final = 2048
+_TAIL_LINES: Final = 80
+"""What the kubelet takes of a log for a termination message (FallbackToLogsOnError)."""
+
+
+class Process:
+    """A running command with its own process group; its output goes to a file. Make one with :meth:`start`."""
+
+    def __init__(self, running: asyncio.subprocess.Process) -> None:
+        self._running = running
+
+    @classmethod
+    async def start(cls, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> Process:
+        """Run ``command``; that it does not exist shows as exit code 127. Raises OSError for the log file alone."""
+        with log.open("ab") as output:
+            running = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-I",
+                "-S",
+                shim.__file__,
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                env=dict(environment),
+                start_new_session=True,  # Ctrl-C in the terminal is the runner's alone
+            )
+        return cls(running)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the shim."""
+        return self._running.pid
+
+    def terminate(self) -> None:
+        """Ask the whole process group to end (SIGTERM)."""
+        if self._running.returncode is None:
+            self._running.terminate()
+
+    def kill(self) -> None:
+        """End the whole process group at once."""
+        if self._running.stdin is not None:
+            self._running.stdin.close()
+
+    async def wait(self) -> int:
+        """The exit code; 128 + number where a signal ended it."""
+        code = await self._running.wait()
+        return code if code >= 0 else 128 - code
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log, as much as a termination message holds; empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])

@@ -1,0 +1,68 @@
+"""How far each replica is, asked of its status port. Silence is no error: a user's own program has no such port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn
+
+import msgspec
+
+from dtj.core.replicas import Replica
+from dtj.local.platform import HOST
+
+INTERVAL: Final = 0.5
+"""Seconds between two questions to a replica."""
+
+_TIMEOUT: Final = 1.0
+
+
+class Progress(msgspec.Struct, frozen=True, rename="camel"):
+    """What ``GET /status`` of a trainer says, as far as it is shown; what it does not know is None."""
+
+    phase: str = ""
+    step: int | None = None
+    total_steps: int | None = None
+    eta_seconds: float | None = None
+    examples_per_second: float | None = None
+    metrics: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_decode = msgspec.json.Decoder(Progress, strict=False).decode
+
+
+@dataclass(slots=True)
+class ProgressBoard:
+    """The newest word of each replica; :meth:`run` keeps it new.
+
+    ``ports`` tells whom to ask now, and on which port.
+    """
+
+    ports: Callable[[], Mapping[Replica, int]]
+    latest: dict[Replica, Progress] = field(default_factory=dict)
+
+    async def run(self) -> NoReturn:
+        """Ask until cancelled."""
+        while True:
+            asked = dict(self.ports())
+            answers = await asyncio.gather(*(fetch(port) for port in asked.values()))
+            for replica, answer in zip(asked, answers, strict=True):
+                if answer is not None:
+                    self.latest[replica] = answer
+            await asyncio.sleep(INTERVAL)
+
+
+async def fetch(port: int) -> Progress | None:
+    """One answer, or None where none came that can be read."""
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            try:
+                writer.write(b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                answer = await reader.read()
+            finally:
+                writer.close()
+        return _decode(answer.partition(b"\r\n\r\n")[2])
+    except (OSError, TimeoutError, msgspec.DecodeError):
+        return None

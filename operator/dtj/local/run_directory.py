@@ -1,0 +1,108 @@
+"""The folder of one run: where its logs, checkpoints, model and TensorBoard logs are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+LATEST: Final = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """``<runs>/<job>/<time>``, with ``<runs>/<job>/latest`` pointing at the newest. Paths are absolute."""
+
+    path: Path
+
+    @property
+    def logs(self) -> Path:
+        """One log a pod."""
+        return self.path / "logs"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def export(self) -> Path:
+        return self.path / "export"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.path / "tensorboard"
+
+    @property
+    def result(self) -> Path:
+        """What the trainer says of a finished training."""
+        return self.tensorboard / "result.json"
+
+    @property
+    def manifest(self) -> Path:
+        """The job as it was run."""
+        return self.path / "manifest.yaml"
+
+    @property
+    def runner_log(self) -> Path:
+        """What the controller did and why."""
+        return self.logs / "dtj.log"
+
+    def replica_log(self, hostname: str) -> Path:
+        """What the replica's processes wrote; ``hostname`` such as worker-0."""
+        return self.logs / f"{hostname}.log"
+
+
+def create(runs: Path, *, job: str, now: datetime) -> RunDirectory:
+    """Make the folder of a new run, and let ``latest`` point at it. Raises OSError."""
+    parent = runs.resolve() / job
+    parent.mkdir(parents=True, exist_ok=True)
+    for name in _names(now):
+        directory = RunDirectory(parent / name)
+        try:
+            directory.path.mkdir()
+        except FileExistsError:
+            continue
+        _make_folders(directory)
+        _point(parent / LATEST, to=name)
+        return directory
+    raise AssertionError("names of runs have no end")
+
+
+def latest(runs: Path, *, job: str) -> RunDirectory | None:
+    """The newest run of the job, ready to be used again; None where there is none. Raises OSError."""
+    path = runs.resolve() / job / LATEST
+    if not path.is_dir():
+        return None
+    directory = RunDirectory(path.resolve())
+    _make_folders(directory)
+    # The old result must not pass for the new run's.
+    directory.result.unlink(missing_ok=True)
+    return directory
+
+
+def _names(now: datetime) -> Iterator[str]:
+    name = now.strftime("%Y%m%d-%H%M%S")
+    yield name
+    number = 2
+    while True:
+        yield f"{name}-{number}"
+        number += 1
+
+
+def _make_folders(directory: RunDirectory) -> None:
+    for folder in (directory.logs, directory.checkpoint, directory.export, directory.tensorboard):
+        folder.mkdir(exist_ok=True)
+
+
+def _point(link: Path, *, to: str) -> None:
+    """Replace the link in one step, so that it is never missing."""
+    fresh = link.with_name(f".{link.name}-{to}-{os.getpid()}")
+    fresh.symlink_to(to)
+    try:
+        fresh.replace(link)
+    except OSError:
+        fresh.unlink()
+        raise

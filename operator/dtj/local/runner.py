@@ -1,0 +1,254 @@
+"""Runs one job on this machine, from its first process to its last: the operator's engine over local processes.
+
+It shows nothing and asks nobody: :class:`LocalRun` gives views of the job, and takes the wish to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Condition, Label
+from dtj.api.spec import JobSpec, Role
+from dtj.api.status import JobStatus
+from dtj.core.observed import Observed, Phase, Pod
+from dtj.core.outcome import replica_of
+from dtj.core.plan import Plan
+from dtj.core.planner import plan
+from dtj.core.replicas import Replica
+from dtj.engine.engine import Engine, EngineSettings
+from dtj.kube.gateway import JOBS
+from dtj.local.gateway import LocalGateway
+from dtj.local.kubelet import Kubelet
+from dtj.local.machine import thread_defaults
+from dtj.local.objects import Objects
+from dtj.local.platform import LocalNetwork, local_platform
+from dtj.local.pod_command import Command, command_of
+from dtj.local.progress import ProgressBoard
+from dtj.local.run_directory import RunDirectory
+from dtj.local.trainer import Trainer
+from dtj.local.view import RunView, run_view
+
+VIEW_INTERVAL: Final = 0.1
+"""Seconds between two views."""
+
+GRACE_SECONDS: Final = 30.0
+"""How long processes get to save and to end before they are killed; Kubernetes' default."""
+
+
+class End(Enum):
+    """How a run ended."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    INVALID = "Invalid"
+    """This machine cannot run the job as it is written; the condition Invalid says why."""
+
+    STOPPED = "Stopped"
+    """By :meth:`LocalRun.stop`, before the job had an end of its own."""
+
+
+class Result(msgspec.Struct, frozen=True, rename="camel"):
+    """What the trainer says of a finished training; what it does not know is None."""
+
+    accuracy: float | None = None
+    loss: float | None = None
+    steps: int | None = None
+    examples_per_second: float | None = None
+    duration_seconds: float | None = None
+    export_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a run: the job's last status and view, and the trainer's result where it wrote one."""
+
+    end: End
+    status: JobStatus
+    view: RunView
+    result: Result | None
+
+
+class LocalRun:
+    """One job on this machine. Make it within a running event loop, then await :meth:`run` once.
+
+    ``body`` is the job as an API server would store it; ``environ`` the runner's own environment.
+    """
+
+    def __init__(
+        self,
+        body: JsonObject,
+        *,
+        directory: RunDirectory,
+        network: LocalNetwork,
+        trainer: Trainer,
+        environ: Mapping[str, str],
+    ) -> None:
+        job = Job.from_object(body)
+        assert job.spec is not None, "the manifest was checked"
+        self._body = body
+        self._job = job
+        self._spec: JobSpec = job.spec
+        self._directory = directory
+        self._network = network
+        self._trainer = trainer
+        self._environ = environ
+        self._stop = asyncio.Event()
+        self._kill = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask the processes to save and to end, and then end the run."""
+        self._stop.set()
+
+    def kill(self) -> None:
+        """End the processes at once, and then the run."""
+        self._stop.set()
+        self._kill.set()
+
+    async def run(self, show: Callable[[RunView], None]) -> Ended:
+        """Run the job to its end; ``show`` gets a view every now and then. An error is a defect."""
+        async with asyncio.TaskGroup() as group:
+            objects = Objects()
+            kubelet = self._kubelet(objects, group)
+            gateway = LocalGateway(objects, kubelet, environ=self._environ)
+            engine = self._engine(gateway)
+            scene = _Scene(engine, self._job, self._spec, self._network)
+            body = await gateway.create(JOBS, namespace=self._job.namespace, body=self._body)
+            engine.feed.put(body)
+            group.create_task(engine.run(), name="engine")
+            asking = group.create_task(scene.progress.run(), name="progress")
+            await self._follow(scene, show)
+            await self._end_processes(kubelet, scene, show)
+            asking.cancel()
+            engine.stop()
+        view = replace(scene.view(), state=scene.end.value)
+        show(view)
+        return Ended(scene.end, scene.status, view, read_result(self._directory.result))
+
+    async def _follow(self, scene: _Scene, show: Callable[[RunView], None]) -> None:
+        """Show the job until it has ended, or shall stop."""
+        while not (scene.over or self._stop.is_set()):
+            show(scene.view())
+            await _wait(self._stop, VIEW_INTERVAL)
+
+    async def _end_processes(self, kubelet: Kubelet, scene: _Scene, show: Callable[[RunView], None]) -> None:
+        """End what still runs: all of it after a stop, and after the job's own end what its policy left running."""
+        kubelet.terminate()
+        deadline = _now() + GRACE_SECONDS
+        while kubelet.running:
+            if self._kill.is_set() or _now() > deadline:
+                kubelet.kill()
+            show(replace(scene.view(), state="Stopping"))
+            await asyncio.sleep(VIEW_INTERVAL)
+
+    def _kubelet(self, objects: Objects, group: asyncio.TaskGroup) -> Kubelet:
+        defaults = thread_defaults(self._spec, self._environ)
+
+        def command(pod: JsonObject) -> Command:
+            return command_of(pod, trainer=self._trainer, environ=self._environ, defaults=defaults)
+
+        def release_ports(pod: JsonObject) -> None:
+            labels = dig(pod, "metadata", "labels")
+            self._network.release(Replica(Role(text(dig(labels, Label.ROLE))), int(text(dig(labels, Label.INDEX)))))
+
+        return Kubelet(objects, group=group, directory=self._directory, command_of=command, before_start=release_ports)
+
+    def _engine(self, gateway: LocalGateway) -> Engine:
+        return Engine(
+            gateway,
+            plan=self._plan,
+            platform=local_platform(self._network, self._directory),
+            instance="local",
+            namespaces=(self._job.namespace,),
+            settings=EngineSettings(workers=1, relist_every=None),
+        )
+
+    def _plan(self, observed: Observed, now: datetime) -> Plan:
+        """The operator's plan, until a person has asked to stop: what ends after that is no failure."""
+        return () if self._stop.is_set() else plan(observed, now)
+
+
+class _Scene:
+    """What there is to see of the run: the engine's stores, and the replicas' own words."""
+
+    def __init__(self, engine: Engine, job: Job, spec: JobSpec, network: LocalNetwork) -> None:
+        self._engine = engine
+        self._first = job
+        self._spec = spec
+        self._network = network
+        self._started = _now()
+        self.progress = ProgressBoard(self._status_ports)
+
+    @property
+    def _job(self) -> Job:
+        record = self._engine.state.jobs.get(self._first.key)
+        return record.job if record is not None else self._first
+
+    @property
+    def status(self) -> JobStatus:
+        return self._job.status
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come of the job by itself."""
+        return self.status.terminal or self.status.is_true(Condition.INVALID)
+
+    @property
+    def end(self) -> End:
+        """How it ended; asked when it has."""
+        if self.status.is_true(Condition.COMPLETE):
+            return End.SUCCEEDED
+        if self.status.is_true(Condition.FAILED):
+            return End.FAILED
+        return End.INVALID if self.status.is_true(Condition.INVALID) else End.STOPPED
+
+    def view(self) -> RunView:
+        """The run as it is now."""
+        return run_view(
+            self._job,
+            self._spec,
+            pods=self._pods(),
+            progress=self.progress.latest,
+            elapsed=_now() - self._started,
+        )
+
+    def _pods(self) -> dict[Replica, Pod]:
+        pods = self._engine.state.pods.of(self._job).values()
+        return {replica: pod for pod in pods if (replica := replica_of(pod)) is not None}
+
+    def _status_ports(self) -> dict[Replica, int]:
+        return {
+            replica: self._network.status_port(role=replica.role, index=replica.index)
+            for replica, pod in self._pods().items()
+            if pod.phase is Phase.RUNNING
+        }
+
+
+def read_result(file: Path) -> Result | None:
+    """The trainer's result, or None where there is none that can be read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Result)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until the event, but not longer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,101 @@
+"""What a person wants to see of a running job: plain values, made of the job's status, its pods and their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from dtj.api.job import Job
+from dtj.api.json import dig
+from dtj.api.spec import JobSpec, ReplicaSpec
+from dtj.core.manifests import main_container
+from dtj.core.observed import Phase, Pod
+from dtj.core.replicas import Replica, replicas
+from dtj.local.progress import Progress
+
+_STOPPED: Final = "Stopped"
+
+_WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
+"""The trainer's phases whose own names say little to a person. At the gate it loads TensorFlow and finds its peers."""
+
+_TOLD_TO_GO: Final = (42, 143)
+"""Exit codes of a trainer that was told to end: with its state saved, or with nothing to save."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaView:
+    """One replica: what it is doing, and how far it is as far as that is known."""
+
+    replica: Replica
+    state: str
+    progress: Progress
+
+    @property
+    def name(self) -> str:
+        """``worker-0``."""
+        return self.replica.hostname
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A job at one moment; ``elapsed`` in seconds since its start."""
+
+    job: str
+    strategy: str
+    state: str
+    elapsed: float
+    replicas: tuple[ReplicaView, ...]
+
+
+def run_view(
+    job: Job, spec: JobSpec, *, pods: Mapping[Replica, Pod], progress: Mapping[Replica, Progress], elapsed: float
+) -> RunView:
+    """The job as it is now. ``pods`` are its own."""
+    return RunView(
+        job=job.name,
+        strategy=str(spec.strategy),
+        state=job.status.state or "Pending",
+        elapsed=elapsed,
+        replicas=tuple(
+            _replica(
+                replica,
+                pods.get(replica),
+                progress.get(replica, _quiet(spec, replica)),
+                started=job.status.start_time is not None,
+            )
+            for replica in replicas(spec)
+        ),
+    )
+
+
+def _quiet(spec: JobSpec, replica: Replica) -> Progress:
+    """What is assumed of a replica that has not spoken: our trainer will do so soon, a user's program never may."""
+    role = spec.replica_specs.get(replica.role) or ReplicaSpec()
+    pod_spec = dig(role.template or spec.template or {}, "spec")
+    command = role.command or main_container(pod_spec if isinstance(pod_spec, dict) else {}).get("command")
+    return Progress() if command else Progress(phase="Gate")
+
+
+def _replica(replica: Replica, pod: Pod | None, progress: Progress, *, started: bool) -> ReplicaView:
+    if pod is not None and pod.phase is Phase.SUCCEEDED and progress.total_steps is not None:
+        # Its port closed with it: the last answer may be some steps short of the end.
+        progress = msgspec.structs.replace(progress, step=progress.total_steps, eta_seconds=None)
+    return ReplicaView(replica=replica, state=_state(pod, progress, started=started), progress=progress)
+
+
+def _state(pod: Pod | None, progress: Progress, *, started: bool) -> str:
+    if pod is None:
+        return _STOPPED if started else "Pending"
+    if pod.phase is Phase.SUCCEEDED:
+        return "Succeeded"
+    if pod.phase is Phase.FAILED:
+        code = pod.termination.exit_code if pod.termination is not None else None
+        return _STOPPED if code in _TOLD_TO_GO else f"Failed ({code})"
+    if pod.terminating:
+        return "Stopping"
+    if pod.phase is Phase.RUNNING:
+        return _WORDS.get(progress.phase, progress.phase) or "Running"
+    return "Starting"

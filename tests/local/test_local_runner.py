@@ -1,0 +1,154 @@
+"""``dtj run`` with real TensorFlow: what the examples promise on one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.local_runs import MARK, marked_processes, new_mark
+from support.waiting import eventually
+from trainer_environment import ROOT, trainer_python
+
+pytestmark = pytest.mark.trainer
+
+EXAMPLES = ROOT / "examples"
+
+
+class CommandLine:
+    """``dtj run`` in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = new_mark()
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "dtj.cli.main", "run", "--trainer-python", trainer_python(), *map(str, arguments)],
+            cwd=self.folder,
+            env={**os.environ, MARK: self.mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._started.append(started)
+        return started
+
+    def run(self, *arguments: object) -> tuple[int, str]:
+        """Exit code and output."""
+        started = self.start(*arguments)
+        output, _ = started.communicate()
+        return started.returncode, output
+
+    def latest(self, job: str) -> Path:
+        return self.folder / "dtj-runs" / job / "latest"
+
+    def example(self, name: str, **changes: object) -> Path:
+        """An example with other arguments or other fields of its spec."""
+        body = yaml.safe_load((EXAMPLES / name).read_text())
+        arguments = changes.pop("args", None)
+        if arguments is not None:
+            body["spec"]["template"]["spec"]["containers"][0]["args"] = arguments
+        body["spec"].update(changes)
+        file = self.folder / name
+        file.write_text(yaml.safe_dump(body))
+        return file
+
+    def close(self) -> None:
+        for started in self._started:
+            started.kill()
+            started.wait()
+
+
+@pytest.fixture
+def dtj(tmp_path: Path) -> Iterator[CommandLine]:
+    command_line = CommandLine(tmp_path)
+    yield command_line
+    command_line.close()
+
+
+def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(dtj: CommandLine) -> None:
+    code, output = dtj.run(EXAMPLES / "digits.yaml")
+    assert code == 0, output
+    run = dtj.latest("digits")
+    result = json.loads((run / "tensorboard" / "result.json").read_text())
+    assert result["accuracy"] >= 0.95
+    assert f"accuracy     {100 * result['accuracy']:.2f} % on held-out examples" in output
+    assert (run / "export" / "1" / "saved_model.pb").exists()
+    assert list((run / "checkpoint").glob("ckpt-225.index"))
+    assert list((run / "tensorboard" / "train").glob("events.*"))
+    assert re.search(r"step \d+/225 \(\d+%\)  loss \d", output)
+    assert marked_processes(dtj.mark) == [], "and no process"
+
+
+def test_a_parameter_server_job_ends_its_servers_when_the_chief_has_completed(dtj: CommandLine) -> None:
+    code, output = dtj.run(EXAMPLES / "digits-parameter-server.yaml")
+    assert code == 0, output
+    result = json.loads((dtj.latest("digits-ps") / "tensorboard" / "result.json").read_text())
+    assert result["accuracy"] >= 0.9
+    assert re.search(r"chief-0: Succeeded", output)
+    assert re.search(r"worker-0, worker-1, ps-0: Stopped", output)
+    assert marked_processes(dtj.mark) == []
+
+
+def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=5"]
+    code, output = dtj.run(dtj.example("digits-evaluator.yaml", args=arguments))
+    assert code == 0, output
+    assert "held-out: accuracy" in (dtj.latest("digits-evaluated") / "logs" / "evaluator-0.log").read_text()
+
+
+def test_a_worker_that_exits_3_fails_the_job_and_is_named(dtj: CommandLine) -> None:
+    command = ["sh", "-c", '[ "$DTJ_INDEX" = 1 ] && { sleep 3; echo out of luck; exit 3; }; exec python -m dtj_trainer']
+    roles = {"worker": {"replicas": 2, "command": command}}
+    code, output = dtj.run(dtj.example("digits.yaml", replicaSpecs=roles))
+    assert code == 1
+    assert "  cause        worker-1 exited with code 3\n               out of luck\n" in output
+    assert marked_processes(dtj.mark) == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("--dataset=digitz", "--dataset=digitz: no data set of task image-classification; this trainer knows digits"),
+        ("--task=alchemy", "--task=alchemy: no such task; this trainer knows image-classification"),
+    ],
+)
+def test_what_the_trainer_does_not_know_is_bad_input_in_its_own_words(
+    dtj: CommandLine, argument: str, words: str
+) -> None:
+    code, output = dtj.run(dtj.example("digits.yaml", args=[argument]))
+    assert code == 2
+    assert f"               {words}\n" in output
+    assert "Traceback" not in output
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(dtj: CommandLine) -> None:
+    long = dtj.example("digits.yaml", args=["--epochs=400"])
+    running = dtj.start(long)
+
+    def trains() -> None:
+        log = dtj.latest("digits") / "logs" / "worker-0.log"
+        assert log.exists()
+        assert len(re.findall(r"step \d+/\d+", log.read_text())) >= 2
+
+    eventually(trains, seconds=120)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate()
+    assert running.returncode == 130, output
+    saved = max(int(path.stem.split("-")[1]) for path in (dtj.latest("digits") / "checkpoint").glob("ckpt-*.index"))
+    assert saved > 0
+    epochs = saved // 22 + 2
+    code, output = dtj.run("--resume", dtj.example("digits.yaml", args=[f"--epochs={epochs}"]))
+    assert code == 0, output
+    assert f"resumed: step {saved} of" in (dtj.latest("digits") / "logs" / "worker-0.log").read_text()

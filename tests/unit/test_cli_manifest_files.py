@@ -1,0 +1,110 @@
+"""Reading manifests: YAML as Kubernetes reads it, and one line for whatever cannot be read."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtj.cli.manifest_files import UnreadableFile, read
+
+pytestmark = pytest.mark.unit
+
+
+def body_of(tmp_path: Path, text: str) -> object:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    (document,) = read(str(file))
+    return document.body
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        pytest.param("a: 12:30", {"a": "12:30"}, id="a clock time is text, not a number to base 60"),
+        pytest.param("a: 2026-01-02", {"a": "2026-01-02"}, id="a date is text"),
+        pytest.param("a: 1e3", {"a": 1000.0}, id="an exponent makes a number without a point"),
+        pytest.param("a: 0644", {"a": 420}, id="a leading zero is octal"),
+        pytest.param("a: 0x1f", {"a": 31}, id="hexadecimal"),
+        pytest.param("a: yes\nb: off", {"a": True, "b": False}, id="yes and off are booleans"),
+        pytest.param("a: ~\nb:\nc: null", {"a": None, "b": None, "c": None}, id="nothing is null"),
+        pytest.param("a: '5'", {"a": "5"}, id="a quoted number is text"),
+        pytest.param("1: a\ntrue: b", {"1": "a", "true": "b"}, id="keys are text"),
+        pytest.param("a: &x {k: 1}\nb: *x", {"a": {"k": 1}, "b": {"k": 1}}, id="anchors"),
+        pytest.param(
+            "a: &x {k: 1, l: 2}\nb: {<<: *x, k: 3}", {"a": {"k": 1, "l": 2}, "b": {"k": 3, "l": 2}}, id="merge"
+        ),
+    ],
+)
+def test_values_are_read_as_kubernetes_reads_them(tmp_path: Path, text: str, wanted: object) -> None:
+    assert body_of(tmp_path, text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "empty: there is no document in it", id="nothing"),
+        pytest.param("---\n# a comment\n---\n", "empty: there is no document in it", id="only separators"),
+        pytest.param("a:\n\tb: 1\n", "line 2, column 1: not YAML: a tab where only spaces may indent", id="tab"),
+        pytest.param(
+            "a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n",
+            'line 5, column 3: duplicate key "c": it stands in line 3 already',
+            id="duplicate key",
+        ),
+        pytest.param("a: [1\nb: 2\n", "line 2, column 2: not YAML: while parsing a flow sequence, ", id="bracket"),
+        pytest.param("a: &x\n- *x\n", "line 1, column 4: not YAML: found unconstructable recursive node", id="loop"),
+        pytest.param("a: !!python/name:os.system\n", "line 1, column 4: not YAML: could not determine a", id="tag"),
+        pytest.param("? [a]\n: 1\n", "line 1, column 3: a key must be a word, not a list or a mapping", id="key"),
+        pytest.param("[" * 3000, "not a manifest: nested too deep", id="deep"),
+        pytest.param("- a\n", "document 1: not a manifest: it is a list, not fields with values", id="list"),
+        pytest.param("a: 1\n---\nhello\n", "document 2: not a manifest: it is a single value, not", id="word"),
+        pytest.param("a: '\x01'", "not YAML: unacceptable character #x0001", id="control character"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_that_says_where_and_why(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(UnreadableFile) as refused:
+        read(str(file))
+    assert str(refused.value).startswith(f"{file}: {message}")
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_are_no_files_are_named(tmp_path: Path) -> None:
+    for path, message in ((tmp_path / "none.yaml", "there is no such file"), (tmp_path, "is a directory; name the")):
+        with pytest.raises(UnreadableFile, match=message):
+            read(str(path))
+
+
+def test_bytes_that_are_no_text_are_told_by_their_place(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"a: \xff\xfe")
+    with pytest.raises(UnreadableFile, match="not YAML: byte 3 is not UTF-8 text"):
+        read(str(file))
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_bytes(b"\xef\xbb\xbfa: 1")
+    assert read(str(file))[0].body == {"a": 1}
+
+
+def test_documents_keep_their_numbers_and_names(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("---\n---\nmetadata: {name: x}\n---\nmetadata: {}\n")
+    assert [document.title for document in read(str(file))] == [f"{file}: document 2 (x)", f"{file}: document 3"]
+
+
+def test_a_single_document_goes_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("metadata: {name: x}")
+    assert read(str(file))[0].title == f"{file}: x"
+
+
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"metadata: {name: x}")))
+    (document,) = read("-")
+    assert document.title == "standard input: x"
+    assert document.path is None

@@ -1,0 +1,291 @@
+"""``dtj run`` as a person meets it: what it prints, how it ends, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject
+from dtj.cli.main import cli
+from dtj.local import machine
+from support.local_runs import fake_trainer, marked_processes, new_mark, python_job, write
+from support.waiting import eventually
+
+pytestmark = pytest.mark.unit
+
+WAITS = "import time; print('up', flush=True); time.sleep(600)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+
+
+class CommandLine:
+    """``dtj run`` in a folder of its own, with an interpreter that passes for the trainer's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = new_mark()
+        self.trainer = fake_trainer(folder)
+        self._started: list[subprocess.Popen[str]] = []
+
+    def job(self, code: str, **arguments: object) -> JsonObject:
+        return python_job(code, mark=self.mark, **arguments)  # type: ignore[arg-type]
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """To its end."""
+        started = self.start(*arguments)
+        output, errors = started.communicate(timeout=60)
+        return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
+
+    def start(self, *arguments: object, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        """And let it go on."""
+        command = [sys.executable, "-m", "dtj.cli.main", "run", *map(str, arguments)]
+        started = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env={**os.environ, "DTJ_TRAINER_PYTHON": str(self.trainer), "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE if output == subprocess.PIPE else output,
+            text=True,
+        )
+        self._started.append(started)
+        return started
+
+    def run_folder(self, job: str = "tiny") -> Path:
+        return self.folder / "dtj-runs" / job / "latest"
+
+    def wait_until_up(self, replicas: int = 2) -> None:
+        """Until so many replicas have said so."""
+
+        def up() -> None:
+            logs = list(self.run_folder().glob("logs/worker-*.log"))
+            assert sum("up" in log.read_text() for log in logs) == replicas
+
+        eventually(up)
+
+    def close(self) -> None:
+        for started in self._started:
+            started.kill()
+            started.wait()
+
+
+@pytest.fixture
+def dtj(tmp_path: Path) -> Iterator[CommandLine]:
+    command_line = CommandLine(tmp_path)
+    yield command_line
+    command_line.close()
+
+
+def test_a_run_that_succeeds_prints_a_line_a_change_and_what_to_type_next(dtj: CommandLine) -> None:
+    done = dtj.run(write(dtj.folder, dtj.job("print('hello')")).name)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"tiny: MultiWorkerMirrored with 2 workers, in dtj-runs/tiny/\d{8}-\d{6}", lines[0])
+    assert lines[1] == "Image example/tiny:1 is not pulled: the command runs with trainer/bin/python."
+    assert re.search(r"^ +\d+s  worker-0.*: Succeeded$", done.stdout, re.MULTILINE)
+    assert re.search(r"^tiny succeeded after \d+s$", done.stdout, re.MULTILINE)
+    assert "kubectl apply -f job.yaml" in lines[-1]
+    assert "\x1b" not in done.stdout
+    assert yaml.safe_load((dtj.run_folder() / "manifest.yaml").read_text())["metadata"]["name"] == "tiny"
+    assert "created 2 pods" in (dtj.run_folder() / "logs" / "dtj.log").read_text()
+
+
+def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: CommandLine) -> None:
+    code = "import os, sys, time; os.environ['DTJ_INDEX'] == '1' and (print('boom'), sys.exit(3)); time.sleep(600)"
+    done = dtj.run(write(dtj.folder, dtj.job(code)))
+    assert done.returncode == 1
+    assert "  cause        worker-1 exited with code 3\n               boom\n" in done.stdout
+    assert re.search(r"  its log      dtj-runs/tiny/[-\d]+/logs/worker-1\.log\n", done.stdout)
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_trainer_that_refuses_its_arguments_ends_the_run_as_bad_input(dtj: CommandLine) -> None:
+    code = "import sys; print('--dataset=digitz: no such data set'); sys.exit(2)"
+    done = dtj.run(write(dtj.folder, dtj.job(code)))
+    assert done.returncode == 2
+    assert "               --dataset=digitz: no such data set\n" in done.stdout
+
+
+def test_several_documents_run_in_order_up_to_the_first_that_fails(dtj: CommandLine) -> None:
+    jobs = [dtj.job("pass", name="a"), dtj.job("raise SystemExit(7)", name="b"), dtj.job("pass", name="c")]
+    done = dtj.run(write(dtj.folder, *jobs))
+    assert done.returncode == 1
+    ends = re.findall(r"^(a|b|c) (succeeded|failed)", done.stdout, re.MULTILINE)
+    assert ends == [("a", "succeeded"), ("b", "failed")]
+    assert done.stdout.endswith("Not run: c.\n")
+
+
+def test_nothing_is_run_when_any_document_is_bad(dtj: CommandLine) -> None:
+    bad = manifest("bad", port=0)
+    done = dtj.run(write(dtj.folder, dtj.job("pass"), bad))
+    assert done.returncode == 2
+    assert "job.yaml: document 2 (bad): spec.port: " in done.stderr
+    assert not (dtj.folder / "dtj-runs").exists()
+
+
+def test_what_only_a_cluster_has_is_bad_input_on_this_machine(dtj: CommandLine) -> None:
+    variable: JsonObject = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    container: JsonObject = {"name": "trainer", "image": "i", "command": ["true"], "env": [variable]}
+    done = dtj.run(write(dtj.folder, manifest("tiny", template={"spec": {"containers": [container]}})))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"{dtj.folder}/job.yaml: tiny: spec.containers[0].env[0].valueFrom: TOKEN comes from the cluster, "
+        "and there is none on this machine: export TOKEN before the run\n"
+    )
+    assert not (dtj.folder / "dtj-runs").exists()
+
+
+def test_parts_of_the_manifest_without_a_meaning_here_are_named(dtj: CommandLine) -> None:
+    container: JsonObject = {"name": "trainer", "image": "i", "command": ["true"]}
+    template: JsonObject = {
+        "spec": {
+            "containers": [container, {"name": "shipper", "image": "i"}],
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        }
+    }
+    done = dtj.run(write(dtj.folder, manifest("tiny", template=template, accelerator={"profile": "nvidia"})))
+    assert done.returncode == 0
+    assert "Left out on this machine: sidecar shipper and volume data.\n" in done.stdout
+    assert "Accelerators are not allotted: TensorFlow takes the GPUs or TPUs that it finds" in done.stdout
+
+
+def test_a_timeout_stops_the_job_with_a_code_of_its_own(dtj: CommandLine) -> None:
+    done = dtj.run(write(dtj.folder, dtj.job(WAITS)), "--timeout", "0.5")
+    assert done.returncode == 3
+    assert "The 0.5 seconds are over: the processes save and end.\n" in done.stdout
+    assert "tiny stopped after" in done.stdout
+    assert marked_processes(dtj.mark) == []
+
+
+def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> None:
+    running = dtj.start(write(dtj.folder, dtj.job(WAITS)).name)
+    dtj.wait_until_up()
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "Stopping: the processes save and end. Ctrl-C again kills them.\n" in output
+    assert output.endswith("run --resume job.yaml  # go on from the last checkpoint\n")
+    assert errors == ""
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_second_ctrl_c_kills_processes_that_do_not_end(dtj: CommandLine) -> None:
+    running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
+    dtj.wait_until_up()
+    running.send_signal(signal.SIGINT)
+    assert running.stdout is not None
+    while "Stopping" not in running.stdout.readline():
+        continue
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "Killing the processes.\n" in output
+    assert marked_processes(dtj.mark) == []
+
+
+def test_the_end_of_the_session_stops_the_processes_too(dtj: CommandLine) -> None:
+    running = dtj.start(write(dtj.folder, dtj.job(WAITS)))
+    dtj.wait_until_up()
+    running.terminate()
+    running.communicate(timeout=30)
+    assert running.returncode == 143
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_runner_that_is_killed_leaves_no_process_behind(dtj: CommandLine) -> None:
+    running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
+    dtj.wait_until_up()
+    running.kill()
+    running.communicate(timeout=30)
+
+    def nothing_left() -> None:
+        assert marked_processes(dtj.mark) == []
+
+    eventually(nothing_left)
+
+
+def test_a_reader_that_goes_away_ends_the_run_without_a_traceback(dtj: CommandLine) -> None:
+    running = dtj.start(write(dtj.folder, dtj.job(WAITS)))
+    dtj.wait_until_up()
+    assert running.stdout is not None
+    assert running.stderr is not None
+    running.stdout.close()
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=30) != 0
+    assert running.stderr.read() == ""
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> None:
+    ours, theirs = pty.openpty()
+    running = dtj.start(write(dtj.folder, dtj.job("pass")), output=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65_536):
+            shown += chunk
+    except OSError:
+        pass  # so Linux tells that the other side has closed
+    finally:
+        os.close(ours)
+    assert running.wait(timeout=30) == 0
+    assert b"Replica" in shown
+    assert b"\x1b[" in shown
+    assert b"succeeded" in shown
+
+
+def test_resume_goes_on_in_the_latest_runs_folder(dtj: CommandLine) -> None:
+    code = (
+        "import os, pathlib\n"
+        "place = pathlib.Path(os.environ['DTJ_CHECKPOINT_DIR'])\n"
+        "print(len(list(place.iterdir())))\n"
+        "(place / str(len(list(place.iterdir())))).touch()\n"
+    )
+    file = write(dtj.folder, dtj.job(code, roles={"worker": 1}))
+    for expected in (["0"], ["0", "1"]):
+        done = dtj.run(file, "--resume")
+        assert done.returncode == 0
+        assert ("There is no earlier run to go on with: this is the first.\n" in done.stdout) == (expected == ["0"])
+        assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == expected
+    assert dtj.run(file).returncode == 0
+    assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == ["0"]
+    assert len(list((dtj.folder / "dtj-runs/tiny").iterdir())) == 3, "two runs and the link"
+
+
+@pytest.mark.parametrize("place", ["job.yaml", "/proc/dtj-runs"])
+def test_a_place_that_cannot_be_written_is_one_line(dtj: CommandLine, place: str) -> None:
+    done = dtj.run(write(dtj.folder, dtj.job("pass")), "--output-dir", place)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert re.fullmatch(r"\S+: cannot be written: [\w ]+; choose another place with --output-dir\n", done.stderr)
+
+
+def test_a_missing_trainer_is_one_line(dtj: CommandLine) -> None:
+    done = dtj.run(write(dtj.folder, dtj.job("pass")), "--trainer-python", "nowhere/python")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "--trainer-python: there is no Python at nowhere/python; give the python of the trainer's environment\n"
+    )
+
+
+def test_too_little_memory_is_one_line_that_can_be_overruled(
+    dtj: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "_machine_memory", lambda proc: iter([100 * machine.MIB]))
+    monkeypatch.setenv("DTJ_TRAINER_PYTHON", str(dtj.trainer))
+    monkeypatch.chdir(dtj.folder)
+    file = write(dtj.folder, dtj.job("pass"))
+    assert cli.main(["run", str(file)], standalone_mode=False) == 2
+    assert capsys.readouterr().err == (
+        f"{file}: tiny: about 1400 MiB of memory are needed, 100 MiB are free: use fewer replicas, or --ignore-memory\n"
+    )
+    assert cli.main(["run", str(file), "--ignore-memory"], standalone_mode=False) == 0

@@ -1,0 +1,277 @@
+"""The local Gateway: objects as an API server keeps them, pods as processes, and jobs run over both."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition
+from dtj.kube.errors import AlreadyExists, Conflict, NotFound
+from dtj.kube.gateway import PODS, SERVICES, WatchEvent
+from dtj.local.objects import Objects
+from dtj.local.progress import fetch
+from dtj.local.runner import End, LocalRun
+from dtj.local.view import RunView
+from support.local_runs import marked_processes, new_mark, python_job, run_locally
+
+pytestmark = pytest.mark.unit
+
+KEY = (PODS, "default", "a")
+BODY: JsonObject = {"metadata": {"name": "a", "labels": {"app": "x"}}, "spec": {"n": 1}}
+
+
+# -- objects --------------------------------------------------------------------------------------------------
+
+
+async def test_a_created_object_has_identity_and_versions_grow() -> None:
+    objects = Objects()
+    created = objects.create(KEY, BODY)
+    assert dig(created, "metadata", "uid")
+    assert dig(created, "metadata", "generation") == 1
+    patched = objects.patch(KEY, {"status": {"phase": "Running"}})
+    versions = [int(str(dig(body, "metadata", "resourceVersion"))) for body in (created, patched)]
+    assert versions == sorted(set(versions))
+
+
+async def test_what_is_given_and_taken_is_nobody_elses() -> None:
+    objects = Objects()
+    objects.create(KEY, BODY)["spec"] = "changed"
+    patch: JsonObject = {"status": {"list": [1]}}
+    objects.patch(KEY, patch)
+    dig(patch, "status", "list").append(2)  # type: ignore[union-attr]
+    assert dig(objects.get(KEY), "spec", "n") == 1
+    assert dig(objects.get(KEY), "status", "list") == [1]
+    assert dig(BODY, "metadata", "uid") is None
+
+
+async def test_a_patch_merges_and_null_removes() -> None:
+    objects = Objects()
+    objects.create(KEY, BODY)
+    objects.patch(KEY, {"spec": {"m": {"x": 1}}})
+    assert dig(objects.patch(KEY, {"spec": {"n": None, "m": {"y": 2}}}), "spec") == {"m": {"x": 1, "y": 2}}
+
+
+async def test_a_patch_that_changes_nothing_is_no_event() -> None:
+    objects = Objects()
+    created = objects.create(KEY, BODY)
+    assert objects.patch(KEY, {"spec": {"n": 1}}) == created
+
+
+async def test_names_are_unique_and_preconditions_hold() -> None:
+    objects = Objects()
+    created = objects.create(KEY, BODY)
+    with pytest.raises(AlreadyExists):
+        objects.create(KEY, BODY)
+    objects.patch(KEY, {"spec": {"n": 2}})
+    with pytest.raises(Conflict):
+        objects.patch(KEY, {"metadata": {"resourceVersion": dig(created, "metadata", "resourceVersion")}})
+    with pytest.raises(Conflict):
+        objects.patch(KEY, {"metadata": {"uid": "another"}})
+    objects.remove(KEY)
+    for call in (lambda: objects.get(KEY), lambda: objects.remove(KEY), lambda: objects.patch(KEY, {})):
+        with pytest.raises(NotFound):
+            call()
+
+
+async def test_lists_and_watches_show_what_the_selector_selects() -> None:
+    objects = Objects()
+    objects.create(KEY, BODY)
+    objects.create((PODS, "default", "b"), {"metadata": {"name": "b"}})
+    objects.create((SERVICES, "default", "a"), BODY)
+    listing = objects.list(PODS, namespace=None, selector="app")
+    assert [dig(msgspec.json.decode(item), "metadata", "name") for item in listing.items] == ["a"]
+    assert objects.list(PODS, namespace="other", selector="").items == ()
+    assert objects.list(PODS, namespace="default", selector="app=y").items == ()
+    watch = objects.watch(PODS, namespace="default", selector="app=x", after=0)
+    assert (await anext(watch)).type == "ADDED"
+
+
+async def test_a_watch_tells_of_all_that_happened_since_and_waits_for_more() -> None:
+    objects = Objects()
+    objects.create(KEY, BODY)
+    version = int(objects.list(PODS, namespace=None, selector="").resource_version)
+    watches = [objects.watch(PODS, namespace=None, selector="", after=version) for _ in range(2)]
+
+    async def first_two(number: int) -> list[WatchEvent]:
+        return [await anext(watches[number]), await anext(watches[number])]
+
+    waiting = [asyncio.create_task(first_two(number)) for number in range(2)]
+    await asyncio.sleep(0)
+    objects.patch(KEY, {"spec": {"n": 2}})
+    await asyncio.sleep(0)
+    objects.remove(KEY)
+    for events in await asyncio.gather(*waiting):
+        assert [event.type for event in events] == ["MODIFIED", "DELETED"]
+        assert dig(msgspec.json.decode(events[0].object), "spec", "n") == 2
+
+
+# -- jobs over processes --------------------------------------------------------------------------------------
+
+
+async def test_a_job_whose_replicas_end_well_succeeds(tmp_path: Path) -> None:
+    job = python_job("print('hello')", runPolicy={"successPolicy": "AllWorkers"})
+    ended = await run_locally(job, tmp_path)
+    assert ended.end is End.SUCCEEDED
+    assert ended.status.is_true(Condition.COMPLETE)
+    assert [replica.state for replica in ended.view.replicas] == ["Succeeded", "Succeeded"]
+    assert (tmp_path / "tiny/latest/logs/worker-1.log").read_text() == "hello\n"
+
+
+async def test_a_job_fails_with_its_first_failure_and_the_others_are_stopped(tmp_path: Path) -> None:
+    mark = new_mark()
+    code = "import os, sys, time\nif os.environ['DTJ_INDEX'] == '1': sys.exit('boom')\ntime.sleep(600)"
+    ended = await run_locally(python_job(code, mark=mark), tmp_path)
+    assert ended.end is End.FAILED
+    cause = ended.status.root_cause
+    assert cause is not None
+    assert (cause.role, cause.index, cause.exit_code, cause.message) == ("worker", 1, 1, "boom")
+    assert [replica.state for replica in ended.view.replicas] == ["Stopped", "Failed (1)"]
+    assert marked_processes(mark) == []
+
+
+async def test_servers_are_stopped_when_the_chief_has_completed(tmp_path: Path) -> None:
+    mark = new_mark()
+    code = "import os, time; os.environ['DTJ_ROLE'] == 'chief' or time.sleep(600)"
+    job = python_job(code, mark=mark, strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+    ended = await run_locally(job, tmp_path)
+    assert ended.end is End.SUCCEEDED
+    assert [replica.state for replica in ended.view.replicas] == ["Succeeded", "Stopped", "Stopped"]
+    assert marked_processes(mark) == []
+
+
+async def test_pods_that_the_clean_up_policy_keeps_end_with_the_run_all_the_same(tmp_path: Path) -> None:
+    mark = new_mark()
+    code = "import os, time; os.environ['DTJ_INDEX'] == '0' or time.sleep(600)"
+    ended = await run_locally(python_job(code, mark=mark, runPolicy={"cleanPodPolicy": "None"}), tmp_path)
+    assert ended.end is End.SUCCEEDED
+    assert marked_processes(mark) == []
+
+
+async def test_the_last_words_of_a_replica_are_what_it_wrote_for_that(tmp_path: Path) -> None:
+    code = "import os, sys; open(os.environ['DTJ_TERMINATION_LOG'], 'w').write('the reason'); sys.exit(1)"
+    ended = await run_locally(python_job(code, roles={"worker": 1}), tmp_path)
+    assert ended.status.root_cause is not None
+    assert ended.status.root_cause.message == "the reason"
+    assert sorted(file.name for file in (tmp_path / "tiny/latest/logs").iterdir()) == ["worker-0.log"]
+
+
+async def test_replicas_get_the_cluster_on_loopback_ports_and_the_folders_of_the_run(tmp_path: Path) -> None:
+    code = "import json, os; print(json.dumps(dict(os.environ)))"
+    # Else the success of worker 0 may stop worker 1 in the middle of its line.
+    await run_locally(python_job(code, runPolicy={"successPolicy": "AllWorkers"}), tmp_path)
+    run = (tmp_path / "tiny/latest").resolve()
+    environments = [msgspec.json.decode((run / f"logs/worker-{index}.log").read_bytes()) for index in range(2)]
+    configs = [msgspec.json.decode(environment["TF_CONFIG"]) for environment in environments]
+    assert configs[0]["cluster"] == configs[1]["cluster"]
+    assert all(address.startswith("127.0.0.1:") for address in configs[0]["cluster"]["worker"])
+    assert [config["task"]["index"] for config in configs] == [0, 1]
+    assert environments[0]["DTJ_STATUS_PORT"] != environments[1]["DTJ_STATUS_PORT"]
+    assert environments[0]["DTJ_CHECKPOINT_DIR"] == str(run / "checkpoint")
+    assert environments[0]["DTJ_EXPORT_DIR"] == str(run / "export")
+    assert environments[0]["DTJ_LOG_DIR"] == str(run / "tensorboard")
+
+
+async def test_the_port_of_a_replica_is_free_for_it(tmp_path: Path) -> None:
+    code = (
+        "import json, os, socket\n"
+        "config = json.loads(os.environ['TF_CONFIG'])\n"
+        "host, port = config['cluster']['worker'][config['task']['index']].split(':')\n"
+        "socket.create_server((host, int(port)))\n"
+        "socket.create_server((host, int(os.environ['DTJ_STATUS_PORT'])))\n"
+    )
+    assert (await run_locally(python_job(code), tmp_path)).end is End.SUCCEEDED
+
+
+STATUS_SERVER = """
+import http.server, json, os, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        said = {"phase": "Training", "step": 3, "totalSteps": 4, "metrics": {"loss": "0.5"}, "unknown": 1}
+        body = json.dumps(said).encode()
+        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+http.server.HTTPServer(("127.0.0.1", int(os.environ["DTJ_STATUS_PORT"])), Handler).serve_forever()
+"""
+
+
+async def test_views_show_what_the_status_port_of_a_replica_says(tmp_path: Path) -> None:
+    seen: list[RunView] = []
+
+    def show(view: RunView, running: LocalRun) -> None:
+        seen.append(view)
+        if view.replicas[0].progress.step == 3:
+            running.stop()
+
+    async with asyncio.timeout(30):
+        await run_locally(python_job(STATUS_SERVER, roles={"worker": 1}), tmp_path, show=show)
+    shown = next(view.replicas[0] for view in seen if view.replicas[0].progress.step is not None)
+    assert (shown.state, shown.progress.total_steps, shown.progress.metrics) == ("Training", 4, {"loss": "0.5"})
+
+
+async def test_a_port_that_does_not_answer_or_talks_nonsense_is_no_error() -> None:
+    async def nonsense(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\nhello")
+        writer.close()
+
+    server = await asyncio.start_server(nonsense, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    assert await fetch(port) is None
+    server.close()
+    await server.wait_closed()
+    assert await fetch(port) is None
+
+
+async def test_a_stop_ends_the_processes_and_is_no_failure(tmp_path: Path) -> None:
+    mark = new_mark()
+    ended = await run_locally(
+        python_job("import time; time.sleep(600)", mark=mark), tmp_path, show=lambda view, running: running.stop()
+    )
+    assert ended.end is End.STOPPED
+    assert ended.view.state == "Stopped"
+    assert not ended.status.terminal
+    assert marked_processes(mark) == []
+
+
+async def test_processes_that_do_not_hear_a_stop_are_killed_when_asked_again(tmp_path: Path) -> None:
+    mark = new_mark()
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    )
+
+    def show(view: RunView, running: LocalRun) -> None:
+        if view.state == "Stopping":
+            running.kill()
+        elif "up" in "".join(log.read_text() for log in tmp_path.glob("tiny/latest/logs/worker-*.log")):
+            running.stop()
+
+    async with asyncio.timeout(20):
+        ended = await run_locally(python_job(deaf, mark=mark), tmp_path, show=show)
+    assert ended.end is End.STOPPED
+    assert marked_processes(mark) == []
+
+
+async def test_what_only_a_cluster_has_makes_the_job_invalid_and_starts_nothing(tmp_path: Path) -> None:
+    variable: JsonObject = {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    container: JsonObject = {"name": "trainer", "image": "i", "command": ["true"], "env": [variable]}
+    ended = await run_locally(manifest("tiny", template={"spec": {"containers": [container]}}), tmp_path)
+    assert ended.end is End.INVALID
+    condition = ended.status.condition(Condition.INVALID)
+    assert condition is not None
+    assert condition.message.startswith("worker: spec.containers[0].env[0].valueFrom: SECRET comes from the cluster")
+    assert list((tmp_path / "tiny/latest/logs").iterdir()) == []
+
+
+async def test_a_log_that_cannot_be_written_fails_the_replica_with_the_reason(tmp_path: Path) -> None:
+    def show(view: RunView, running: LocalRun) -> None:
+        (tmp_path / "tiny/latest/logs/worker-0.log").mkdir(exist_ok=True)
+
+    ended = await run_locally(python_job("pass", roles={"worker": 1}), tmp_path, show=show)
+    assert ended.status.root_cause is not None
+    assert (ended.status.root_cause.exit_code, ended.status.root_cause.reason) == (128, "StartError")
+    assert "Is a directory" in ended.status.root_cause.message

@@ -1,0 +1,187 @@
+"""Processes that play pods: they end as they were told, and leave nothing behind however the runner ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtj.local.process import Process, tail
+from support.local_runs import MARK, marked_processes, new_mark
+from support.waiting import eventually
+
+pytestmark = pytest.mark.unit
+
+WAITS = "import time; print('up', flush=True); time.sleep(600)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+HAS_CHILDREN = (
+    "import subprocess, sys, time;"
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+    "print('up', flush=True); time.sleep(600)"
+)
+
+
+class Rig:
+    """Starts processes that a test can find again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.mark = new_mark()
+        self.log = folder / "process.log"
+
+    async def start(self, code: str, **environment: str) -> Process:
+        command = [sys.executable, "-c", code]
+        return await self.execute(*command, **environment)
+
+    async def execute(self, *command: str, **environment: str) -> Process:
+        environment = {"PATH": os.environ["PATH"], MARK: self.mark, **environment}
+        return await Process.start(command, environment=environment, log=self.log)
+
+    async def up(self) -> None:
+        """Wait until a process has said that it is up."""
+        await asyncio.to_thread(eventually, self._said)
+
+    def _said(self) -> None:
+        assert self.log.exists()
+        assert "up" in self.log.read_text()
+
+    async def gone(self) -> None:
+        """Wait until nothing of it is left."""
+        await asyncio.to_thread(eventually, self._nothing_left)
+
+    def _nothing_left(self) -> None:
+        assert marked_processes(self.mark) == []
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(3)", 3),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139),
+    ],
+)
+async def test_the_exit_code_is_the_commands_and_signals_are_told_as_container_runtimes_do(
+    rig: Rig, code: str, exit_code: int
+) -> None:
+    process = await rig.start(code)
+    assert await process.wait() == exit_code
+
+
+async def test_output_and_errors_go_to_the_log(rig: Rig) -> None:
+    process = await rig.start("import sys; print('out', flush=True); print('err', file=sys.stderr)")
+    await process.wait()
+    assert rig.log.read_text() == "out\nerr\n"
+
+
+async def test_standard_input_is_empty(rig: Rig) -> None:
+    process = await rig.start("import sys; print(repr(sys.stdin.read()))")
+    assert await process.wait() == 0
+    assert rig.log.read_text() == "''\n"
+
+
+async def test_a_broken_pipe_ends_a_command_as_it_does_in_a_shell(rig: Rig) -> None:
+    process = await rig.execute("sh", "-c", "(trap '' TERM; yes; echo status $? >&2) | head -n 1")
+    await process.wait()
+    assert "status 141" in rig.log.read_text()
+
+
+async def test_a_command_that_does_not_exist_says_so_in_its_log(rig: Rig) -> None:
+    process = await rig.execute("no-such-program")
+    assert await process.wait() == 127
+    assert rig.log.read_text() == "no-such-program: command not found\n"
+
+
+async def test_a_command_that_is_no_program_says_so_in_its_log(rig: Rig, tmp_path: Path) -> None:
+    process = await rig.execute(str(tmp_path))
+    assert await process.wait() == 126
+    assert rig.log.read_text() == f"{tmp_path}: cannot be run: Permission denied\n"
+
+
+async def test_told_to_end_the_whole_group_gets_the_signal(rig: Rig) -> None:
+    process = await rig.start(HAS_CHILDREN)
+    await rig.up()
+    process.terminate()
+    assert await process.wait() == 143
+    await rig.gone()
+
+
+async def test_a_command_that_hears_no_signal_is_killed(rig: Rig) -> None:
+    process = await rig.start(DEAF)
+    await rig.up()
+    process.terminate()
+    process.kill()
+    assert await process.wait() == 137
+    await rig.gone()
+
+
+async def test_what_a_command_leaves_running_ends_with_it_as_in_a_container(rig: Rig) -> None:
+    process = await rig.start("import subprocess; subprocess.Popen(['sleep', '600'])")
+    assert await process.wait() == 0
+    await rig.gone()
+
+
+async def test_ctrl_c_in_the_terminal_does_not_reach_it(rig: Rig) -> None:
+    process = await rig.start(WAITS)
+    await rig.up()
+    assert os.getpgid(process.pid) != os.getpgrp()
+    assert os.getsid(process.pid) != os.getsid(0)
+    process.kill()
+    await process.wait()
+
+
+async def test_a_killed_shim_takes_the_command_with_it(rig: Rig) -> None:
+    process = await rig.start(DEAF)
+    await rig.up()
+    os.kill(process.pid, signal.SIGKILL)
+    assert await process.wait() == 137
+    await rig.gone()
+
+
+RUNNER = """
+import asyncio, pathlib, sys
+from dtj.local.process import Process
+
+async def main():
+    log, code = pathlib.Path(sys.argv[1]), sys.argv[2]
+    import os
+    processes = [
+        await Process.start([sys.executable, "-c", code], environment=dict(os.environ), log=log) for _ in range(3)
+    ]
+    await asyncio.gather(*(process.wait() for process in processes))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("code", [DEAF, HAS_CHILDREN])
+async def test_a_runner_that_is_killed_leaves_nothing_behind(rig: Rig, code: str) -> None:
+    runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(rig.log), code], env={**os.environ, MARK: rig.mark})
+    try:
+        await rig.up()
+        assert len(marked_processes(rig.mark)) > 3
+    finally:
+        runner.kill()
+        runner.wait()
+    await rig.gone()
+
+
+def test_the_tail_of_a_log_is_what_a_termination_message_holds(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    assert tail(log) == ""
+    log.write_text("\n".join(f"line {number}" for number in range(1000)))
+    lines = tail(log).splitlines()
+    assert len(lines) == 80
+    assert lines[-1] == "line 999"
+    log.write_text("x" * 5000)
+    assert len(tail(log)) == 2048
