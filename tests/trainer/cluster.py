@@ -1,0 +1,196 @@
+"""Real trainer processes on loopback ports, one for each task of a job, as the operator would start them.
+
+Everything that is started is killed when the context ends, and on failure all logs are printed.
+"""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
+DEADLINE = 120.0
+_PORTS = range(15000, 32000)
+
+
+class Replica:
+    """One running task."""
+
+    def __init__(self, name: str, *, arguments: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self._log = folder / f"{name}.log"
+        self.started = time.monotonic()
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dtj_trainer", *arguments],
+                env={**inherited(), "DTJ_TERMINATION_LOG": str(folder / f"{name}.termination"), **environ},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def log(self) -> str:
+        """What it has said so far, over all its starts."""
+        return self._log.read_text()
+
+    @property
+    def last_words(self) -> str:
+        """Its termination message."""
+        return (self.folder / f"{self.name}.termination").read_text().strip()
+
+    def wait(self, timeout: float = DEADLINE) -> int:
+        """The exit code, once it has ended."""
+        return self.process.wait(timeout)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends a signal."""
+        self.process.send_signal(number)
+
+    def wait_for(self, pattern: str, timeout: float = DEADLINE) -> re.Match[str]:
+        """Waits until its log has a match."""
+        until = time.monotonic() + timeout
+        while (match := re.search(pattern, self.log)) is None:
+            ended = self.process.poll()
+            assert ended is None or re.search(pattern, self.log), f"{self.name} ended with {ended} before {pattern!r}"
+            assert time.monotonic() < until, f"{self.name} did not say {pattern!r} in {timeout} s"
+            time.sleep(0.02)
+        return match
+
+
+class Job:
+    """The tasks of one job, with a directory each for checkpoints, export and logs."""
+
+    def __init__(self, folder: Path, *, strategy: str, roles: Mapping[str, int], arguments: Sequence[str] = ()) -> None:
+        """Args:
+        roles: role -> replicas; the evaluator appears in nobody's cluster.
+        """
+        self.folder = folder
+        self.strategy = strategy
+        self.arguments = [f"--progress-every={0.2}", "--start-timeout=60", *arguments]
+        ports = iter(free_ports(sum(roles.values())))
+        self.cluster = {
+            role: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
+            for role, count in roles.items()
+            if role != "evaluator"
+        }
+        self.tasks = [(role, index) for role, count in roles.items() for index in range(count)]
+        self.replicas: dict[str, Replica] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self, *names: str, arguments: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Self:
+        """Starts all tasks, or those named, such as `worker-1`."""
+        for role, index in self.tasks:
+            name = f"{role}-{index}"
+            if names and name not in names:
+                continue
+            self.replicas[name] = Replica(
+                name,
+                arguments=[*self.arguments, *arguments],
+                environ={**self.environ(role, index), **(environ or {})},
+                folder=self.folder,
+            )
+        return self
+
+    def environ(self, role: str, index: int) -> dict[str, str]:
+        """What the operator sets for a task."""
+        return {
+            "TF_CONFIG": json.dumps({"cluster": self.cluster, "task": {"type": role, "index": index}}),
+            "DTJ_JOB_NAME": self.folder.name,
+            "DTJ_STRATEGY": self.strategy,
+            "DTJ_ROLE": role,
+            "DTJ_INDEX": str(index),
+            "DTJ_ATTEMPT": "0",
+            "DTJ_CHECKPOINT_DIR": str(self.checkpoints),
+            "DTJ_EXPORT_DIR": str(self.folder / "export"),
+            "DTJ_LOG_DIR": str(self.folder / "logs"),
+        }
+
+    @property
+    def checkpoints(self) -> Path:
+        """The directory that all tasks share."""
+        return self.folder / "checkpoints"
+
+    def wait_for_checkpoint(self, step: int, timeout: float = DEADLINE) -> None:
+        """Waits until this step, or a later one, is saved."""
+        until = time.monotonic() + timeout
+        while not any(int(path.stem[5:]) >= step for path in self.checkpoints.glob("ckpt-*.index")):
+            running = [name for name, replica in self.replicas.items() if replica.process.poll() is None]
+            assert running, f"all tasks ended before step {step} was saved"
+            assert time.monotonic() < until, f"step {step} was not saved in {timeout} s"
+            time.sleep(0.01)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """result.json."""
+        values: dict[str, Any] = json.loads((self.folder / "logs" / "result.json").read_text())
+        return values
+
+    def __getitem__(self, name: str) -> Replica:
+        return self.replicas[name]
+
+    def wait(self, timeout: float = DEADLINE) -> dict[str, int]:
+        """Exit codes by name, once all tasks have ended."""
+        until = time.monotonic() + timeout
+        return {name: replica.wait(max(0.1, until - time.monotonic())) for name, replica in self.replicas.items()}
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to every task that still runs."""
+        for replica in self.replicas.values():
+            if replica.process.poll() is None:
+                replica.kill(number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # A stopped process takes SIGKILL all the same, so nothing can stay behind.
+        self.kill()
+        for replica in self.replicas.values():
+            replica.process.wait()
+        if kind is not None:
+            for name, replica in self.replicas.items():
+                print(f"--- {name} (exit code {replica.process.returncode})\n{replica.log}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, below those that outgoing connections are given."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+def inherited() -> dict[str, str]:
+    """This process's environment without a trace of a job, with the trainer's source."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DTJ_", "TF_CONFIG"))}
+    return {**kept, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@contextmanager
+def stopped(replica: Replica) -> Iterator[None]:
+    """Freezes a task: to its peers, a network that swallows everything."""
+    replica.kill(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        replica.kill(signal.SIGCONT)

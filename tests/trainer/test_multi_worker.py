@@ -1,0 +1,113 @@
+"""MultiWorkerMirrored by real processes: the same model as one process, and an end that all tasks share."""
+
+import re
+import signal
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job, stopped
+from trainer.conftest import SHORT
+from trainer.outcome import curves, tensors
+
+pytestmark = pytest.mark.trainer
+
+STRATEGY = "MultiWorkerMirrored"
+TWO = {"worker": 2}
+ENDLESS = ("--epochs=100000", "--batch-size=48", "--checkpoint-every-steps=20")
+
+
+def test_two_workers_learn_what_one_process_learns(alone: Job, together: Job) -> None:
+    assert together.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
+    assert together.result["steps"] == alone.result["steps"] == 90
+    assert "batch 48 global, 24 per replica  replicas 2" in together["worker-0"].log
+    assert len(re.findall(r"^step \d+/90 ", together["worker-0"].log, re.M)) > 1
+    assert "step" not in together["worker-1"].log
+    assert together["worker-1"].log.endswith("worker 1: done\n")
+
+
+@pytest.mark.parametrize("roles", [{"worker": 3}, {"chief": 1, "worker": 2, "evaluator": 1}], ids=str)
+def test_three_replicas_learn_what_one_process_learns(folder: Path, alone: Job, roles: Mapping[str, int]) -> None:
+    with Job(folder, strategy=STRATEGY, roles=roles, arguments=SHORT) as job:
+        job.start()
+        assert set(job.wait().values()) == {0}
+    assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
+    if "evaluator" in roles:
+        evaluator = job["evaluator-0"]
+        assert re.search(r"^step 90/90  held-out: accuracy 0\.\d{4}  loss ", evaluator.log, re.M)
+        assert curves(folder / "logs" / "evaluation")["held_out/accuracy"][-1] == 90
+        assert "step 90/90 (100%)" in job["chief-0"].log
+
+
+def test_a_preempted_and_then_killed_job_ends_with_the_same_bits(folder: Path, together: Job) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=SHORT) as job:
+        job.start().wait_for_checkpoint(20)
+        job["worker-1"].kill(signal.SIGTERM)
+        assert job.wait() == {"worker-0": 42, "worker-1": 42}
+        saved = {int(r.wait_for(r"all tasks saved step (\d+) of 90")[1]) for r in job.replicas.values()}
+        assert len(saved) == 1, "the tasks saved different steps"
+        assert max(saved) < 80, "too fast to be interrupted twice"
+
+        job.start().wait_for_checkpoint(80)
+        job.kill()
+        assert set(job.wait().values()) == {-signal.SIGKILL}
+        job["worker-0"].wait_for(f"resumed: step {max(saved)} of 90")
+
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert tensors(job.checkpoints / "ckpt-90") == tensors(together.checkpoints / "ckpt-90")
+
+
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
+def test_a_killed_worker_ends_the_other_as_peer_lost(folder: Path, victim: str) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=ENDLESS) as job:
+        job.start().wait_for_checkpoint(20)
+        job[victim].kill()
+        survivor = job["worker-1" if victim == "worker-0" else "worker-0"]
+        assert survivor.wait(20) == 75
+    assert survivor.last_words.startswith(f"peer lost: {victim.replace('-', ' ')} not reachable")
+    assert "Traceback" not in survivor.log
+
+
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
+def test_a_silent_worker_is_lost_after_the_heartbeat_limit(folder: Path, victim: str) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=ENDLESS) as job:
+        job.start().wait_for_checkpoint(20)
+        with stopped(job[victim]):
+            survivor = job["worker-1" if victim == "worker-0" else "worker-0"]
+            assert survivor.wait(30) == 75
+    assert survivor.last_words.startswith("peer lost")
+
+
+def test_a_worker_that_never_starts_is_named_and_waited_for_no_longer_than_asked(folder: Path) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--start-timeout=4"]) as job:
+        waiting = job.start("worker-0")["worker-0"]
+        assert waiting.wait() == 75
+        address = job.cluster["worker"][1]
+        assert re.search(rf"start gate: 1 of 1 peers missing after \d s: worker 1 at {address}", waiting.last_words)
+
+
+@pytest.mark.parametrize("waiting", ["worker-0", "worker-1"])
+def test_a_worker_that_dies_behind_the_start_gate_is_not_waited_for_longer(folder: Path, waiting: str) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--start-timeout=4"]) as job:
+        other = job.cluster["worker"][1 if waiting == "worker-0" else 0]
+        # Something accepts connections there, and nothing ever answers.
+        with socket.create_server(("", int(other.rpartition(":")[2]))):
+            assert job.start(waiting)[waiting].wait(60) == 75
+
+
+def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO) as job:
+        waiting = job.start("worker-0")["worker-0"]
+        waiting.wait_for("strategy MultiWorkerMirrored")
+        waiting.kill(signal.SIGTERM)
+        assert waiting.wait(5) == 143
+
+
+def test_checkpoint_directories_that_are_not_shared_are_refused(folder: Path, together: Job) -> None:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=SHORT) as job:
+        job.start("worker-0", environ={"DTJ_CHECKPOINT_DIR": str(together.checkpoints)})
+        job.start("worker-1", environ={"DTJ_CHECKPOINT_DIR": str(folder / "mine")})
+        assert set(job.wait().values()) == {2}
+    assert "tasks found different steps in it (90, 0); it must be one volume" in job["worker-1"].last_words

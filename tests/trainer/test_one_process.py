@@ -1,0 +1,172 @@
+"""One process: learning, what it leaves behind, and coming back after an end that was not the last step."""
+
+import json
+import re
+import signal
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.cluster import SOURCE, Job, free_ports
+from trainer.conftest import SHORT
+from trainer.outcome import curves, cut, tensors
+
+pytestmark = pytest.mark.trainer
+
+ONE = {"worker": 1}
+
+
+def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder: Path) -> None:
+    (port,) = free_ports(1)
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[f"--status-port={port}"]) as job:
+        started = datetime.now(UTC) - timedelta(seconds=1)
+        status = _status_while_training(port, job.start())
+        assert job.wait() == {"worker-0": 0}
+
+    assert status["totalSteps"] == 113
+    assert 0 < status["step"] <= 113
+    assert status["percent"] == 100 * status["step"] // 113
+    assert 1 <= status["epoch"] <= 5
+    assert all(re.fullmatch(r"[\d.]+", text) for text in status["metrics"].values())
+    assert status["metrics"].keys() == {"loss", "accuracy"}
+    assert started <= datetime.fromisoformat(status["updatedAt"]) <= datetime.now(UTC)
+
+    line = r"step 113/113 \(100%\)  epoch 5/5  loss \d\.\d{4}  accuracy \d\.\d{3}  [\d.]+k? examples/s  ETA 0s\n"
+    assert re.search(line, job["worker-0"].log)
+    assert "batch 64 global, 64 per replica" in job["worker-0"].log
+    result = job.result
+    assert result["accuracy"] >= 0.95
+    assert result["steps"] == 113
+    assert result["examplesPerSecond"] > 0
+    assert result["checkpointPath"] == str(job.checkpoints / "ckpt-113")
+    assert result["exportPath"] == str(folder / "export" / "1")
+    assert curves(folder / "logs" / "train")["held_out/accuracy"] == [113]
+    assert curves(folder / "logs" / "train")["loss"][-1] == 113
+    assert _served_accuracy(folder / "export" / "1") == pytest.approx(result["accuracy"])
+
+    with job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert "resumed: step 113 of 113" in job["worker-0"].log
+    assert job.result["accuracy"] == result["accuracy"]
+    assert job.result["exportPath"] == str(folder / "export" / "2")
+
+
+def _status_while_training(port: int, job: Job) -> dict[str, Any]:
+    """The first status that knows everything."""
+    while True:
+        assert job["worker-0"].process.poll() is None, "ended before its status was seen"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+                status: dict[str, Any] = json.load(answer)
+        except urllib.error.URLError:
+            status = {}
+        if "examplesPerSecond" in status:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                assert answer.status == 200
+            return status
+        time.sleep(0.01)
+
+
+def _served_accuracy(model: Path) -> float:
+    """What the exported model's signature reaches on the held-out digits."""
+    import tensorflow as tf
+
+    from dtj_trainer.datasets import digits
+
+    held_out = digits.load().held_out
+    loaded = tf.saved_model.load(str(model))
+    answer = loaded.signatures["serving_default"](inputs=tf.constant(held_out.inputs))
+    assert answer.keys() == {"probabilities", "class"}
+    assert tf.reduce_sum(answer["probabilities"], axis=1).numpy() == pytest.approx(1.0, abs=1e-5)
+    return float((answer["class"].numpy() == held_out.labels).mean())
+
+
+def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone: Job) -> None:
+    with Job(folder, strategy="Mirrored", roles=ONE, arguments=[*SHORT, "--logical-cpus=2"]) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert "batch 48 global, 24 per replica  replicas 2" in job["worker-0"].log
+    assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
+
+
+def test_a_run_that_was_told_to_stop_and_then_killed_ends_with_the_same_bits(folder: Path, alone: Job) -> None:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT) as job:
+        worker = job.start()["worker-0"]
+        job.wait_for_checkpoint(20)
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 42
+        saved = int(worker.wait_for(r"preempted: all tasks saved step (\d+) of 90")[1])
+        assert worker.last_words.startswith("preempted")
+        assert (job.checkpoints / f"ckpt-{saved}.index").exists()
+        assert saved < 80, "too fast to be interrupted twice"
+
+        worker = job.start()["worker-0"]
+        worker.wait_for(f"resumed: step {saved} of 90")
+        job.wait_for_checkpoint(80)
+        worker.kill()
+        assert worker.wait() == -signal.SIGKILL
+
+        assert job.start().wait() == {"worker-0": 0}
+    assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
+    assert job.result["loss"] == alone.result["loss"]
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(folder: Path, alone: Job) -> None:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT) as job:
+        job.checkpoints.mkdir(parents=True)
+        for step in (50, 60, 70):
+            for file in alone.checkpoints.glob(f"ckpt-{step}.*"):
+                (job.checkpoints / file.name).write_bytes(file.read_bytes())
+        cut(job.checkpoints / "ckpt-70.index")
+        cut(job.checkpoints / "ckpt-60.data-00000-of-00001")
+        assert job.start().wait() == {"worker-0": 0}
+    log = job["worker-0"].log
+    assert re.search(r"warning: checkpoint \S+/ckpt-70 cannot be used \(damaged: .*\); trying an older one", log)
+    assert re.search(r"warning: checkpoint \S+/ckpt-60 cannot be used \(damaged: .*\); trying an older one", log)
+    assert "resumed: step 50 of 90" in log
+    assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
+
+
+def test_a_checkpoint_of_another_model_is_refused_in_one_line(folder: Path) -> None:
+    import tensorflow as tf
+
+    with Job(folder, strategy="OneDevice", roles=ONE) as job:
+        weights = [tf.Variable(tf.zeros([3, 3, 1, 16]))]
+        tf.train.Checkpoint(weights=weights).write(str(job.checkpoints / "ckpt-7"))
+        worker = job.start()["worker-0"]
+        assert worker.wait() == 2
+    assert re.fullmatch(
+        r"checkpoint \S+/ckpt-7: \S+ has shape .* this model wants .*; give .* or an empty --checkpoint-dir",
+        worker.last_words,
+    )
+    assert "Traceback" not in worker.log
+
+
+def test_the_step_loop_also_runs_eagerly_for_a_debugger(folder: Path) -> None:
+    arguments = ["--run-eagerly", "--epochs=1", "--batch-size=480"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert job.result["steps"] == 3
+
+
+def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) -> None:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--epochs=1"]) as job:
+        (folder / "sitecustomize.py").write_text(BROKEN)
+        worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}"})["worker-0"]
+        assert worker.wait() == 1
+    assert "Traceback" in worker.log
+    assert worker.last_words == "ZeroDivisionError: a broken loss"
+
+
+BROKEN = """
+import dtj_trainer.schedule
+
+def steps_to_mark(*_):
+    raise ZeroDivisionError("a broken loss")
+
+dtj_trainer.schedule.steps_to_mark = steps_to_mark
+"""

@@ -1,0 +1,159 @@
+"""The trainer's command line and environment, without TensorFlow."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dtj_trainer.cluster import Address, Task
+from dtj_trainer.config import Config, parse
+from dtj_trainer.errors import UsageError
+
+pytestmark = pytest.mark.unit
+
+
+def tf_config(role: str = "worker", index: int = 0, **cluster: object) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+
+
+TWO: dict[str, Any] = {"worker": ["a:2222", "b:2222"]}
+SERVERS: dict[str, Any] = {"chief": ["c:2222"], "worker": ["a:2222"], "ps": ["p:2222"]}
+
+
+def configured(*argv: str, **environ: str) -> Config:
+    return parse(argv, environ)
+
+
+def refusal(*argv: str, **environ: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        parse(argv, environ)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def test_nothing_at_all_trains_the_digits_on_one_device_into_dtj_output() -> None:
+    config = configured()
+    assert (config.strategy, config.task, config.dataset) == ("OneDevice", "image-classification", "digits")
+    assert config.batch_size.over(4) == 64
+    assert config.checkpoint.directory == Path("dtj-output/checkpoints")
+    assert config.export_dir == Path("dtj-output/export")
+    assert config.log_dir == Path("dtj-output/logs")
+    assert config.cluster.leads
+    assert config.checkpoint.every_seconds == 30
+    assert config.status_port is None
+
+
+def test_a_job_writes_only_where_its_manifest_says() -> None:
+    config = configured(DTJ_JOB_NAME="digits")
+    assert config.checkpoint.directory is config.export_dir is config.log_dir is None
+
+
+def test_a_flag_wins_over_its_variable_and_an_empty_variable_is_none() -> None:
+    environ = {"DTJ_STRATEGY": "Mirrored", "DTJ_CHECKPOINT_DIR": "/a", "DTJ_CHECKPOINT_EVERY_STEPS": ""}
+    config = configured("--strategy=OneDevice", "--checkpoint-dir", "/b", **environ)
+    assert config.strategy == "OneDevice"
+    assert config.checkpoint.directory == Path("/b")
+    assert config.checkpoint.every_steps is None
+
+
+def test_every_variable_of_the_operator_is_read() -> None:
+    config = configured(
+        TF_CONFIG=tf_config("worker", 1, **TWO),
+        DTJ_JOB_NAME="digits",
+        DTJ_NAMESPACE="team",
+        DTJ_STRATEGY="MultiWorkerMirrored",
+        DTJ_ROLE="worker",
+        DTJ_INDEX="1",
+        DTJ_ATTEMPT="3",
+        DTJ_CHECKPOINT_DIR="/c",
+        DTJ_CHECKPOINT_EVERY_STEPS="40",
+        DTJ_CHECKPOINT_EVERY_SECONDS="2.5",
+        DTJ_CHECKPOINT_KEEP="7",
+        DTJ_EXPORT_DIR="/e",
+        DTJ_LOG_DIR="/l",
+        DTJ_STATUS_PORT="8470",
+    )
+    assert (config.job, config.attempt, config.status_port) == ("digits", 3, 8470)
+    assert config.cluster.task == Task("worker", 1)
+    assert config.cluster.own_address == Address("b", 2222)
+    assert config.cluster.peers("chief", "worker") == {Task("worker", 0): Address("a", 2222)}
+    assert not config.cluster.leads
+    policy = config.checkpoint
+    assert (policy.every_steps, policy.every_seconds, policy.keep) == (40, 2.5, 7)
+    assert (policy.directory, config.export_dir, config.log_dir) == (Path("/c"), Path("/e"), Path("/l"))
+
+
+def test_the_chief_leads_where_there_is_one_and_the_evaluator_never() -> None:
+    strategy = {"DTJ_STRATEGY": "MultiWorkerMirrored", "DTJ_CHECKPOINT_DIR": "/c"}
+    cluster: dict[str, Any] = {"chief": ["c:1"], "worker": ["a:1"]}
+    assert configured(TF_CONFIG=tf_config("chief", **cluster), **strategy).cluster.leads
+    assert not configured(TF_CONFIG=tf_config("worker", **cluster), **strategy).cluster.leads
+    evaluator = configured(TF_CONFIG=tf_config("evaluator", **cluster), **strategy).cluster
+    assert not evaluator.leads
+    assert evaluator.own_address is None
+
+
+def test_a_batch_size_is_global_or_per_replica() -> None:
+    assert configured("--per-replica-batch-size=16").batch_size.over(3) == 48
+    assert configured("--batch-size=16").batch_size.over(3) == 16
+    with pytest.raises(UsageError, match=r"--batch-size=2: less than one example for each of 3 replicas"):
+        configured("--batch-size=2").batch_size.over(3)
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "said"),
+    [
+        (["--epochs=0"], {}, "--epochs=0: give a whole number of at least 1"),
+        (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
+        (["--epoch=5"], {}, "unrecognized arguments: --epoch=5; see --help"),
+        (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
+        (["train"], {}, "unrecognized arguments: train; see --help"),
+        ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),
+        ([], {"DTJ_STRATEGY": "Pipeline"}, "DTJ_STRATEGY=Pipeline: not supported by this trainer yet; use OneDevice"),
+        (["--strategy=mirrored"], {}, "--strategy=mirrored: no such strategy; this trainer knows OneDevice"),
+        (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification"),
+        (["--dataset=letters"], {}, "--dataset=letters: no data set of task image-classification; this trainer knows"),
+        (
+            ["--batch-size=8", "--per-replica-batch-size=4"],
+            {},
+            "--batch-size=8 and --per-replica-batch-size=4: give one of the two",
+        ),
+        ([], {"DTJ_ATTEMPT": "two"}, "DTJ_ATTEMPT=two: not a whole number"),
+        ([], {"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),
+        ([], {"TF_CONFIG": "[]"}, "TF_CONFIG=[]: not a JSON object"),
+        ([], {"TF_CONFIG": '{"cluster": []}'}, "TF_CONFIG: cluster is [], not an object"),
+        ([], {"TF_CONFIG": '{"task": 1}'}, "TF_CONFIG: task is 1, not an object"),
+        ([], {"TF_CONFIG": tf_config(worker={"0": "a:1"})}, 'TF_CONFIG: cluster.worker is {"0": "a:1"}, not a list'),
+        ([], {"TF_CONFIG": tf_config(worker=["a:b"])}, "TF_CONFIG: cluster.worker[0] is a:b, not host:port"),
+        ([], {"TF_CONFIG": tf_config(index=2, **TWO)}, "TF_CONFIG: task is worker 2, but cluster lists no such task"),
+        ([], {"TF_CONFIG": tf_config(index=-1, **TWO)}, "task index -1: not a whole number"),
+        ([], {"TF_CONFIG": tf_config("dispatcher", **TWO)}, "role dispatcher: this trainer knows chief, worker, ps,"),
+        ([], {"TF_CONFIG": tf_config(**TWO), "DTJ_ROLE": "ps"}, "DTJ_ROLE=ps: TF_CONFIG says task.type worker"),
+        ([], {"TF_CONFIG": tf_config(**TWO)}, "strategy OneDevice runs in one process, but TF_CONFIG lists 2 tasks"),
+        (["--strategy=MultiWorkerMirrored"], {}, "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
+        (
+            ["--strategy=MultiWorkerMirrored"],
+            {"TF_CONFIG": tf_config("ps", **SERVERS)},
+            "strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer",
+        ),
+        (
+            ["--strategy=ParameterServer"],
+            {"TF_CONFIG": tf_config(worker=["a:1"], ps=["p:1"])},
+            "strategy ParameterServer: TF_CONFIG lists no chief; it needs one chief (the coordinator)",
+        ),
+        ([], {"DTJ_ROLE": "evaluator", "DTJ_JOB_NAME": "j"}, "evaluator: there is no checkpoint directory to watch"),
+    ],
+    ids=lambda value: value[:60] if isinstance(value, str) else None,
+)
+def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
+    argv: list[str], environ: dict[str, str], said: str
+) -> None:
+    assert refusal(*argv, **environ).startswith(said)
+
+
+def test_addresses_of_every_family_are_read_and_written() -> None:
+    environ: dict[str, Any] = {"DTJ_STRATEGY": "MultiWorkerMirrored"}
+    config = configured(TF_CONFIG=tf_config(worker=["[fd00::1]:2222", "10.0.0.1:1"]), **environ)
+    assert [str(address) for address in config.cluster.addresses.values()] == ["[fd00::1]:2222", "10.0.0.1:1"]

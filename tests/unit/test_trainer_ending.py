@@ -1,0 +1,144 @@
+"""How the trainer ends, seen from outside: signals, watchdog, exit codes, last words. Without TensorFlow."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.exitcodes import ExitCode
+
+pytestmark = pytest.mark.unit
+
+SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
+
+
+def started(tmp_path: Path, code: str) -> subprocess.Popen[str]:
+    """A Python process that runs the code with the trainer's modules at hand."""
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "DTJ_TERMINATION_LOG": str(tmp_path / "words")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finished(tmp_path: Path, code: str) -> tuple[int, str]:
+    """Exit code and output of such a process."""
+    with started(tmp_path, code) as process:
+        said, _ = process.communicate(timeout=30)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        ("UsageError('bad thing')", 2, "bad thing"),
+        ("Preempted('saved')", 42, "saved"),
+        ("PeerLost('gone')", 75, "gone"),
+        ("KeyError('x')", 1, "KeyError: 'x'"),
+        ("SystemExit(0)", 0, None),
+    ],
+)
+def test_each_end_has_its_exit_code_and_its_last_words(
+    tmp_path: Path, raised: str, code: int, words: str | None
+) -> None:
+    ended, said = finished(
+        tmp_path,
+        f"""
+        from dtj_trainer.ending import Ending
+        from dtj_trainer.errors import *
+        with Ending():
+            raise {raised}
+        """,
+    )
+    assert ended == code
+    assert ("Traceback" in said) == (code == 1)
+    written = tmp_path / "words"
+    assert (written.read_text() if written.exists() else None) == (words and f"{words}\n")
+
+
+def test_coming_to_the_end_is_success(tmp_path: Path) -> None:
+    assert finished(tmp_path, "from dtj_trainer.ending import Ending\nwith Ending(): print('all')") == (0, "all\n")
+
+
+LISTENING = """
+    import time
+    from dtj_trainer.ending import leave
+    from dtj_trainer.signals import Termination
+    termination = Termination(leave=leave)
+    termination.listen()
+    termination.saves = {saves}
+    print("ready", flush=True)
+    while not termination.requested:
+        time.sleep(0.01)
+    print("asked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_at_once_what_has_nothing_to_save(tmp_path: Path, number: int) -> None:
+    with started(tmp_path, LISTENING.format(saves=False)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
+def test_a_signal_is_a_request_while_there_is_something_to_save_and_the_second_is_none(tmp_path: Path) -> None:
+    with started(tmp_path, LISTENING.format(saves=True)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "SIGTERM: saving a checkpoint, then leaving\n"
+        assert process.stdout.readline() == "asked\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
+def test_another_handler_put_over_ours_does_not_swallow_the_signal(tmp_path: Path) -> None:
+    code = LISTENING.format(saves=False).replace(
+        'print("ready", flush=True)',
+        "import signal; signal.signal(signal.SIGTERM, lambda *_: None); print('ready', flush=True)",
+    )
+    with started(tmp_path, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
+WATCHED = """
+    import ctypes, time
+    from dtj_trainer.ending import end_with, leave
+    from dtj_trainer.errors import PeerLost
+    from dtj_trainer.watchdog import Watchdog
+    with Watchdog(0.2, PeerLost("nothing moved"), end_with=end_with) as watchdog:
+        {body}
+    time.sleep(3)
+    print("alive", flush=True)
+    leave(0)
+"""
+
+
+def test_a_watchdog_that_is_not_fed_ends_the_process_with_its_error(tmp_path: Path) -> None:
+    code, said = finished(tmp_path, WATCHED.format(body="time.sleep(60)"))
+    assert (code, said) == (75, "dtj_trainer: nothing moved\n")
+
+
+def test_a_watchdog_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) -> None:
+    # PyDLL keeps the interpreter's lock during the call.
+    code, said = finished(tmp_path, WATCHED.format(body="ctypes.PyDLL(None).sleep(60)"))
+    assert code == 75
+    assert said.startswith("Timeout (")
+    assert "most recent call first" in said
+
+
+def test_a_watchdog_that_is_fed_or_left_does_nothing(tmp_path: Path) -> None:
+    body = "[(watchdog.feed(), time.sleep(0.05)) for _ in range(20)]"
+    assert finished(tmp_path, WATCHED.format(body=body)) == (0, "alive\n")

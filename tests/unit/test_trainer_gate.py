@@ -1,0 +1,102 @@
+"""The start gate, with sockets of this machine and a clock that the test turns."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from dtj_trainer.gate import Doorbell, Peer, PeersMissing, knock, wait_for_peers
+
+pytestmark = pytest.mark.unit
+
+
+class Town:
+    """Peers that come when the test says, and time that passes when the gate pauses."""
+
+    def __init__(self, **arrivals: float) -> None:
+        self.arrivals = arrivals
+        self.peers: dict[str, Peer] = {name: (name, 2222) for name in arrivals}
+        self.now = 0.0
+        self.said: list[str] = []
+        self.knocks: list[str] = []
+
+    def knock(self, peer: Peer) -> str | None:
+        self.knocks.append(peer[0])
+        return None if self.now >= self.arrivals[peer[0]] else "connection refused"
+
+    def clock(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wait(self, timeout: float = 300.0) -> None:
+        wait_for_peers(
+            self.peers, timeout=timeout, say=self.said.append, knock=self.knock, clock=self.clock, pause=self.pause
+        )
+
+
+def test_it_opens_when_the_last_peer_is_there() -> None:
+    town = Town(a=0, b=3, c=1)
+    town.wait()
+    assert 3 <= town.now < 3.5
+    assert town.said == []
+
+
+def test_nobody_to_wait_for_is_no_wait() -> None:
+    town = Town()
+    town.wait()
+    assert town.now == 0
+
+
+def test_a_peer_that_was_there_once_is_not_asked_again() -> None:
+    town = Town(a=0, b=2)
+    town.wait()
+    assert town.knocks.count("a") == 1
+
+
+def test_it_says_every_ten_seconds_who_is_missing_and_why() -> None:
+    town = Town(a=0, b=25)
+    town.wait()
+    assert town.said == [
+        "start gate: 1 of 2 peers missing after 10 s: b at b:2222 (connection refused)",
+        "start gate: 1 of 2 peers missing after 20 s: b at b:2222 (connection refused)",
+    ]
+
+
+def test_it_gives_up_in_time_and_names_the_missing_but_not_all_of_many() -> None:
+    town = Town(**{f"worker-{index}": 1e9 for index in range(20)})
+    with pytest.raises(PeersMissing, match=r"20 of 20 peers missing after 4\d s: worker-0 at .* and 12 more$"):
+        town.wait(timeout=42)
+    assert 42 <= town.now < 43
+
+
+@pytest.fixture
+def doorbell_port() -> Iterator[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with closing(Doorbell(port)):
+        yield port
+
+
+def test_a_doorbell_is_heard_and_gives_its_port_back() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    doorbell = Doorbell(port)
+    assert [knock(("127.0.0.1", port)) for _ in range(3)] == [None] * 3
+    doorbell.close()
+    assert knock(("127.0.0.1", port)) == "connection refused"
+    with socket.create_server(("127.0.0.1", port)):
+        assert knock(("127.0.0.1", port)) is None
+
+
+def test_a_second_doorbell_on_one_port_is_an_error(doorbell_port: int) -> None:
+    with pytest.raises(OSError, match="already in use"):
+        Doorbell(doorbell_port)
+
+
+def test_a_name_that_nobody_has_does_not_resolve() -> None:
+    assert knock(("worker-1.job.invalid", 2222)) == "name does not resolve"

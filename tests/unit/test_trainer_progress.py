@@ -1,0 +1,160 @@
+"""Progress: the line, the document, the rates, and the schedule of the trainer, without TensorFlow."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.config import CheckpointPolicy
+from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, short_number, short_time
+from dtj_trainer.runtime import cpu_limit
+from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
+from dtj_trainer.status_server import serve
+
+pytestmark = pytest.mark.unit
+
+MOMENT = Progress(
+    phase=Phase.TRAINING,
+    step=450,
+    total_steps=1000,
+    epoch=3,
+    epochs=5,
+    examples_per_second=12345.6,
+    eta_seconds=62.3,
+    metrics={"loss": 0.41234, "accuracy": 0.912},
+    last_checkpoint_step=400,
+)
+
+
+def test_the_line_is_as_people_like_to_read_it() -> None:
+    assert MOMENT.line() == ("step 450/1000 (45%)  epoch 3/5  loss 0.4123  accuracy 0.912  12.3k examples/s  ETA 1m02s")
+
+
+def test_the_document_holds_text_for_metrics_and_nothing_that_is_not_known() -> None:
+    noon = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+    assert MOMENT.document(noon) == {
+        "phase": "Training",
+        "step": 450,
+        "totalSteps": 1000,
+        "epoch": 3,
+        "percent": 45,
+        "etaSeconds": 62,
+        "examplesPerSecond": 12345.6,
+        "metrics": {"loss": "0.4123", "accuracy": "0.912"},
+        "lastCheckpointStep": 400,
+        "updatedAt": "2026-05-04T12:00:00Z",
+    }
+    assert Progress().document(noon) == {"phase": "Gate", "updatedAt": "2026-05-04T12:00:00Z"}
+
+
+def test_only_the_last_step_is_a_hundred_percent() -> None:
+    assert Progress(step=999, total_steps=1000).percent == 99
+    assert Progress(step=1000, total_steps=1000).percent == 100
+    assert Progress(step=1010, total_steps=1000).percent == 100
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.5, "0.5"), (7.254, "7.25"), (99.94, "99.9"), (843, "843"), (999.6, "1.0k"), (12345, "12.3k"), (2.5e6, "2.5M")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0s"), (59.4, "59s"), (59.6, "1m00s"), (62, "1m02s"), (3900, "1h05m"), (187200, "2d04h")],
+)
+def test_times_are_short(seconds: float, text: str) -> None:
+    assert short_time(seconds) == text
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_rates_leave_the_first_call_out_and_follow_the_last_seconds() -> None:
+    clock = Clock()
+    meter = Meter(batch=10, step=100, clock=clock)
+    assert meter.examples_per_second is None
+    for now, step in ((30.0, 120), (31.0, 140), (32.0, 160)):
+        clock.now = now
+        meter.mark(step)
+    assert meter.examples_per_second == pytest.approx(200)
+    assert meter.eta(200) == pytest.approx(2.0)
+    for second in range(60):
+        clock.now = 33.0 + second
+        meter.mark(161 + second)
+    assert meter.examples_per_second == pytest.approx(10)
+    assert meter.overall_examples_per_second == pytest.approx(10 * (220 - 120) / 62)
+
+
+def test_a_period_is_due_once() -> None:
+    clock = Clock()
+    every = Every(5.0, clock=clock)
+    due = []
+    for second in range(12):
+        clock.now = float(second)
+        due.append(every.due())
+    assert [second for second, now in enumerate(due) if now] == [5, 10]
+    assert not Every(None).due()
+
+
+def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
+    policy = CheckpointPolicy(directory=None, every_steps=40, every_seconds=None, keep=1)
+    marks, step = [], 0
+    while step < 113:
+        step += min(15, steps_to_mark(step, 113, policy))
+        if is_mark(step, 113, policy):
+            marks.append(step)
+    assert marks == [40, 80, 113]
+    assert steps_within(20, None) == 20
+    assert steps_within(20, 10.0) == 5
+    assert steps_within(20, 0.1) == 1
+
+
+def test_the_status_is_served_and_other_paths_are_not() -> None:
+    board = Board()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    said: list[str] = []
+    server = serve(board, port, say=said.append)
+    assert server is not None
+    with server:
+        board.update(step=7, total_steps=10)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+            assert json.load(answer)["percent"] == 70
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            assert answer.read() == b"ok\n"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+        assert serve(board, port, say=said.append) is None
+        assert len(said) == 1
+        assert said[0].startswith(f"warning: no status on port {port}: ")
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({}, None),
+    ],
+)
+def test_threads_follow_the_quota_of_the_container(tmp_path: Path, files: dict[str, str], cpus: int | None) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    unlimited = cpu_limit(tmp_path / "nowhere")
+    assert cpu_limit(tmp_path) == (unlimited if cpus is None else cpus)

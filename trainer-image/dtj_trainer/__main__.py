@@ -1,0 +1,25 @@
+"""`python -m dtj_trainer`: one replica of a job, from its first line to its exit code."""
+
+import io
+import os
+import sys
+
+from dtj_trainer.config import parse
+from dtj_trainer.ending import Ending, leave
+from dtj_trainer.launch import launch
+from dtj_trainer.signals import Termination
+
+
+def main() -> None:
+    """Runs to the end of the process."""
+    termination = Termination(leave=leave)
+    termination.listen()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A log that is read through a pipe shows each line when it is said.
+        sys.stdout.reconfigure(line_buffering=True)
+    with Ending():
+        launch(parse(sys.argv[1:], os.environ), termination)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""What this process is to do, as one frozen value, from the command line and the environment.
+
+Rejects every contradiction that can be seen without TensorFlow. Touches no file and no socket.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtj_trainer import cluster, options
+from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.errors import UsageError
+from dtj_trainer.options import Given
+from dtj_trainer.registry import TASKS
+
+DEFAULT_BATCH_SIZE = 64
+DEFAULT_CHECKPOINT_SECONDS = 30.0
+DEFAULT_OUTPUT = Path("dtj-output")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSize:
+    """Examples in one step: of the whole job, or of each replica."""
+
+    examples: int
+    per_replica: bool
+
+    def over(self, replicas: int) -> int:
+        """The global batch size of so many replicas.
+
+        Raises:
+            UsageError: a global batch with less than one example for each replica.
+        """
+        if self.per_replica:
+            return self.examples * replicas
+        if self.examples < replicas:
+            raise UsageError(
+                f"--batch-size={self.examples}: less than one example for each of {replicas} replicas; "
+                f"give at least {replicas}"
+            )
+        return self.examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPolicy:
+    """Where checkpoints are, when they are written, and how many stay. No directory: none are written."""
+
+    directory: Path | None
+    every_steps: int | None
+    every_seconds: float | None
+    keep: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One task of one attempt of a job."""
+
+    job: str
+    attempt: int
+    cluster: Cluster
+    strategy: str
+    task: str
+    dataset: str
+    epochs: int
+    batch_size: BatchSize
+    learning_rate: float
+    seed: int
+    steps_per_call: int
+    logical_cpus: int
+    run_eagerly: bool
+    checkpoint: CheckpointPolicy
+    export_dir: Path | None
+    log_dir: Path | None
+    status_port: int | None
+    progress_seconds: float
+    start_timeout: float
+    stall_timeout: float
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Reads the command line (without the program's name) and the environment; a flag wins over a variable.
+
+    Raises:
+        UsageError: the first thing that cannot be, with its source, its value and the remedy.
+    """
+    given = options.read(argv, environ)
+    here = cluster.from_environment(environ)
+    strategy = given.value(options.STRATEGY)
+    _check_roles(strategy, here)
+    task = given.value(options.TASK)
+    # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
+    output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    config = Config(
+        job=environ.get("DTJ_JOB_NAME") or "local",
+        attempt=_attempt(environ),
+        cluster=here,
+        strategy=strategy,
+        task=task,
+        dataset=_dataset(given, task),
+        epochs=given.value(options.EPOCHS),
+        batch_size=_batch_size(given),
+        learning_rate=given.value(options.LEARNING_RATE) or TASKS[task].learning_rate,
+        seed=given.value(options.SEED),
+        steps_per_call=given.value(options.STEPS_PER_CALL),
+        logical_cpus=given.value(options.LOGICAL_CPUS),
+        run_eagerly=given.value(options.RUN_EAGERLY),
+        checkpoint=_checkpoint(given, output),
+        export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
+        log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
+        status_port=given.value(options.STATUS_PORT),
+        progress_seconds=given.value(options.PROGRESS_EVERY),
+        start_timeout=given.value(options.START_TIMEOUT),
+        stall_timeout=given.value(options.STALL_TIMEOUT),
+    )
+    if here.task.role == EVALUATOR and config.checkpoint.directory is None:
+        raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
+    return config
+
+
+def _check_roles(strategy: str, here: Cluster) -> None:
+    """That TF_CONFIG has the tasks which the strategy needs, and no others."""
+    replicas = here.count(CHIEF) + here.count(WORKER)
+    if strategy in ("OneDevice", "Mirrored"):
+        if replicas > 1 or here.count(PS):
+            raise UsageError(
+                f"strategy {strategy} runs in one process, but TF_CONFIG lists {len(here.addresses)} tasks; "
+                "use MultiWorkerMirrored or ParameterServer"
+            )
+    elif strategy == "MultiWorkerMirrored":
+        if not replicas:
+            raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists no worker; list chief and workers there")
+        if here.count(PS):
+            raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer")
+    else:
+        for role in (CHIEF, WORKER, PS):
+            if not here.count(role):
+                raise UsageError(
+                    f"strategy ParameterServer: TF_CONFIG lists no {role}; it needs one chief (the coordinator), "
+                    "and at least one worker and one ps"
+                )
+
+
+def _dataset(given: Given, task: str) -> str:
+    name = given.value(options.DATASET)
+    if name not in TASKS[task].datasets:
+        raise UsageError(
+            f"{given.source(options.DATASET)}: no data set of task {task}; "
+            f"this trainer knows {', '.join(TASKS[task].datasets)}"
+        )
+    return name
+
+
+def _batch_size(given: Given) -> BatchSize:
+    global_batch = given.value(options.BATCH_SIZE)
+    per_replica = given.value(options.PER_REPLICA_BATCH_SIZE)
+    if global_batch and per_replica:
+        raise UsageError(
+            f"{given.source(options.BATCH_SIZE)} and {given.source(options.PER_REPLICA_BATCH_SIZE)}: "
+            "give one of the two"
+        )
+    if per_replica:
+        return BatchSize(examples=per_replica, per_replica=True)
+    return BatchSize(examples=global_batch or DEFAULT_BATCH_SIZE, per_replica=False)
+
+
+def _checkpoint(given: Given, output: Path | None) -> CheckpointPolicy:
+    every_steps = given.value(options.CHECKPOINT_EVERY_STEPS)
+    every_seconds = given.value(options.CHECKPOINT_EVERY_SECONDS)
+    if every_steps is None and every_seconds is None:
+        every_seconds = DEFAULT_CHECKPOINT_SECONDS
+    return CheckpointPolicy(
+        directory=given.value(options.CHECKPOINT_DIR) or (output and output / "checkpoints"),
+        every_steps=every_steps,
+        every_seconds=every_seconds,
+        keep=given.value(options.CHECKPOINT_KEEP),
+    )
+
+
+def _attempt(environ: Mapping[str, str]) -> int:
+    text = environ.get("DTJ_ATTEMPT") or "0"
+    if not text.isdigit():
+        raise UsageError(f"DTJ_ATTEMPT={text}: not a whole number; leave it to the operator, or unset it")
+    return int(text)

@@ -1,0 +1,76 @@
+"""The evaluator: judges each checkpoint on held-out data while the others train. Imports TensorFlow.
+
+It takes part in no cluster and no strategy: all it shares with the training is the checkpoint directory.
+"""
+
+import time
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer import checkpoints, pipeline
+from dtj_trainer.checkpoints import State
+from dtj_trainer.config import Config
+from dtj_trainer.evaluation import evaluate
+from dtj_trainer.progress import Phase
+from dtj_trainer.run import Run
+from dtj_trainer.summaries import Summaries
+
+_LOOK_SECONDS = 0.5
+
+
+def watch(run: Run) -> None:
+    """Judges every checkpoint that comes, in the order of the steps, and returns after that of the last step."""
+    directory = run.config.checkpoint.directory
+    assert directory is not None  # a checked configuration
+    model = run.task.build_model(keras, run.data)
+    step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+    state = State(weights=[weight.value for weight in model.weights], optimizer=[], step=step, total_steps=total)
+    summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
+    run.say(f"evaluator: watching {directory}")
+    run.board.update(phase=Phase.EVALUATING)
+    seen: set[int] = set()
+    last_step = _last_step(run.config, len(run.data.training))
+    while True:
+        for found in reversed(checkpoints.find(directory)):
+            if found in seen:
+                continue
+            seen.add(found)
+            if problem := _restore(state, directory, found):
+                run.say(f"warning: checkpoint of step {found} cannot be judged: {problem}")
+                continue
+            score = evaluate(run.task, model, run.data.held_out)
+            summaries.write(found, {"held_out/loss": score.loss, "held_out/accuracy": score.accuracy})
+            summaries.flush()
+            total_steps = last_step or int(total.numpy())
+            metrics = {"loss": score.loss, "accuracy": score.accuracy}
+            run.board.update(step=found, total_steps=total_steps, metrics=metrics, last_checkpoint_step=found)
+            run.say(f"step {found}/{total_steps}  held-out: accuracy {score.accuracy:.4f}  loss {score.loss:.4f}")
+            if found >= total_steps:
+                run.board.update(phase=Phase.DONE)
+                run.say("evaluator: done, this was the last step")
+                return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _last_step(config: Config, examples: int) -> int | None:
+    """The last step, where the configuration says it; else each checkpoint does.
+
+    The directory may still hold the end of an earlier, shorter run, so the configuration comes first. With a
+    batch size per replica it depends on the devices of the others.
+    """
+    if config.batch_size.per_replica:
+        return None
+    return pipeline.total_steps(examples, epochs=config.epochs, batch=config.batch_size.examples)
+
+
+def _restore(state: State, directory: Path, step: int) -> str | None:
+    """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
+    if problem := checkpoints.examine(directory, step, state.expected()):
+        return problem
+    try:
+        state.checkpoint.read(str(checkpoints.path_of(directory, step))).expect_partial()
+    except tf.errors.OpError as error:
+        return type(error).__name__
+    return None

@@ -1,0 +1,252 @@
+"""Every option of the command line, with the environment variable that stands in for it, and `--help`.
+
+An option is found on the command line, else in the environment, else by its default; an error names the
+one that held the value. Must not import TensorFlow: a bad argument has to be refused at once.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar
+
+from dtj_trainer import __version__
+from dtj_trainer.errors import UsageError
+from dtj_trainer.registry import TASKS
+
+SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer")
+PLANNED_STRATEGIES = ("CentralStorage", "TPU", "Pipeline")
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option(Generic[T_co]):
+    """One option. `parse` turns its text into a value, or raises ValueError saying what is wanted."""
+
+    flag: str
+    parse: Callable[[str], T_co]
+    default: T_co
+    help: str
+    variable: str | None = None
+    metavar: str = "N"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What this process was started with."""
+
+    arguments: Mapping[str, str]
+    environ: Mapping[str, str]
+
+    def source(self, option: Option[T]) -> str | None:
+        """The text that decides the option, as `--flag=text` or `VARIABLE=text`; None where it was not given."""
+        if option.flag in self.arguments:
+            return f"{option.flag}={self.arguments[option.flag]}"
+        if option.variable and self.environ.get(option.variable):
+            return f"{option.variable}={self.environ[option.variable]}"
+        return None
+
+    def value(self, option: Option[T]) -> T:
+        """The option's value.
+
+        Raises:
+            UsageError: the text given for it cannot be parsed.
+        """
+        source = self.source(option)
+        if source is None:
+            return option.default
+        try:
+            return option.parse(source.partition("=")[2])
+        except ValueError as wanted:
+            raise UsageError(f"{source}: {wanted}") from None
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> Given:
+    """Takes the command line apart; `--help` and `--version` print and exit 0.
+
+    Raises:
+        UsageError: an unknown or incomplete argument.
+    """
+    arguments = vars(_parser().parse_args(argv))
+    return Given({flag: text for flag, text in arguments.items() if text is not None}, environ)
+
+
+def _whole(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise ValueError(f"give a whole number of at least {minimum}")
+        return number
+
+    return parse
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError("give a number above 0")
+    return number
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise ValueError("give a port from 1 to 65535")
+    return int(text)
+
+
+def _strategy(text: str) -> str:
+    if text in PLANNED_STRATEGIES:
+        raise ValueError(f"not supported by this trainer yet; use {', '.join(SUPPORTED_STRATEGIES)}")
+    return _one_of(SUPPORTED_STRATEGIES, "strategy")(text)
+
+
+def _one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"no such {kind}; this trainer knows {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def _true(_: str) -> bool:
+    return True
+
+
+TASK = Option(
+    flag="--task", parse=_one_of(tuple(TASKS), "task"), default="image-classification", metavar="NAME",
+    help=f"what to learn: {', '.join(TASKS)}",
+)  # fmt: skip
+DATASET = Option(
+    flag="--dataset", parse=str, default="digits", metavar="NAME",
+    help="what to learn from: " + "; ".join(f"{n}: {', '.join(t.datasets)}" for n, t in TASKS.items()),
+)  # fmt: skip
+EPOCHS = Option(
+    flag="--epochs", parse=_whole(1), default=5,
+    help="how often each training example is seen",
+)  # fmt: skip
+BATCH_SIZE = Option[int | None](
+    flag="--batch-size", parse=_whole(1), default=None,
+    help="global batch: examples a step over all replicas (default: 64)",
+)  # fmt: skip
+PER_REPLICA_BATCH_SIZE = Option[int | None](
+    flag="--per-replica-batch-size", parse=_whole(1), default=None,
+    help="examples a step and replica, in place of --batch-size",
+)  # fmt: skip
+LEARNING_RATE = Option[float | None](
+    flag="--learning-rate", parse=_positive, default=None, metavar="RATE",
+    help="of Adam (default: by task)",
+)  # fmt: skip
+SEED = Option(
+    flag="--seed", parse=_whole(0), default=0,
+    help="of the initial weights and the order of the data",
+)  # fmt: skip
+STEPS_PER_CALL = Option(
+    flag="--steps-per-call", parse=_whole(1), default=20,
+    help="steps that TensorFlow runs at most before Python looks up; fewer where a step is slow",
+)  # fmt: skip
+RUN_EAGERLY = Option(
+    flag="--run-eagerly", parse=_true, default=False,
+    help="run without tf.function, to step through with a debugger",
+)  # fmt: skip
+STRATEGY = Option(
+    flag="--strategy", variable="DTJ_STRATEGY", parse=_strategy, default="OneDevice", metavar="NAME",
+    help=", ".join(SUPPORTED_STRATEGIES),
+)  # fmt: skip
+LOGICAL_CPUS = Option(
+    flag="--logical-cpus", parse=_whole(1), default=1,
+    help="CPU devices that Mirrored sees where there is no GPU",
+)  # fmt: skip
+CHECKPOINT_DIR = Option[Path | None](
+    flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
+    help="where to save and to resume from; all tasks of a job share it",
+)  # fmt: skip
+CHECKPOINT_EVERY_STEPS = Option[int | None](
+    flag="--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=_whole(1), default=None,
+    help="save after so many steps",
+)  # fmt: skip
+CHECKPOINT_EVERY_SECONDS = Option[float | None](
+    flag="--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=_positive, default=None,
+    metavar="S", help="save after so many seconds (default: 30, where steps are not given either)",
+)  # fmt: skip
+CHECKPOINT_KEEP = Option(
+    flag="--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=_whole(1), default=3,
+    help="how many checkpoints stay",
+)  # fmt: skip
+EXPORT_DIR = Option[Path | None](
+    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=Path, default=None, metavar="DIR",
+    help="where to put the SavedModel, as DIR/<version>",
+)  # fmt: skip
+LOG_DIR = Option[Path | None](
+    flag="--log-dir", variable="DTJ_LOG_DIR", parse=Path, default=None, metavar="DIR",
+    help="where to put TensorBoard's logs and result.json",
+)  # fmt: skip
+STATUS_PORT = Option[int | None](
+    flag="--status-port", variable="DTJ_STATUS_PORT", parse=_port, default=None,
+    help="serve GET /status and /healthz here",
+)  # fmt: skip
+PROGRESS_EVERY = Option(
+    flag="--progress-every", parse=_positive, default=2.0, metavar="S",
+    help="seconds between two lines of progress",
+)  # fmt: skip
+START_TIMEOUT = Option(
+    flag="--start-timeout", parse=_positive, default=300.0, metavar="S",
+    help="seconds to wait for the other tasks; then exit 75",
+)  # fmt: skip
+STALL_TIMEOUT = Option(
+    flag="--stall-timeout", parse=_positive, default=300.0, metavar="S",
+    help="ParameterServer: seconds without a finished step; then exit 75",
+)  # fmt: skip
+
+GROUPS: Mapping[str, tuple[Option[object], ...]] = {
+    "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, LEARNING_RATE, SEED),
+    "how to run": (STRATEGY, LOGICAL_CPUS, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
+    "what to keep": (
+        CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, LOG_DIR,
+    ),
+    "what to show": (PROGRESS_EVERY, STATUS_PORT),
+}  # fmt: skip
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line in place of argparse's usage text."""
+        raise UsageError(f"{message}; see --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m dtj_trainer",
+        allow_abbrev=False,
+        description="Trains one replica of a DistributedTrainingJob, or a whole one on this machine. The rest of "
+        "the job comes from TF_CONFIG.",
+        epilog="Exit codes: 0 done, 1 error in the training, 2 bad input, 42 told to stop and saved, 75 another "
+        "task went away, 143 told to stop with nothing to save. Run with nothing at all, it writes to "
+        "./dtj-output.",
+    )
+    parser.add_argument("--version", action="version", version=f"dtj_trainer {__version__}")
+    for title, options in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            if option.parse is _true:
+                group.add_argument(option.flag, dest=option.flag, action="store_const", const="", help=option.help)
+            else:
+                group.add_argument(
+                    option.flag, dest=option.flag, metavar=option.metavar, help=option.help + _otherwise(option)
+                )
+    return parser
+
+
+def _otherwise(option: Option[object]) -> str:
+    parts = [f"default: {option.default}"] if option.default is not None else []
+    parts += [f"or {option.variable}"] if option.variable else []
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -1,0 +1,56 @@
+"""The directories that a run writes to, proved before anything is trained, and the files that it ends with."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from dtj_trainer.cluster import EVALUATOR
+from dtj_trainer.config import Config
+from dtj_trainer.errors import UsageError
+
+RESULT = "result.json"
+
+
+def check_outputs(config: Config) -> None:
+    """Creates the directories that this task will write to, and writes a file to each.
+
+    Raises:
+        UsageError: one of them cannot be written.
+    """
+    leads, evaluates = config.cluster.leads, config.cluster.task.role == EVALUATOR
+    for what, flag, directory, written in (
+        ("checkpoint directory", "--checkpoint-dir", config.checkpoint.directory, leads),
+        ("export directory", "--export-dir", config.export_dir, leads),
+        ("log directory", "--log-dir", config.log_dir, leads or evaluates),
+    ):
+        if written and directory is not None:
+            _check(what, flag, directory)
+
+
+def _check(what: str, flag: str, directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{what} {directory}: cannot be written ({error.strerror}); mount a writable volume there, "
+            f"or give another with {flag}"
+        ) from None
+
+
+def write_result(directory: Path, values: Mapping[str, object]) -> Path:
+    """Writes result.json whole or not at all; a value of None is left out."""
+    return write_atomically(
+        directory / RESULT,
+        json.dumps({name: value for name, value in values.items() if value is not None}, indent=2) + "\n",
+    )
+
+
+def write_atomically(path: Path, text: str) -> Path:
+    """Replaces the file in one step, so that a reader sees the old text or the new."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    return draft.replace(path)

@@ -1,0 +1,190 @@
+"""The coordinator of ParameterServer: it hands out steps, and workers take them each at its own pace.
+
+The model is of tf_keras: Keras 3 loses updates of its iteration counter here, since it does not add atomically.
+The order of the updates is the workers', so a run is not repeatable to the bit. Imports TensorFlow.
+"""
+
+import time
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from dtj_trainer import pipeline
+from dtj_trainer.checkpoints import State, Store
+from dtj_trainer.cluster import CHIEF, WORKER
+from dtj_trainer.ending import end_with
+from dtj_trainer.errors import PeerLost, Preempted
+from dtj_trainer.finish import finish
+from dtj_trainer.progress import Every, Phase
+from dtj_trainer.run import Reporter, Run
+from dtj_trainer.schedule import steps_to_mark, steps_within
+from dtj_trainer.strategies import peer_loss
+from dtj_trainer.summaries import Summaries
+from dtj_trainer.watchdog import Watchdog
+
+_CALLS_AHEAD = 2
+"""Calls that wait or run for each worker: enough that none waits for the coordinator, few enough to stop soon."""
+_LOOK_SECONDS = 0.02
+_WORKER_SEEDS = 1_000_003
+
+
+def make_strategy() -> Any:
+    """Connects to the servers of TF_CONFIG; waits for all of them."""
+    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+
+
+def train(run: Run, strategy: Any) -> None:
+    """Coordinates the training from the newest checkpoint, or from the start, to the last step.
+
+    Raises:
+        Preempted: told to stop; the state is saved.
+        PeerLost: a parameter server is gone. The loss of a worker is made good by the others.
+    """
+    config = run.config
+    with peer_loss(config.cluster):
+        training = _Training(run, strategy)
+        summaries = Summaries(config.log_dir / "train" if config.log_dir else None)
+        reporter = Reporter(
+            run, summaries, batch=training.batch, step=training.first_step, total_steps=training.total_steps
+        )
+        run.say(
+            f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
+            f"{config.cluster.count('ps')}  learning rate {config.learning_rate:g}  {training.total_steps} steps: "
+            f"{config.epochs} epochs of {len(run.data.training)} examples"
+        )
+        try:
+            step = training.loop(reporter)
+        finally:
+            summaries.flush()
+        finish(
+            run,
+            reporter,
+            summaries,
+            weights=training.model.get_weights(),
+            step=step,
+            checkpoint=training.store.path(),
+        )
+
+
+class _Training:
+    """Variables on the parameter servers, and the loop that keeps the workers busy."""
+
+    def __init__(self, run: Run, strategy: Any) -> None:
+        config = run.config
+        self._run = run
+        self._strategy = strategy
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.batch = config.batch_size.over(1)
+        self.total_steps = pipeline.total_steps(len(run.data.training), epochs=config.epochs, batch=self.batch)
+        tf_keras.utils.set_random_seed(config.seed)
+        with strategy.scope():
+            self.model = run.task.build_model(tf_keras, run.data)
+            self._optimizer = tf_keras.optimizers.Adam(config.learning_rate)
+            self._optimizer.build(self.model.trainable_variables)
+            self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
+            total = tf.Variable(0, dtype=tf.int64, trainable=False)
+            # Sums since the start of loss, accuracy and examples. The coordinator reads how they grow.
+            self._sums = tf.Variable(tf.zeros(3, tf.float64), trainable=False)
+        self.store = Store(
+            State(weights=self.model.weights, optimizer=self._optimizer.variables, step=self._step, total_steps=total),
+            config.checkpoint.directory,
+            keep=config.checkpoint.keep,
+            writes=True,
+            # Else every parameter server would want to write to the directory itself.
+            io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0",
+            say=run.say,
+        )
+        self.store.restore_newest()
+        self._optimizer.learning_rate = config.learning_rate
+        total.assign(self.total_steps)
+        self.first_step = int(self._step.numpy())
+        if self.store.path():
+            run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
+
+    def loop(self, reporter: Reporter) -> int:
+        """Trains to the last step, and returns how many were done in the end."""
+        run, policy = self._run, self._run.config.checkpoint
+        iterator = iter(self._coordinator.create_per_worker_dataset(self._examples))
+        save_due = Every(policy.every_seconds)
+        step = self.first_step
+        run.board.update(phase=Phase.TRAINING, last_checkpoint_step=self.store.last_step)
+        run.termination.saves = self.store.keeps
+        # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
+        seconds = run.config.stall_timeout
+        stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
+        with Watchdog(seconds, stalled, end_with=end_with) as watchdog:
+            while step < self.total_steps:
+                step = self._leg(iterator, step, save_due, reporter, watchdog)
+                self.store.save(step)
+                if run.termination.requested:
+                    raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
+        run.termination.saves = False
+        return step
+
+    def _leg(self, iterator: Any, step: int, save_due: Every, reporter: Reporter, watchdog: Watchdog) -> int:
+        """Trains until a checkpoint is due and no step is under way, and returns the step."""
+        run, workers = self._run, self._run.config.cluster.count(WORKER)
+        scheduled, limit = step, step + steps_to_mark(step, self.total_steps, run.config.checkpoint)
+        reported, sums, done = step, self._sums.numpy(), False
+        while not done:
+            if run.termination.requested or save_due.due():
+                limit = scheduled
+            rate = reporter.meter.steps_per_second
+            steps = steps_within(run.config.steps_per_call, rate and rate / workers)
+            ahead = min(limit, step + _CALLS_AHEAD * workers * steps)
+            while scheduled < ahead:
+                scheduled += self._schedule(iterator, min(steps, limit - scheduled))
+            # In this order: what is done when nothing runs any more is all of it.
+            done = self._coordinator.done() and scheduled >= limit
+            before, step = step, int(self._step.numpy())
+            if step > before:
+                watchdog.feed()
+            if step - reported >= steps or done:
+                sums = self._report(reporter, step, sums)
+                reported = step
+            else:
+                time.sleep(_LOOK_SECONDS)
+        self._coordinator.join()
+        return step
+
+    def _schedule(self, iterator: Any, steps: int) -> int:
+        self._coordinator.schedule(self._take, args=(iterator, tf.constant(steps, tf.int64)))
+        return steps
+
+    def _report(self, reporter: Reporter, step: int, before: Any) -> Any:
+        """Reports the means over what was learned since the sums stood at `before`; returns how they stand now."""
+        now = self._sums.numpy()
+        loss, accuracy, examples = now - before
+        if examples:
+            metrics = {"loss": float(loss / examples), "accuracy": float(accuracy / examples)}
+            reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
+        return now
+
+    def _examples(self) -> Any:
+        """The stream of one worker. Each has an order of its own; together they see as much as one would."""
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        return self._strategy.distribute_datasets_from_function(
+            lambda context: pipeline.batches(
+                self._run.data.training,
+                batch=context.get_per_replica_batch_size(self.batch),
+                seed=self._run.config.seed + _WORKER_SEEDS * (worker + 1),
+                first_step=self.first_step,
+            )
+        )
+
+    @tf.function(reduce_retracing=True)
+    def _take(self, iterator: Any, steps: Any) -> None:
+        for _ in tf.range(steps):
+            self._strategy.run(self._learn, args=(next(iterator),))
+        self._step.assign_add(steps)
+
+    def _learn(self, examples: tuple[Any, Any]) -> None:
+        inputs, labels = examples
+        with tf.GradientTape() as tape:
+            losses, hits = self._run.task.judge(self.model(inputs, training=True), labels)
+            loss = tf.reduce_sum(losses) / self.batch
+        weights = self.model.trainable_variables
+        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(hits), tf.cast(tf.size(losses), tf.float32)])
+        self._sums.assign_add(tf.cast(sums, tf.float64))

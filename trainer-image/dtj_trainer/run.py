@@ -1,0 +1,66 @@
+"""One run as its leader, or its only process, tells of it: progress lines, status, TensorBoard, result.
+
+Shared by the synchronous strategies, the coordinator of parameter servers and the evaluator.
+Imports TensorFlow.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dtj_trainer.config import Config
+from dtj_trainer.datasets import Dataset
+from dtj_trainer.pipeline import epoch_of
+from dtj_trainer.progress import Board, Every, Meter
+from dtj_trainer.signals import Termination
+from dtj_trainer.summaries import Summaries
+from dtj_trainer.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What every part of a run needs to know."""
+
+    config: Config
+    task: Task
+    data: Dataset
+    board: Board
+    termination: Termination
+    say: Callable[[str], object]
+
+
+class Reporter:
+    """Tells how far the training is, at a bearable pace; keeps silent where this task is not the leader."""
+
+    def __init__(self, run: Run, summaries: Summaries, *, batch: int, step: int, total_steps: int) -> None:
+        self._run = run
+        self._summaries = summaries
+        self._batch = batch
+        self._total_steps = total_steps
+        self._line_due = Every(run.config.progress_seconds)
+        self.meter = Meter(batch=batch, step=step)
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the training began."""
+        return time.monotonic() - self._started
+
+    def report(self, step: int, metrics: dict[str, float], *, last_checkpoint_step: int | None) -> None:
+        """Notes that this step is done, and where the metrics stood on the way to it."""
+        self.meter.mark(step)
+        run = self._run
+        progress = run.board.update(
+            step=step,
+            total_steps=self._total_steps,
+            epoch=epoch_of(step, examples=len(run.data.training), batch=self._batch, epochs=run.config.epochs),
+            epochs=run.config.epochs,
+            examples_per_second=self.meter.examples_per_second,
+            eta_seconds=self.meter.eta(self._total_steps),
+            metrics=metrics,
+            last_checkpoint_step=last_checkpoint_step,
+        )
+        rate = progress.examples_per_second
+        self._summaries.write(step, metrics | ({} if rate is None else {"examples_per_second": rate}))
+        if run.config.cluster.leads and (self._line_due.due() or step >= self._total_steps):
+            run.say(progress.line())

@@ -1,0 +1,62 @@
+"""TensorFlow's surroundings: its noise, its threads, and the variables that it reads when it is imported."""
+
+import logging
+import os
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def prepare(environ: MutableMapping[str, str]) -> None:
+    """Sets what TensorFlow and Keras read on import. What the user set stays."""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # TensorFlow's guide to parameter servers: report a lost server at once instead of waiting for its return.
+    environ.setdefault("GRPC_FAIL_FAST", "use_caller")
+    # The model code is TensorFlow's; a keras.json that names another backend must not break it.
+    environ["KERAS_BACKEND"] = "tensorflow"
+    threads = str(cpu_limit())
+    if "OMP_NUM_THREADS" not in environ:
+        environ.setdefault("TF_NUM_INTRAOP_THREADS", threads)
+
+
+def configure(*, eager: bool) -> None:
+    """Imports TensorFlow and sets what it keeps for the whole process.
+
+    Args:
+        eager: run everything step by step, for a debugger.
+    """
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] not in ("0", "1"):
+        for name in ("absl", "tensorflow", "tf_keras"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(eager)
+
+
+def cpu_limit(cgroup: Path = _CGROUP) -> int:
+    """Whole CPUs that this process may use: its affinity, or its container's quota where that is less.
+
+    TensorFlow itself sees all CPUs of the node, and one thread for each of them fights over a small quota.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    version_1 = _read(cgroup, "cpu/cpu.cfs_quota_us"), _read(cgroup, "cpu/cpu.cfs_period_us")
+    quota = _quota(_read(cgroup, "cpu.max").split() or version_1)
+    return max(1, min(allowed, allowed if quota is None else round(quota)))
+
+
+def _quota(limit: Sequence[str]) -> float | None:
+    """CPUs that a quota and its period, in microseconds, amount to; None without a limit."""
+    try:
+        quota, period = (int(part) for part in limit)
+    except ValueError:
+        return None
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _read(directory: Path, name: str) -> str:
+    try:
+        return (directory / name).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,22 @@
+"""How many steps to take before the next look around. Pure."""
+
+from dtj_trainer.config import CheckpointPolicy
+
+CALL_SECONDS = 0.5
+"""What one call of several steps may take, so that a signal is answered within two of them."""
+
+
+def steps_within(most: int, steps_per_second: float | None, seconds: float = CALL_SECONDS) -> int:
+    """Steps of a call that takes no longer than so many seconds at this rate: at least 1, at most `most`."""
+    return most if steps_per_second is None else max(1, min(most, int(seconds * steps_per_second)))
+
+
+def steps_to_mark(step: int, total_steps: int, policy: CheckpointPolicy) -> int:
+    """Steps until the next one after which a checkpoint is due by its number, or until the end."""
+    left = total_steps - step
+    return min(left, policy.every_steps - step % policy.every_steps) if policy.every_steps else left
+
+
+def is_mark(step: int, total_steps: int, policy: CheckpointPolicy) -> bool:
+    """Whether a checkpoint is due by the number of the step: after every so many, and after the last."""
+    return step >= total_steps or (policy.every_steps is not None and step % policy.every_steps == 0)

@@ -1,0 +1,77 @@
+"""The synchronous strategies of TensorFlow, and what must be set before one of them is made.
+
+Imports TensorFlow. The parameter-server strategy has a room of its own.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+from tensorflow.python.eager import context
+
+from dtj_trainer import gate
+from dtj_trainer.cluster import CHIEF, WORKER, Cluster
+from dtj_trainer.config import Config
+from dtj_trainer.errors import PeerLost
+
+HEARTBEAT_SECONDS = 5.0
+"""After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
+
+
+def make_strategy(config: Config) -> Any:
+    """The strategy of the job, on this machine's GPUs where it has any. To be made before anything else runs."""
+    # Physical devices: asking for the logical ones would start TensorFlow, and then nothing can be configured.
+    gpus = tf.config.list_physical_devices("GPU")
+    if config.strategy == "OneDevice":
+        return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
+    if config.strategy == "Mirrored":
+        # Named one by one: left to itself, the strategy would look for remote devices in TF_CONFIG.
+        kind, count = ("GPU", len(gpus)) if gpus else ("CPU", config.logical_cpus)
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
+        return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
+    configure_coordination(config.cluster, register_seconds=config.start_timeout)
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None:
+    """Sets the coordination service up as the strategy would, but with time limits that fit a job.
+
+    It is the service that notices lost peers; there is no public way to set its limits.
+    """
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=f"/job:{cluster.leader.role}/replica:0/task:0",
+        heartbeat_timeout_in_ms=round(HEARTBEAT_SECONDS * 1000),
+        cluster_register_timeout_in_ms=round(register_seconds * 1000),
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(name=role, num_tasks=cluster.count(role))
+            for role in (CHIEF, WORKER)
+            if cluster.count(role)
+        ],
+    )
+
+
+def wait_at_end(timeout: float) -> None:
+    """Returns when all tasks of a MultiWorkerMirrored job have come here."""
+    context.context().wait_at_barrier("dtj-end", round(timeout * 1000))
+
+
+@contextmanager
+def peer_loss(cluster: Cluster) -> Iterator[None]:
+    """Turns what TensorFlow raises when another task is gone into `PeerLost`, naming who does not answer."""
+    lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+    try:
+        yield
+    except lost as error:
+        peers = cluster.peers(*{task.role for task in cluster.addresses})
+        silent = [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
+        who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
+        raise PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}") from error
+
+
+def _first_line(error: tf.errors.OpError) -> str:
+    lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
+    return (lines[0] if lines else "no message")[:200]
