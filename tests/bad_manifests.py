@@ -53,7 +53,9 @@ RULE_BREAKERS: dict[str, JsonObject] = {
         template={"spec": {"restartPolicy": "Always", "containers": [{"name": "trainer", "image": "x"}]}}
     ),
     "restartPolicy in a role's template": manifest(
-        replicaSpecs=_roles(worker={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}})
+        replicaSpecs=_roles(
+            worker={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}}
+        )
     ),
     "TF_CONFIG in a container": manifest(template=_containers("trainer", env=_env("TF_CONFIG"))),
     "TF_CONFIG in an init container": manifest(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-
 from typing import Any
+
+from hypothesis import strategies as st
 
 from builders import manifest, stored
 from dtj.api.job import Job
