@@ -65,9 +65,9 @@ generate: operator ## crds/ and docs/reference.md, from the types
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
 
-UV_COMPILE := $(OPERATOR)/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
+UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies anew
-	$(UV_COMPILE) --upgrade pyproject.toml --output-file requirements/operator.lock
-	$(UV_COMPILE) --upgrade pyproject.toml --extra dev --output-file requirements/dev.lock
-	$(UV_COMPILE) --upgrade trainer-image/pyproject.toml --extra cpu --output-file trainer-image/requirements.lock
-	$(UV_COMPILE) --upgrade trainer-image/requirements-test.in --constraint trainer-image/requirements.lock --output-file trainer-image/requirements-test.lock
+	$(UV_COMPILE) pyproject.toml --output-file requirements/operator.lock
+	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
+	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
+	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
