@@ -29,11 +29,15 @@ RULES = [
 """All that the operator needs in a namespace whose jobs it runs."""
 
 
+LEASE_RULE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]}
+"""What an election needs beside, in the namespace of the lease."""
+
+
 def grant(plane: ControlPlane, namespace: str) -> None:
-    """Give the operator its rights in one namespace."""
+    """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": RULES})
+    plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": [*RULES, LEASE_RULE]})
     plane.api.request(
         "POST",
         f"{rbac}/rolebindings",

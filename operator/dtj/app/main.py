@@ -1,6 +1,7 @@
 """``dtj-operator``: the command that runs in the cluster, or on a laptop with a kubeconfig.
 
-Exit codes: 0 stopped by a signal, 1 a defect ended it, 2 a setting cannot be used, 4 the API server refuses us.
+Exit codes: 0 stopped by a signal, 1 a defect ended it, 2 a setting cannot be used, 3 the lease was lost, 4 the API
+server refuses us.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from dtj.app.startup import CredentialsRefused
 from dtj.app.watch import QuietRetries
 from dtj.engine import logs
 from dtj.kube.config import ConfigError
+from dtj.kube.lease import LeaseLost
 
 EXIT_DEFECT = 1
 EXIT_USAGE = 2
+EXIT_LEASE_LOST = 3
 EXIT_API = 4
 
 log = logging.getLogger("dtj.app")
@@ -56,6 +59,9 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 @_option("context", help="Context of the kubeconfig; its current one by default.")
 @_option("workers", type=click.IntRange(1, 256), help="Jobs that are worked on at the same time.")
 @_option("relist_seconds", type=click.FloatRange(min=1.0), help="Time between two full lists of jobs.")
+@_option("leader_elect", is_flag=True, help="Run jobs only while holding a lease.")
+@_option("lease_namespace", help="Namespace of the lease; required with --leader-elect.")
+@_option("lease_name", help="Name of the lease.")
 @_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
 @_option("restricted", is_flag=True, help='Make pods fit the Pod Security Standard "restricted".')
 @_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz; 0 for none.")
@@ -70,6 +76,8 @@ def main(*, namespaces: tuple[str, ...], all_namespaces: bool, **options: Any) -
     """
     if namespaces and all_namespaces:
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
+    if options["leader_elect"] and not options["lease_namespace"]:
+        raise click.UsageError("--leader-elect needs --lease-namespace")
     sys.exit(operate(OperatorSettings(namespaces=namespaces, **options)))
 
 
@@ -82,6 +90,9 @@ def operate(settings: OperatorSettings) -> int:
     except (SettingsError, ConfigError, PortTaken) as error:
         log.error("%s", error)
         return EXIT_USAGE
+    except LeaseLost as error:
+        log.error("%s; the process ends, since another operator may lead now", error)
+        return EXIT_LEASE_LOST
     except CredentialsRefused as error:
         log.error("%s", error)
         return EXIT_API

@@ -7,8 +7,9 @@ ends, and says why: a restarted operator is safe at any point, half an operator 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -23,15 +24,19 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
+from dtj.kube.lease import Lease
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_ABANDON_SECONDS = 2.0
+"""How long kopf and the engine may take to drop everything when the lease is lost; others wait 5 s for that."""
 
 
 async def run(settings: OperatorSettings) -> None:
     """Operate until SIGTERM or SIGINT.
 
-    Raises SettingsError, ConfigError, CredentialsRefused or PortTaken where it cannot start; another error is a
-    defect of one of the parts.
+    Raises SettingsError, ConfigError, CredentialsRefused or PortTaken where it cannot start, LeaseLost where it must
+    not go on; another error is a defect of one of the parts.
     """
     platform = Platform(profiles=settings.profiles(), restricted=settings.restricted)
     metrics = Metrics()
@@ -49,11 +54,47 @@ async def run(settings: OperatorSettings) -> None:
             settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
             metrics=metrics,
         )
-        health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: engine.synced)
+        lease = _lease(gateway, settings)
+        health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: _ready(engine, lease))
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
         if await _unless_stopped(stop, wait_until_served(gateway)):
-            await _operate(engine, settings, stop)
+            await _lead(lease, lambda: _operate(engine, settings, stop), stop)
+
+
+def _lease(gateway: KubeGateway, settings: OperatorSettings) -> Lease | None:
+    """Our candidacy, where there is an election. No two processes share an identity, also on one host."""
+    if not settings.leader_elect or settings.lease_namespace is None:
+        return None
+    identity = f"{settings.instance}_{secrets.token_hex(4)}"
+    return Lease(gateway, namespace=settings.lease_namespace, name=settings.lease_name, identity=identity)
+
+
+def _ready(engine: Engine, lease: Lease | None) -> bool:
+    """Whether we act on jobs, or know who does: who stands by is ready, too."""
+    if lease is None or lease.leading:
+        return engine.synced
+    return lease.holder is not None
+
+
+async def _lead(lease: Lease | None, operate: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+    """Run ``operate`` once the lease is ours, and give it back when nothing works any more. Raises LeaseLost."""
+    if lease is None:
+        await operate()
+        return
+    if not await _unless_stopped(stop, lease.acquire()):
+        await lease.release()
+        return
+    operating = asyncio.create_task(operate(), name="operating")
+    holding = asyncio.create_task(lease.hold(), name="lease")
+    await _first_of(operating, holding)
+    if not operating.done():
+        operating.cancel()
+        await asyncio.wait([operating])
+        holding.result()
+    holding.cancel()
+    await lease.release()
+    operating.result()
 
 
 async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event) -> None:
@@ -73,13 +114,18 @@ async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Eve
         name="kopf",
     )
     parts = {engine_task, kopf_task}
-    await _first_of(*parts, ready.wait())
-    _stop_on_signals(stop)  # kopf has put its own handlers in place of ours
-    await _first_of(*parts, stop.wait())
-    unasked = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
-    stop.set()
-    engine.stop()
-    await asyncio.wait(parts)
+    try:
+        await _first_of(*parts, ready.wait())
+        _stop_on_signals(stop)  # kopf has put its own handlers in place of ours
+        await _first_of(*parts, stop.wait())
+        unasked = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
+        stop.set()
+        engine.stop()
+        await asyncio.wait(parts)
+    finally:
+        for part in parts:
+            part.cancel()  # of use where we are cancelled: a lost lease leaves no time to finish anything
+        await asyncio.wait(parts, timeout=_ABANDON_SECONDS)
     for part in parts:
         part.result()
     if unasked:

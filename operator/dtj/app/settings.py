@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from dtj.api import names
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.engine.logs import LogFormat
 from dtj.kube.config import ConnectionSource
@@ -42,6 +43,15 @@ class OperatorSettings:
     relist_seconds: float = 300.0
     """Time between two full lists of jobs, the safety net for what a watch may miss."""
 
+    leader_elect: bool = False
+    """Whether to run jobs only while holding a lease, so that several operators can stand by for each other."""
+
+    lease_namespace: str | None = None
+    """The namespace of the lease, in which the operator needs a right to it; required with ``leader_elect``."""
+
+    lease_name: str = names.MANAGER
+    """The name of the lease. Operators that run jobs of different namespaces need different leases."""
+
     accelerator_profiles: Path | None = None
     """A YAML file with a list of accelerator profiles. They join the shipped ones and replace those of the same
     name."""
@@ -63,7 +73,7 @@ class OperatorSettings:
     """Whether the log also tells what usually nobody wants to know."""
 
     instance: str = field(default_factory=socket.gethostname)
-    """Who we are in events (``reportingInstance``): the host name, which in a cluster is the pod's name."""
+    """Who we are in events (``reportingInstance``) and in the lease: the host name, in a cluster the pod's."""
 
     @property
     def connection(self) -> ConnectionSource:

@@ -1,0 +1,71 @@
+"""Several operators stand by for each other: one leads, and another takes over when it is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.job_world import JobWorld
+from support.operator_process import USER, OperatorProcess
+
+pytestmark = pytest.mark.api
+
+TAKE_OVER_SECONDS = 20.0
+
+
+@pytest.fixture
+def candidates(world: JobWorld, tmp_path: Path) -> Iterator[tuple[OperatorProcess, OperatorProcess]]:
+    """Two operators for the same namespace; the first leads."""
+    election = ("--leader-elect", f"--lease-namespace={world.namespace}")
+    first, second = (
+        OperatorProcess.serving(world.plane, [world.namespace], *election, log=tmp_path / name)
+        for name in ("first", "second")
+    )
+    with first:
+        first.await_line("leads now")
+        with second:
+            second.await_line("stands by")
+            yield first, second
+
+
+def test_when_the_leader_is_killed_another_takes_over_and_nothing_is_created_twice(
+    world: JobWorld, candidates: tuple[OperatorProcess, OperatorProcess]
+) -> None:
+    leader, standby = candidates
+    mark = world.plane.audit.mark()
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    leader.kill()
+    began = time.monotonic()
+    world.run_pods()
+    standby.await_line("leads now", seconds=TAKE_OVER_SECONDS + 5)
+    assert time.monotonic() - began < TAKE_OVER_SECONDS
+    world.await_state("Running")
+    writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
+    created = [record.name for record in writes if record.verb == "create" and record.resource in ("pods", "services")]
+    assert len(created) == 3
+
+
+def test_a_leader_that_is_told_to_stop_hands_over_at_once(
+    world: JobWorld, candidates: tuple[OperatorProcess, OperatorProcess]
+) -> None:
+    leader, standby = candidates
+    code, _ = leader.stop()
+    assert code == 0
+    began = time.monotonic()
+    standby.await_line("leads now")
+    assert time.monotonic() - began < 8.0
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+
+
+def test_whoever_stands_by_touches_nothing(
+    world: JobWorld, candidates: tuple[OperatorProcess, OperatorProcess]
+) -> None:
+    _, standby = candidates
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    assert not [line for line in standby.lines() if "created" in line]
