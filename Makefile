@@ -40,8 +40,17 @@ test-trainer: ## real TensorFlow processes
 test-api: ## a real kube-apiserver, built on the first run
 	@scripts/test.sh api
 
-test-e2e: ## a real node with real pods
+test-e2e: ## a real node with real pods (Linux, root)
 	@scripts/test.sh e2e
+
+# -- a cluster to play with -------------------------------------------------------------------------------------
+
+.PHONY: cluster cluster-down
+cluster: operator ## a real Kubernetes on this machine, with a node (root); prints the KUBECONFIG line
+	@cd tests && ../$(OPERATOR)/python -m testbed up --node
+
+cluster-down: operator ## end it; nothing is left behind
+	@cd tests && ../$(OPERATOR)/python -m testbed down --node
 
 # -- quality --------------------------------------------------------------------------------------------------
 

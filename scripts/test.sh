@@ -34,7 +34,7 @@ for level in "$@"; do
         run local .venv tests/local -m trainer -q
         ;;
     api) run api .venv tests/api -m api -q -n 2 --dist loadscope ;;
-    e2e) summary+=("e2e       -             left out: no test of this level exists yet; it needs a node to run pods on") ;;
+    e2e) run e2e .venv tests/e2e -m e2e -q ;;
     *)
         echo "unknown level: $level (unit, trainer, api, e2e)" >&2
         exit 2

@@ -1,40 +1,101 @@
-"""The cluster that `api` tests run against, as pytest fixtures.
+"""The clusters that `api` and `e2e` tests run against, as pytest fixtures.
 
-`cluster` is the one place that decides which cluster that is; the other fixtures and the tests build on it and do not
-know. Today it is the testbed's control plane: one for the whole run, shared by all xdist workers, started by the first
-test that asks and stopped when the run ends. Binaries are built before the first test starts, so that no test's
-timeout pays for it. Where they cannot be had, the tests skip and say why, or fail if DTJ_REQUIRE_API=1 (CI).
+`cluster` is a control plane without nodes, always the testbed's. `node_cluster` is one with nodes, and this fixture
+alone decides which, by --cluster; the tests do not know. Each is one for the whole run, shared by all xdist workers,
+started by the first test that asks and stopped when the run ends. Programs are built before the first test starts, so
+that no test's timeout pays for it. What cannot be had here is skipped, and the summary says why in one line; with
+DTJ_REQUIRE_API=1 or DTJ_REQUIRE_E2E=1 (CI) it fails.
 """
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from testbed import ControlPlane, KubectlError, Unavailable, binaries, runs
+from testbed import Cluster, ControlPlane, KubectlError, NodeCluster, Unavailable, binaries, images, packages, runs
+from testbed.fake_nodes import FAKE_NODES, FakeNode
+from testbed.other_clusters import CurrentCluster, KindCluster, kind_works
 
-FIXTURES = frozenset({"cluster", "own_control_plane"})
+Plane = TypeVar("Plane", bound=ControlPlane)
+NODE_PROGRAMS = (*binaries.CONTROL_PLANE, *binaries.NODE)
 
 
 @dataclass(frozen=True)
 class SharedRun:
-    """The control plane that a test run shares: the name of its directory, and the pytest process it belongs to."""
+    """What a test run shares: the stem of its runs' names, and the pytest process that they belong to."""
 
     name: str
     owner: int
 
+    @property
+    def with_nodes(self) -> str:
+        """The name of the run with nodes."""
+        return f"{self.name}-nodes"
 
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What some fixtures need: how it is provided, and the variable that makes it an error if it cannot be."""
+
+    fixtures: frozenset[str]
+    provide: Callable[[pytest.Config], None]
+    insisting: str
+
+    def of(self, item: pytest.Item) -> bool:
+        """Whether a test has this need."""
+        return not self.fixtures.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def _provide_control_plane(_: pytest.Config) -> None:
+    binaries.ensure()
+
+
+def _provide_nodes(config: pytest.Config) -> None:
+    if _chosen(config) == "testbed":
+        packages.ensure(packages.NODE)
+        binaries.ensure(NODE_PROGRAMS)
+
+
+def _provide_operator_image(config: pytest.Config) -> None:
+    images.build(images.OPERATOR, docker=_in_docker(config))
+
+
+def _provide_trainer_image(config: pytest.Config) -> None:
+    images.build(images.TRAINER, docker=_in_docker(config))
+
+
+NEEDS = (
+    Need(
+        fixtures=frozenset({"cluster", "own_control_plane"}),
+        provide=_provide_control_plane,
+        insisting="DTJ_REQUIRE_API",
+    ),
+    Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes, insisting="DTJ_REQUIRE_E2E"),
+    Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image, insisting="DTJ_REQUIRE_E2E"),
+    Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image, insisting="DTJ_REQUIRE_E2E"),
+)
 SHARED = pytest.StashKey[SharedRun]()
-BUILT = pytest.StashKey[Mapping[str, Path]]()
-MISSING = pytest.StashKey[str]()
+MISSING = pytest.StashKey[dict[Need, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --cluster."""
+    parser.addoption(
+        "--cluster",
+        choices=("testbed", "kind", "current"),
+        help="the cluster with nodes: made by the testbed (needs root), made by kind, or the one that KUBECONFIG names;"
+        " kind where kind and a Docker engine are, else testbed",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """The main pytest process names the shared run; its xdist workers are told."""
     told = getattr(config, "workerinput", None)
+    config.stash[MISSING] = {}
     config.stash[SHARED] = (
         SharedRun(told["dtj_run"], told["dtj_owner"])
         if told
@@ -52,47 +113,61 @@ def pytest_configure_node(node: object) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """The main process ends what the run shared, after all workers have ended."""
     shared = config.stash[SHARED]
-    if shared.owner == os.getpid():
-        runs.remove(runs.root() / shared.name)
+    if shared.owner != os.getpid():
+        return
+    runs.remove(runs.root() / shared.name)
+    nodes = runs.root() / shared.with_nodes
+    if nodes.exists() and _chosen(config) == "kind":
+        KindCluster(nodes).stop()
+    runs.remove(nodes)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the selected tests need, while no test's clock ticks."""
-    if session.config.option.collectonly or not any(map(_needs_cluster, session.items)):
+    """Build and install what the selected tests need, while no test's clock ticks."""
+    if session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        try:
-            session.config.stash[BUILT] = binaries.ensure()
-        except Unavailable as error:
-            session.config.stash[MISSING] = f"no testbed: {error}"
+    for need in NEEDS:
+        if any(map(need.of, session.items)):
+            with capture.global_and_fixture_disabled():
+                try:
+                    need.provide(session.config)
+                except Unavailable as error:
+                    session.config.stash[MISSING][need] = f"no testbed: {error}"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip or fail here rather than in a fixture, so that pytest's summary folds all of them into one line."""
-    missing = item.config.stash.get(MISSING, None)
-    if missing is None or not _needs_cluster(item):
-        return
-    if os.environ.get("DTJ_REQUIRE_API") == "1":
-        pytest.fail(f"DTJ_REQUIRE_API=1, but {missing}", pytrace=False)
-    pytest.skip(missing)
+    for need, missing in item.config.stash[MISSING].items():
+        if need.of(item):
+            if os.environ.get(need.insisting) == "1":
+                pytest.fail(f"{need.insisting}=1, but {missing}", pytrace=False)
+            pytest.skip(missing)
 
 
-def _needs_cluster(item: pytest.Item) -> bool:
-    return not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+def _chosen(config: pytest.Config) -> str:
+    chosen: str | None = config.option.cluster
+    return chosen or ("kind" if kind_works() else "testbed")
+
+
+def _in_docker(config: pytest.Config) -> bool:
+    """Whether images are built in Docker: where kind takes them from, or whoever loads them into another cluster."""
+    return _chosen(config) == "kind" or (_chosen(config) == "current" and images.docker_works())
+
+
+# -- a control plane ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> ControlPlane:
-    """The cluster of this run, with the CRDs installed. Tests share it: keep to a `namespace` of your own."""
-    built = request.config.stash[BUILT]
+    """The control plane of this run, with the CRDs installed. Tests share it: keep to a `namespace` of your own."""
     shared = request.config.stash[SHARED]
     run = runs.root() / shared.name
     with runs.launching():
         if run.exists():
-            return ControlPlane(run, binaries=built)
-        return _launch(shared.name, owner=shared.owner, binaries=built)
+            return ControlPlane(run, binaries=binaries.ensure())
+        return _launch(ControlPlane, shared.name, owner=shared.owner)
 
 
 @pytest.fixture(scope="session")
@@ -102,10 +177,9 @@ def control_plane(cluster: ControlPlane) -> ControlPlane:
 
 
 @pytest.fixture(scope="class")
-def own_control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def own_control_plane() -> Iterator[ControlPlane]:
     """A control plane of the test's own (or of its class), to restart and to break. Takes 5 seconds to start."""
-    name = f"own-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    plane = _launch(name, owner=os.getpid(), binaries=request.config.stash[BUILT])
+    plane = _launch(ControlPlane, f"own-{os.getpid()}-{uuid.uuid4().hex[:6]}", owner=os.getpid())
     yield plane
     plane.stop()
 
@@ -124,8 +198,84 @@ def namespace(cluster: ControlPlane) -> Iterator[str]:
     cluster.delete_namespace(name)
 
 
-def _launch(name: str, *, owner: int, binaries: Mapping[str, Path]) -> ControlPlane:
-    plane = ControlPlane.launch(name, owner=owner, binaries=binaries)
+# -- a cluster with nodes -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def node_cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The cluster of this run that has nodes, with the CRDs installed. Tests share it."""
+    shared = request.config.stash[SHARED]
+    run = runs.root() / shared.with_nodes
+    chosen = _chosen(request.config)
+    with runs.launching():
+        if chosen == "testbed":
+            if run.exists():
+                return NodeCluster(run, binaries=binaries.ensure(NODE_PROGRAMS))
+            return _launch(NodeCluster, shared.with_nodes, owner=shared.owner)
+        kind = KindCluster if chosen == "kind" else CurrentCluster
+        if run.exists():
+            return kind(run)
+        other = kind.launch(shared.with_nodes, owner=shared.owner)
+        other.install_crds()
+        return other
+
+
+@pytest.fixture(scope="class")
+def own_node_cluster(request: pytest.FixtureRequest) -> Iterator[NodeCluster]:
+    """A testbed with nodes of the test's own (or of its class), to break and to stop. Takes 10 seconds to start."""
+    if _chosen(request.config) != "testbed":
+        pytest.skip("needs --cluster=testbed")
+    plane = _launch(NodeCluster, f"own-{os.getpid()}-{uuid.uuid4().hex[:6]}", owner=os.getpid())
+    yield plane
+    plane.stop()
+
+
+@pytest.fixture(scope="session")
+def node_testbed(node_cluster: Cluster) -> NodeCluster:
+    """The cluster with nodes, for tests that need what only the testbed has: its audit log, users, its machine."""
+    if not isinstance(node_cluster, NodeCluster):
+        pytest.skip("needs --cluster=testbed")
+    return node_cluster
+
+
+@pytest.fixture(scope="session")
+def operator_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
+    """The name of the operator's image, built from its Dockerfile and on the nodes: pull it IfNotPresent."""
+    return _load(images.OPERATOR, request.config, node_cluster)
+
+
+@pytest.fixture(scope="session")
+def trainer_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
+    """The name of the trainer's image, built from its Dockerfile and on the nodes: pull it IfNotPresent."""
+    return _load(images.TRAINER, request.config, node_cluster)
+
+
+@pytest.fixture(scope="session")
+def fake_nodes(node_cluster: Cluster) -> tuple[FakeNode, ...]:
+    """The nodes with accelerators that stand beside the real one, for scheduling alone: no container runs there."""
+    if isinstance(node_cluster, CurrentCluster):
+        pytest.skip("no fake nodes are added to the current cluster")
+    return FAKE_NODES
+
+
+@pytest.fixture
+def node_namespace(node_cluster: Cluster) -> Iterator[str]:
+    """A fresh namespace of the cluster with nodes, deleted afterwards without waiting for the end of it."""
+    name = node_cluster.new_namespace()
+    yield name
+    node_cluster.delete_namespace(name)
+
+
+def _load(recipe: images.Recipe, config: pytest.Config, cluster: Cluster) -> str:
+    image = images.build(recipe, docker=_in_docker(config))
+    with runs.launching():
+        cluster.load_image(image)
+    return image.name
+
+
+def _launch(kind: type[Plane], name: str, *, owner: int) -> Plane:
+    programs = NODE_PROGRAMS if issubclass(kind, NodeCluster) else binaries.CONTROL_PLANE
+    plane = kind.launch(name, owner=owner, binaries=binaries.ensure(programs))
     try:
         plane.install_crds()
     except KubectlError:

@@ -1,72 +1,116 @@
-"""`python -m testbed build|up|down|status`: a control plane to try things on, for as long as you like."""
+"""`python -m testbed build|up|down|status|images`: a cluster to try things on, for as long as you like.
+
+With --node it has a real node, and fake ones with accelerators; that needs root.
+"""
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from testbed import binaries, runs
+from testbed import binaries, images, packages, runs
 from testbed.binaries import to_stderr
 from testbed.control_plane import ControlPlane
 from testbed.errors import KubectlError, StartError, Unavailable
+from testbed.node_cluster import NodeCluster
 from testbed.processes import stat
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A cluster that stands until `down`: the name of its run, its class, and the programs and packages it needs."""
+
+    run: str
+    kind: type[ControlPlane]
+    programs: tuple[str, ...]
+    packages: Mapping[str, str]
+
+    def cluster(self) -> ControlPlane:
+        """The cluster, which need not run."""
+        return self.kind(runs.root() / self.run, binaries={name: binaries.path_of(name) for name in self.programs})
+
+    def provide(self) -> None:
+        """Build and install what it needs."""
+        packages.ensure(self.packages)
+        binaries.ensure(self.programs)
+
+
+BARE = Standing("standing", ControlPlane, binaries.CONTROL_PLANE, {})
+WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, *binaries.NODE), packages.NODE)
 
 
 def main() -> int:
     """Run one command. Exit status: 0 done or running, 1 not running or failed."""
     parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="build|up|down|status")
+    commands = parser.add_subparsers(required=True, metavar="build|up|down|status|images")
     for command in (build, up, down, status):
-        commands.add_parser(command.__name__, help=command.__doc__).set_defaults(command=command)
-    chosen = parser.parse_args().command
+        subparser = commands.add_parser(command.__name__, help=command.__doc__)
+        subparser.add_argument("--node", action="store_const", const=WITH_NODE, default=BARE, help="one with nodes")
+        subparser.set_defaults(run=lambda given, command=command: command(given.node))
+    subparser = commands.add_parser("images", help="build the images, print their names and sizes")
+    subparser.add_argument("names", nargs="*", default=[*images.RECIPES], help="which of them (%(default)s)")
+    subparser.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE", help="for the Dockerfile")
+    subparser.set_defaults(run=lambda given: build_images(given.names, given.build_arg))
+    given = parser.parse_args()
     try:
-        return int(chosen())
+        return int(given.run(given))
     except (KubectlError, StartError, Unavailable) as error:
         to_stderr(str(error))
         return 1
 
 
-def build() -> int:
-    """build the binaries if they are not in the cache"""
-    binaries.ensure()
+def build(standing: Standing) -> int:
+    """build and install what is missing"""
+    standing.provide()
     return 0
 
 
-def up() -> int:
-    """start a control plane unless it runs, and apply the project's CRDs; it stays until `down`"""
-    run = runs.root() / runs.STANDING
-    built = binaries.ensure()
+def up(standing: Standing) -> int:
+    """start a cluster unless it runs, and apply the project's CRDs; it stays until `down`"""
+    standing.provide()
+    cluster = standing.cluster()
     with runs.launching():
-        if run.exists() and not ControlPlane(run, binaries=built).running():
-            to_stderr("clearing away what is left of a control plane that died")
-            runs.remove(run)
-        if not run.exists():
-            ControlPlane.launch(runs.STANDING, owner=0, binaries=built)
-        ControlPlane(run, binaries=built).install_crds()
-    return status()
+        if cluster.run.exists() and not cluster.running():
+            to_stderr("clearing away what is left of a cluster that died")
+            runs.remove(cluster.run)
+        if not cluster.run.exists():
+            standing.kind.launch(standing.run, owner=0, binaries=cluster.binaries)
+        cluster.install_crds()
+    return status(standing)
 
 
-def down() -> int:
-    """stop the control plane and delete its data"""
+def down(standing: Standing) -> int:
+    """stop the cluster and delete its data"""
     with runs.launching():
-        runs.remove(runs.root() / runs.STANDING)
+        runs.remove(runs.root() / standing.run)
     return 0
 
 
-def status() -> int:
+def status(standing: Standing) -> int:
     """print what runs, and how to use it"""
-    run = runs.root() / runs.STANDING
-    if not run.exists():
+    cluster = standing.cluster()
+    if not cluster.run.exists():
         print("not running")
         return 1
-    plane = ControlPlane(run, binaries={name: binaries.path_of(name) for name in binaries.CONTROL_PLANE})
-    for process in plane.processes:
+    for process in cluster.processes:
         pids = process.pids
         memory = sum(known.rss_bytes for pid in pids if (known := stat(pid)))
         print(f"{process.name:24} {f'pid {pids[-1]}, {memory / 2**20:.0f} MiB' if pids else 'dead'}")
-    print(f"{'server':24} {plane.url}")
-    print(f"{'kubectl':24} {plane.binaries['kubectl']}")
-    print(f"{'audit log':24} {plane.audit.path}")
-    print(f"export KUBECONFIG={plane.kubeconfig}")
-    return 0 if plane.running() else 1
+    print(f"{'server':24} {cluster.url}")
+    print(f"{'kubectl':24} {cluster.kubectl_path}")
+    print(f"{'audit log':24} {cluster.audit.path}")
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    return 0 if cluster.running() else 1
+
+
+def build_images(names: Sequence[str], build_arguments: Sequence[str]) -> int:
+    """Build images, in Docker where its engine runs, print their names, unpacked sizes and where they are."""
+    arguments = dict(argument.split("=", 1) for argument in build_arguments)
+    docker = images.docker_works()
+    for name in names:
+        image = images.build(replace(images.RECIPES[name], arguments=arguments), docker=docker)
+        print(f"{image.name:40} {images.size_of(image) / 1e6:6.0f} MB  {image.archive or 'in Docker'}")
+    return 0
 
 
 if __name__ == "__main__":

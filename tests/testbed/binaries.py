@@ -63,6 +63,11 @@ class Program:
 _GO = Path(__file__).parent / "go"
 ETCD = Module(folder=_GO / "etcd", upstream="go.etcd.io/etcd/server/v3", cold_minutes=1)
 KUBERNETES = Module(folder=_GO / "kubernetes", upstream="k8s.io/kubernetes", cold_minutes=8)
+COREDNS = Module(folder=_GO / "coredns", upstream="github.com/coredns/coredns", cold_minutes=3)
+KWOK = Module(folder=_GO / "kwok", upstream="sigs.k8s.io/kwok", cold_minutes=2)
+HELM = Module(folder=_GO / "helm", upstream="helm.sh/helm/v4", cold_minutes=2)
+KUBECONFORM = Module(folder=_GO / "kubeconform", upstream="github.com/yannh/kubeconform", cold_minutes=1)
+KUBE_SCORE = Module(folder=_GO / "kube-score", upstream="github.com/zegl/kube-score", cold_minutes=1)
 
 PROGRAMS: Mapping[str, Program] = {
     "etcd": Program(ETCD, "go.etcd.io/etcd/server/v3"),
@@ -70,10 +75,19 @@ PROGRAMS: Mapping[str, Program] = {
     "kube-controller-manager": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kube-scheduler": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kubectl": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
+    "kubelet": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kubelet"),
+    "kube-proxy": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy"),
+    "coredns": Program(COREDNS, "github.com/coredns/coredns"),
+    "kwok": Program(KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
+    "helm": Program(HELM, "helm.sh/helm/v4/cmd/helm"),
+    "kubeconform": Program(KUBECONFORM, "github.com/yannh/kubeconform/cmd/kubeconform"),
+    "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
 }
 
-# What a control plane needs; a node will name its own.
+# What a control plane needs, what a node needs besides, and what the chart is examined and installed with.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+NODE = ("kubelet", "kube-proxy", "coredns", "kwok")
+CHART_TOOLS = ("helm", "kubeconform", "kube-score")
 
 
 def to_stderr(line: str) -> None:

@@ -1,14 +1,11 @@
 """A Kubernetes control plane of plain processes on loopback: etcd, API server, controller manager, scheduler.
 
 Real servers, real admission, RBAC and garbage collection; no node, so pods stay Pending unless a test plays the
-kubelet and writes their status. Needs no root. A node is a matter of its own and will stand beside this class, on the
-same `runs`, `processes` and `pki`.
+kubelet and writes their status. Needs no root. `NodeCluster` adds a node.
 """
 
 import json
-import os
-import subprocess
-import uuid
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -19,16 +16,16 @@ from typing import Self
 
 from testbed import audit, kubeconfig, runs
 from testbed.audit import AuditLog
-from testbed.errors import ApiError, KubectlError
+from testbed.cluster import Cluster, Image
+from testbed.errors import ApiError, StartError
 from testbed.etcd import Etcd
 from testbed.pki import Authority, KeyPair, new_key, write_key
-from testbed.processes import Process, free_ports, wait_until
-from testbed.rest import RestClient
+from testbed.processes import Process, free_ports
+from testbed.rest import RestClient, mutual_tls
 
 ADMIN = "testbed-admin"
 ADDRESS = "127.0.0.1"
 SERVICE_NETWORK = ip_network("10.96.0.0/16")
-CRDS = Path(__file__).parent.parent.parent / "crds"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +36,13 @@ class Ports:
     apiserver: int
 
 
-class ControlPlane:
+class ControlPlane(Cluster):
     """One control plane in a run's directory. Any process may hold an instance: all state is in the directory."""
 
     def __init__(self, run: Path, *, binaries: Mapping[str, Path]) -> None:
         self.run = run
         self.binaries = binaries
-        self.kubeconfig = run / "kubeconfig"
         self.audit = AuditLog(run / "audit.log")
-        self._authority = Authority(run / "pki")
         self._etcd = Process("etcd", run=run)
         self._apiserver = Process("kube-apiserver", run=run)
         self._controllers = Process("kube-controller-manager", run=run)
@@ -70,18 +65,32 @@ class ControlPlane:
     @property
     def url(self) -> str:
         """The API server's address."""
-        return f"https://{ADDRESS}:{self.ports.apiserver}"
+        return f"https://{self.address}:{self.ports.apiserver}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.run / "kubeconfig"
+
+    @property
+    def kubectl_path(self) -> Path:
+        """The program kubectl, of the same version."""
+        return self.binaries["kubectl"]
+
+    @property
+    def address(self) -> str:
+        """The address of this machine that the API server listens on."""
+        return ADDRESS
 
     @cached_property
     def api(self) -> RestClient:
         """The API server, as an administrator."""
-        return RestClient(self.ports.apiserver, authority=self._authority.root.certificate, identity=self._admin)
+        return RestClient(self.ports.apiserver, address=self.address, tls=self._tls)
 
     @cached_property
     def etcd(self) -> Etcd:
         """The store behind the API server."""
-        client = RestClient(self.ports.etcd, authority=self._authority.root.certificate, identity=self._admin)
-        return Etcd(client)
+        return Etcd(RestClient(self.ports.etcd, tls=self._tls))
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -109,7 +118,7 @@ class ControlPlane:
         self.start_apiserver()
         self._controllers.start(self._controllers_command(), owner=owner)
         self._scheduler.start(self._scheduler_command(), owner=owner)
-        self._controllers.await_ready(lambda: self._has_service_account("default"))
+        self._controllers.await_ready(lambda: self.has_service_account("default"))
 
     def stop(self) -> None:
         """End all processes at once and delete the run's directory."""
@@ -164,68 +173,29 @@ class ControlPlane:
             user=user,
         )
 
-    def kubectl(
-        self, *arguments: str, stdin: str | None = None, check: bool = True, kubeconfig: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as administrator, or with another kubeconfig. Raises `KubectlError` on failure if `check`."""
-        home = {"KUBECONFIG": str(kubeconfig or self.kubeconfig), "KUBECACHEDIR": str(self.run / "kubectl")}
-        done = subprocess.run(
-            [self.binaries["kubectl"], *arguments],
-            input=stdin,
-            env=os.environ | home,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        if check and done.returncode != 0:
-            raise KubectlError(f"kubectl {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
-        return done
-
-    def install_crds(self, directory: Path = CRDS) -> None:
-        """`kubectl apply` the manifests of a directory, if it has any, and wait until their resources are served.
-
-        Raises `KubectlError` with the API server's own words where it refuses one.
-        """
-        if not any(directory.glob("*.y*ml")):
-            return
-        self.kubectl("apply", "--filename", str(directory))
-        wait_until(lambda: self._are_established(directory), seconds=30, what="the custom resources to be served")
-
-    def _are_established(self, directory: Path) -> bool:
-        """`kubectl wait` fails on a definition that has no conditions yet, so the conditions are read instead."""
-        states = self.kubectl(
-            "get",
-            "--filename",
-            str(directory),
-            "--output",
-            "jsonpath={.status.conditions}{.items[*].status.conditions}",
-        ).stdout
-        return states.count('"type":"Established"') == len(list(directory.glob("*.y*ml"))) and (
-            '"status":"True","type":"Established"' in states
-        )
-
-    def new_namespace(self, prefix: str = "test") -> str:
-        """Make a namespace with a unique name, in which pods can be made: its default service account exists."""
-        name = f"{prefix}-{uuid.uuid4().hex[:10]}"
-        self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        wait_until(lambda: self._has_service_account(name), seconds=30, what=f"the service account of {name}")
-        return name
-
-    def delete_namespace(self, name: str) -> None:
-        """Ask for the deletion of a namespace; do not wait for it."""
-        self.api.request("DELETE", f"/api/v1/namespaces/{name}")
+    def load_image(self, image: Image) -> None:
+        """Refused: there is no node to put it on."""
+        raise StartError(f"a control plane without a node cannot hold the image {image.name}")
 
     # -- how it is started ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _authority(self) -> Authority:
+        return Authority(self.run / "pki")
 
     @cached_property
     def _admin(self) -> KeyPair:
         return self._authority.issue(ADMIN, groups=("system:masters",))
 
     @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return mutual_tls(self._authority.root.certificate, identity=self._admin)
+
+    @cached_property
     def _server(self) -> KeyPair:
-        hosts = (ADDRESS, "localhost", "kubernetes.default.svc", str(SERVICE_NETWORK[1]))
-        return self._authority.issue("server", hosts=hosts)
+        names = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+        hosts = dict.fromkeys((ADDRESS, self.address, "localhost", *names, str(SERVICE_NETWORK[1])))
+        return self._authority.issue("server", hosts=tuple(hosts))
 
     def _write_files(self) -> None:
         """The files that the commands below name. The admin's kubeconfig is the last: it says that all is there."""
@@ -268,10 +238,15 @@ class ControlPlane:
         accounts = self.run / "pki" / "service-accounts.key"
         return self._command(
             "kube-apiserver",
-            bind_address=ADDRESS,
+            bind_address=self.address,
             secure_port=self.ports.apiserver,
-            advertise_address=ADDRESS,
-            endpoint_reconciler_type="none",
+            advertise_address=self.address,
+            # Kubernetes refuses a loopback address as an endpoint of the service `kubernetes`.
+            endpoint_reconciler_type="none" if self.address == ADDRESS else "lease",
+            allow_privileged="true",
+            kubelet_preferred_address_types="InternalIP",
+            kubelet_client_certificate=self._admin.certificate,
+            kubelet_client_key=self._admin.key,
             tls_cert_file=self._server.certificate,
             tls_private_key_file=self._server.key,
             client_ca_file=self._authority.root.certificate,
@@ -313,12 +288,3 @@ class ControlPlane:
             return self.api.text("GET", "/readyz") == "ok"
         except (ApiError, OSError):
             return False
-
-    def _has_service_account(self, namespace: str) -> bool:
-        try:
-            self.api.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
-        except ApiError as error:
-            if error.code != 404:
-                raise
-            return False
-        return True

@@ -6,6 +6,7 @@ stops it need not be who started it. Linux only: /proc says what is alive.
 
 import os
 import random
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from testbed import leash
 from testbed.errors import StartError
 
 PROC = Path("/proc")
+PYTHON = sys.executable
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,14 @@ def free_ports(count: int) -> list[int]:
     raise StartError(f"found {len(ports)} of {count} free ports outside {low}-{high}")
 
 
+def output(*command: str, stdin: str | None = None) -> str:
+    """What a command writes. Raises `StartError` where it fails, with what it says."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StartError(f"{shlex.join(command)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
 class Process:
     """One process of a run, by name. Its output goes to `log`."""
 
@@ -106,10 +116,13 @@ class Process:
         self._run = run
         self._started: subprocess.Popen[bytes] | None = None
 
-    def start(self, command: list[str], *, owner: int) -> None:
-        """Start `command`; it ends with process `owner` (0: it outlives everyone)."""
+    def start(self, command: list[str], *, owner: int, machine: int = 0) -> None:
+        """Start `command`, in the machine whose first process is `machine` (0: here).
+
+        It ends with process `owner` (0: it outlives everyone).
+        """
         self._file.parent.mkdir(exist_ok=True)
-        arguments = [sys.executable, "-I", leash.__file__, str(owner), *command]
+        arguments = [PYTHON, "-I", leash.__file__, str(owner), str(machine), *command]
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for pytest, which then ends its processes itself.
             self._started = subprocess.Popen(

@@ -1,6 +1,6 @@
-"""A small JSON client over mutual TLS, for the testbed's own calls to the API server and etcd.
+"""A small JSON client, for the testbed's own calls to the API server and etcd.
 
-It goes straight to the loopback address: a proxy in the environment is for the outside world.
+It goes straight to an address of this machine: a proxy in the environment is for the outside world.
 """
 
 import http.client
@@ -15,13 +15,19 @@ from testbed.pki import KeyPair
 Json = dict[str, Any]
 
 
-class RestClient:
-    """Calls one server with one identity. A connection per request, so it may be shared between threads."""
+def mutual_tls(authority: Path, *, identity: KeyPair) -> ssl.SSLContext:
+    """Trust servers of this authority alone, and be known to them as `identity`."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(str(identity.certificate), str(identity.key))
+    return context
 
-    def __init__(self, port: int, *, authority: Path, identity: KeyPair) -> None:
-        self._port = port
-        self._tls = ssl.create_default_context(cafile=str(authority))
-        self._tls.load_cert_chain(str(identity.certificate), str(identity.key))
+
+class RestClient:
+    """Calls one server, with TLS unless `tls` is None. A connection per request, so threads may share it."""
+
+    def __init__(self, port: int, *, address: str = "127.0.0.1", tls: ssl.SSLContext | None) -> None:
+        self._server = (address, port)
+        self._tls = tls
 
     def request(
         self, method: str, path: str, body: Json | None = None, *, content_type: str = "application/json"
@@ -33,7 +39,7 @@ class RestClient:
 
     def text(self, method: str, path: str, body: Json | None = None, *, content_type: str = "application/json") -> str:
         """As `request`, with the answer as text: for health checks and for watches, which answer line by line."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=30)
+        connection = self._connect()
         try:
             payload = None if body is None else json.dumps(body)
             headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "dtj-testbed"}
@@ -45,6 +51,11 @@ class RestClient:
         if response.status >= 400:
             raise _error(response.status, text)
         return text
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(*self._server, timeout=30)
+        return http.client.HTTPSConnection(*self._server, context=self._tls, timeout=30)
 
 
 def _error(code: int, text: str) -> ApiError:

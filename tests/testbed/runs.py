@@ -11,11 +11,11 @@ import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from testbed import processes
+from testbed import cgroups, processes
 from testbed.cache import cache_root, locked
+from testbed.network import Network
 from testbed.processes import Process
 
-STANDING = "standing"
 NOBODY = "0 0"
 
 
@@ -69,6 +69,9 @@ def _lock() -> AbstractContextManager[None]:
 def _remove(run: Path) -> None:
     for file in sorted((run / "processes").glob("*")):
         Process(file.name, run=run).kill()
+    cgroups.remove(run)
+    if network := Network.of(run):
+        network.remove()
     shutil.rmtree(run)
 
 

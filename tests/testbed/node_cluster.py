@@ -1,0 +1,82 @@
+"""A control plane with a real node, in a machine of its own, and fake nodes with accelerators. Needs root."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from testbed import node
+from testbed.cluster import Image
+from testbed.control_plane import ControlPlane
+from testbed.errors import StartError
+from testbed.fake_nodes import FakeNodes
+from testbed.machine import Machine
+from testbed.node import Node
+from testbed.processes import Process, wait_until
+
+DNS_USER = "system:coredns"
+DNS_READS = [
+    {"apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+]
+
+
+class NodeCluster(ControlPlane):
+    """One cluster with nodes in a run's directory. Any process may hold an instance."""
+
+    def __init__(self, run: Path, *, binaries: Mapping[str, Path]) -> None:
+        super().__init__(run, binaries=binaries)
+        self.machine = Machine(run)
+        self._node = Node(self.machine, binaries=binaries)
+        self._fake_nodes = FakeNodes(self, run=run, kwok=binaries["kwok"])
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Its processes, in the order in which they start."""
+        return (self.machine.process, *super().processes, *self._node.processes, self._fake_nodes.process)
+
+    @cached_property
+    def address(self) -> str:
+        """This end of the link to the machine: the API server is reached from here and from pods, by nobody else."""
+        return str(self.machine.network.outside)
+
+    def start(self) -> None:
+        """Start all processes; return when all nodes are ready and cluster DNS answers."""
+        self.machine.start()
+        self._node.start_containerd()
+        super().start()
+        self._grant_dns_rights()
+        users = {
+            "kubelet": self.kubeconfig_for(f"system:node:{node.NAME}", groups=("system:nodes",)),
+            "kube-proxy": self.kubeconfig_for("system:kube-proxy"),
+            "coredns": self.kubeconfig_for(DNS_USER),
+        }
+        self._node.start(kubeconfigs=users, authority=self._authority.root.certificate)
+        self._fake_nodes.start()
+        wait_until(self._node_has_joined, seconds=60, what=f"{node.NAME} to join the cluster")
+        wait_until(self.nodes_are_ready, seconds=60, what="all nodes to be ready")
+        wait_until(self._node.dns_answers, seconds=30, what="cluster DNS")
+
+    def running(self) -> bool:
+        """Whether all processes run, the API server is ready and all nodes are."""
+        return super().running() and self.nodes_are_ready()
+
+    def load_image(self, image: Image) -> None:
+        """Import an image into the real node. Raises `StartError` where it is no archive that containerd takes."""
+        if image.archive is None:
+            raise StartError(f"the image {image.name} has no archive to import")
+        self._node.load_image(image.name, image.archive)
+
+    def _node_has_joined(self) -> bool:
+        names = [found["metadata"]["name"] for found in self.api.request("GET", "/api/v1/nodes")["items"]]
+        return node.NAME in names
+
+    def _grant_dns_rights(self) -> None:
+        role = {"metadata": {"name": DNS_USER}, "rules": DNS_READS}
+        binding = {
+            "metadata": {"name": DNS_USER},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": DNS_USER},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": DNS_USER}],
+        }
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        self.api.request("POST", f"{rbac}/clusterroles", role)
+        self.api.request("POST", f"{rbac}/clusterrolebindings", binding)
