@@ -43,6 +43,10 @@ test-api: ## a real kube-apiserver, built on the first run
 test-e2e: ## a real node with real pods (Linux, root)
 	@scripts/test.sh e2e
 
+.PHONY: images
+images: operator ## the operator's and the trainer's image, from their Dockerfiles (Docker, else root); prints sizes
+	@scripts/images
+
 # -- a cluster to play with -------------------------------------------------------------------------------------
 
 .PHONY: cluster cluster-down
@@ -62,6 +66,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/lint-imports
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
+	$(OPERATOR)/python scripts/generate_chart.py --check
 
 format: operator ## let ruff mend what it can
 	$(OPERATOR)/ruff format .
@@ -70,9 +75,10 @@ format: operator ## let ruff mend what it can
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/ and docs/reference.md, from the types
+generate: operator ## crds/, docs/reference.md and the generated parts of the chart, from the types
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
+	$(OPERATOR)/python scripts/generate_chart.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies anew

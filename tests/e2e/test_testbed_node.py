@@ -16,7 +16,7 @@ from testbed import Cluster, NodeCluster, cgroups, runs, tiny_image
 from testbed.fake_nodes import FakeNode
 from testbed.network import Network
 from testbed.node import NAME
-from testbed.processes import PROC, output, wait_until
+from testbed.processes import PROC, output, stat, wait_until
 from testbed.rest import Json
 
 pytestmark = pytest.mark.e2e
@@ -207,8 +207,9 @@ class Footprint:
 
 
 def all_pids() -> list[int]:
-    """All processes of this machine."""
-    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
+    """All processes of this machine that run; one that has ended is for its new parent to bury."""
+    pids = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
+    return [pid for pid in pids if (known := stat(pid)) is not None and known.alive]
 
 
 def command_line(pid: int) -> str:

@@ -184,7 +184,8 @@ async def test_the_port_of_a_replica_is_free_for_it(tmp_path: Path) -> None:
         "socket.create_server((host, int(port)))\n"
         "socket.create_server((host, int(os.environ['DTJ_STATUS_PORT'])))\n"
     )
-    assert (await run_locally(python_job(code), tmp_path)).end is End.SUCCEEDED
+    job = python_job(code, runPolicy={"successPolicy": "AllWorkers"})
+    assert (await run_locally(job, tmp_path)).end is End.SUCCEEDED
 
 
 STATUS_SERVER = """

@@ -1,0 +1,78 @@
+{{/* Base of all names. */}}
+{{- define "dtj.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 53 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of objects that have no namespace: two releases in different namespaces must not share them. */}}
+{{- define "dtj.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "dtj.fullname" .) -}}
+{{- end -}}
+
+{{- define "dtj.serviceAccountName" -}}
+{{- default (ternary (include "dtj.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* What finds the operator's pods; must never change, since a Deployment's selector cannot. */}}
+{{- define "dtj.selector" -}}
+app.kubernetes.io/name: dtj-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "dtj.labels" -}}
+{{ include "dtj.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: dtj
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "dtj.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What the operator needs wherever it runs jobs: rules of a Role or of a ClusterRole. */}}
+{{- define "dtj.rules" -}}
+- apiGroups: [training.dtj.dev]
+  resources: [distributedtrainingjobs]
+  verbs: [list, watch]
+- apiGroups: [training.dtj.dev]
+  resources: [distributedtrainingjobs/status]
+  verbs: [patch]
+{{- if .Values.rbac.blockOwnerDeletion }}
+- apiGroups: [training.dtj.dev]
+  resources: [distributedtrainingjobs/finalizers]
+  verbs: [update]
+{{- end }}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services, persistentvolumeclaims]
+  verbs: [get, list, watch, create]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* The subject of the operator's bindings. */}}
+{{- define "dtj.subjects" -}}
+- kind: ServiceAccount
+  name: {{ include "dtj.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end -}}
+
+{{/* The namespace in which `helm test` makes its job. */}}
+{{- define "dtj.testNamespace" -}}
+{{- default .Release.Namespace (first .Values.namespaces) -}}
+{{- end -}}

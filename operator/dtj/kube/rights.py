@@ -1,0 +1,56 @@
+"""The rights that the operator uses, and for what. Neither more nor less: tests compare the chart's roles with this
+table, and the audit log of a running operator with the chart's roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Resource
+from dtj.kube.lease import LEASES
+
+CRDS: Final = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What may be done with a resource; ``why`` is for the reader of the documents."""
+
+    resource: Resource
+    verbs: tuple[str, ...]
+    why: str
+    subresource: str = ""
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core group."""
+        return self.resource.api_version.rpartition("/")[0]
+
+    @property
+    def path(self) -> str:
+        """The resource as a role names it."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
+
+WHERE_JOBS_RUN: Final = (
+    Right(JOBS, ("list", "watch"), "to know the jobs"),
+    Right(JOBS, ("patch",), "to write their status", subresource="status"),
+    Right(PODS, ("list", "watch"), "to know how the replicas are"),
+    Right(PODS, ("create", "delete"), "to start and stop replicas"),
+    Right(SERVICES, ("list", "watch", "create"), "to give the replicas of a job their names"),
+    Right(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
+    Right(PODS, ("get",), "to see what has a name that a job wants"),
+    Right(SERVICES, ("get",), "to see what has a name that a job wants"),
+    Right(CLAIMS, ("get",), "to see what has a name that a job wants"),
+    Right(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
+)
+"""Needed in each namespace whose jobs are run: in all of them, or in those that are named."""
+
+IN_THE_CLUSTER: Final = (Right(CRDS, ("list", "watch"), "to notice that the CRD is installed or changed"),)
+"""Needed besides by an operator for all namespaces."""
+
+FOR_THE_ELECTION: Final = (
+    Right(LEASES, ("create",), "to stand for election the first time"),
+    Right(LEASES, ("get", "patch"), "to stand by, to lead and to step down; of its own lease only"),
+)
+"""Needed in the operator's own namespace."""

@@ -1,0 +1,456 @@
+"""The Helm chart: what it renders, what it refuses, and that its rights are exactly what the operator uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig, text
+from dtj.app.main import main
+from dtj.app.settings import load_profiles
+from dtj.kube.rights import FOR_THE_ELECTION, IN_THE_CLUSTER, WHERE_JOBS_RUN
+from support.chart import (
+    CHART,
+    RELEASE,
+    SCHEMA_LOCATION,
+    Granted,
+    Helm,
+    HelmError,
+    granted,
+    listed,
+    of_kind,
+    operator_rules,
+    write_schemas,
+)
+from support.job_world import JobWorld
+from support.operator_process import OperatorProcess
+from support.waiting import eventually
+from testbed import ControlPlane, Unavailable, binaries
+
+# The tools are built by the first test that needs them.
+pytestmark = [pytest.mark.api, pytest.mark.timeout(1200)]
+
+ROOT = CHART.parents[1]
+GOLDEN = Path(__file__).parent / "golden"
+
+NAMESPACED: JsonObject = {"namespaces": ["team-a", "team-b"]}
+EVERYTHING: JsonObject = {
+    "namespaces": ["team-a"],
+    "image": {"digest": f"sha256:{'0' * 64}"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "restricted": True,
+    "verbose": True,
+    "acceleratorProfiles": [{"name": "lab", "resource": "nvidia.com/gpu", "nodeSelector": {"gpu": "a100"}}],
+    "rbac": {"blockOwnerDeletion": True},
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "ml"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+    "networkPolicy": {
+        "apiServerPorts": [443, 6443],
+        "metricsFrom": [{"namespaceSelector": {}}],
+        "trainingPods": {"enabled": True, "namespaces": ["team-b"], "from": [{"namespaceSelector": {}}]},
+    },
+    "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "dashboard": {"enabled": True},
+}
+MODES: Mapping[str, JsonObject] = {"cluster-wide": {}, "namespaced": NAMESPACED, "everything": EVERYTHING}
+
+
+@pytest.fixture(scope="session")
+def tools() -> Mapping[str, Path]:
+    """helm, kubeconform and kube-score."""
+    try:
+        return binaries.ensure(binaries.CHART_TOOLS)
+    except Unavailable as error:
+        if os.environ.get("DTJ_REQUIRE_API") == "1":
+            pytest.fail(f"DTJ_REQUIRE_API=1, but no chart tools: {error}", pytrace=False)
+        pytest.skip(f"no chart tools: {error}")
+
+
+@pytest.fixture
+def helm(tools: Mapping[str, Path], tmp_path: Path) -> Helm:
+    """helm without a cluster."""
+    return Helm(program=tools["helm"], home=tmp_path / "helm")
+
+
+class TestWhatItRenders:
+    def test_helm_finds_nothing_to_complain_about(self, helm: Helm) -> None:
+        assert "0 chart(s) failed" in helm.run("lint", "--strict", str(CHART))
+
+    @pytest.mark.parametrize("mode", ["cluster-wide", "namespaced"])
+    def test_it_renders_what_a_person_has_read(self, helm: Helm, mode: str, tmp_path: Path) -> None:
+        rendered = helm.render({**MODES[mode], "crds": {"enabled": False}})
+        golden = GOLDEN / f"chart-{mode}.yaml"
+        fresh = tmp_path / golden.name
+        fresh.write_text(rendered)
+        assert rendered == golden.read_text(), f"read the difference; if it is meant: cp {fresh} {golden}"
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_each_object_fits_the_schema_of_a_real_api_server(
+        self, helm: Helm, tools: Mapping[str, Path], cluster: ControlPlane, tmp_path: Path, mode: str
+    ) -> None:
+        complaints = _kubeconform(tools["kubeconform"], cluster, helm.render(MODES[mode]), folder=tmp_path)
+        assert complaints == []
+
+    def test_a_field_that_no_schema_knows_would_be_found(
+        self, tools: Mapping[str, Path], cluster: ControlPlane, tmp_path: Path
+    ) -> None:
+        bad = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a, label: {}}\n"
+        assert len(_kubeconform(tools["kubeconform"], cluster, bad, folder=tmp_path)) == 1
+
+    def test_the_examples_fit_the_schema_of_our_crd(
+        self, tools: Mapping[str, Path], cluster: ControlPlane, tmp_path: Path
+    ) -> None:
+        examples = "\n---\n".join(path.read_text() for path in sorted((ROOT / "examples").glob("*.yaml")))
+        assert _kubeconform(tools["kubeconform"], cluster, examples, folder=tmp_path) == []
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_kube_score_finds_nothing_critical(self, helm: Helm, tools: Mapping[str, Path], mode: str) -> None:
+        done = subprocess.run(
+            # A limit on CPU only slows the operator down. Tags of releases are never moved: there is nothing to pull
+            # again.
+            [
+                tools["kube-score"],
+                "score",
+                "-",
+                "--ignore-container-cpu-limit",
+                "--ignore-test=container-image-pull-policy",
+                "--output-format=ci",
+            ],
+            input="---\n".join(yaml.safe_dump(body) for body in helm.objects(MODES[mode]) if not _is_alone(body)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "[OK]" in done.stdout
+        assert [line for line in done.stdout.splitlines() if line.startswith("[CRITICAL]")] == []
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_the_operator_knows_each_option_that_it_is_given(self, helm: Helm, mode: str) -> None:
+        known = {option for parameter in main.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        (deployment,) = of_kind(helm.objects(MODES[mode]), "Deployment")
+        arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
+        assert isinstance(arguments, list)
+        assert {str(argument).partition("=")[0] for argument in arguments} <= known
+
+    def test_accelerator_profiles_reach_the_operator_as_they_are_given(self, helm: Helm, tmp_path: Path) -> None:
+        (config_map,) = [
+            body
+            for body in of_kind(helm.objects(EVERYTHING), "ConfigMap")
+            if dig(body, "data", "accelerator-profiles.yaml")
+        ]
+        file = tmp_path / "profiles.yaml"
+        file.write_text(text(dig(config_map, "data", "accelerator-profiles.yaml")))
+        (profile,) = load_profiles(file)
+        assert (profile.name, profile.resource, profile.node_selector) == ("lab", "nvidia.com/gpu", {"gpu": "a100"})
+
+    def test_other_accelerator_profiles_restart_the_operator(self, helm: Helm) -> None:
+        def template(profile: str) -> object:
+            values: JsonObject = {"acceleratorProfiles": [{"name": profile, "resource": "nvidia.com/gpu"}]}
+            return dig(of_kind(helm.objects(values), "Deployment")[0], "spec", "template", "metadata", "annotations")
+
+        assert template("a") != template("b")
+
+    def test_a_digest_wins_over_a_tag(self, helm: Helm) -> None:
+        digest = f"sha256:{'1' * 64}"
+        (deployment,) = of_kind(helm.objects({"image": {"tag": "1.2", "digest": digest}}), "Deployment")
+        image = dig(deployment, "spec", "template", "spec", "containers", 0, "image")
+        assert image == f"ghcr.io/example/dtj-operator@{digest}"
+
+    def test_the_crd_is_the_one_of_the_project_and_outlives_the_chart_unless_told_otherwise(self, helm: Helm) -> None:
+        (kept,) = of_kind(helm.objects(), "CustomResourceDefinition")
+        (path,) = (ROOT / "crds").glob("*.yaml")
+        assert kept["spec"] == yaml.safe_load(path.read_text())["spec"]
+        assert dig(kept, "metadata", "annotations") == {"helm.sh/resource-policy": "keep"}
+        (going,) = of_kind(helm.objects({"crds": {"keep": False}}), "CustomResourceDefinition")
+        assert dig(going, "metadata", "annotations", "helm.sh/resource-policy") is None
+        assert of_kind(helm.objects({"crds": {"enabled": False}}), "CustomResourceDefinition") == []
+
+
+class TestWhatItRefuses:
+    @pytest.mark.parametrize(
+        ("values", "complaint"),
+        [
+            ({"replica": 3}, "additional properties 'replica' not allowed"),
+            ({"leaderElection": {"enable": True}}, "additional properties 'enable' not allowed"),
+            ({"networkPolicy": {"trainingPods": {"namespace": "a"}}}, "additional properties 'namespace' not allowed"),
+            ({"acceleratorProfiles": [{"name": "a"}]}, "missing property 'resource'"),
+            ({"image": {"digest": "latest"}}, "does not match pattern"),
+            ({"replicas": "two"}, "got string, want integer"),
+            ({"namespaces": "team-a"}, "got string, want array"),
+            ({"workers": 0}, "minimum: got 0, want 1"),
+            ({"leaderElection": {"enabled": False}}, "two operators would run the same jobs; set replicas to 1"),
+            ({"networkPolicy": {"trainingPods": {"enabled": True}}}, "set namespaces or networkPolicy.trainingPods"),
+            ({"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}, "there is nothing to scrape"),
+        ],
+        ids=lambda value: "" if isinstance(value, str) else json.dumps(value),
+    )
+    def test_it_refuses_what_cannot_be_meant(self, helm: Helm, values: JsonObject, complaint: str) -> None:
+        with pytest.raises(HelmError) as error:
+            helm.render(values)
+        assert complaint in str(error.value)
+
+
+class TestRights:
+    def test_a_cluster_wide_operator_may_do_what_its_code_lists_and_nothing_else(self, helm: Helm) -> None:
+        rules = operator_rules(helm.objects())
+        assert granted(rules.pop("*")) == listed(WHERE_JOBS_RUN, IN_THE_CLUSTER)
+        assert granted(rules.pop("dtj-system")) == listed(FOR_THE_ELECTION)
+        assert rules == {}
+
+    def test_a_namespaced_operator_may_do_it_in_these_namespaces_only(self, helm: Helm) -> None:
+        rules = operator_rules(helm.objects(NAMESPACED))
+        for namespace in ("team-a", "team-b"):
+            assert granted(rules.pop(namespace)) == listed(WHERE_JOBS_RUN)
+        assert granted(rules.pop("dtj-system")) == listed(FOR_THE_ELECTION)
+        assert rules == {}
+
+    def test_its_right_to_leases_is_to_its_own(self, helm: Helm) -> None:
+        rules = operator_rules(helm.objects(NAMESPACED))["dtj-system"]
+        named = [rule for rule in rules if rule.get("resourceNames")]
+        assert [rule["resourceNames"] for rule in named] == [[RELEASE]]
+        assert granted(rule for rule in rules if rule not in named) == {
+            Granted("coordination.k8s.io", "leases", "create")
+        }
+
+    def test_without_an_election_it_has_no_right_to_leases(self, helm: Helm) -> None:
+        rules = operator_rules(helm.objects({"leaderElection": {"enabled": False}, "replicas": 1}))
+        assert "dtj-system" not in rules
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_no_role_has_a_wildcard(self, helm: Helm, mode: str) -> None:
+        for role in helm.objects(MODES[mode]):
+            if role["kind"] in ("Role", "ClusterRole"):
+                assert "*" not in json.dumps(role["rules"])
+
+    def test_users_get_their_rights_through_the_built_in_roles(
+        self, helm: Helm, cluster: ControlPlane, namespace: str
+    ) -> None:
+        roles = [body for body in of_kind(helm.objects(namespace=namespace), "ClusterRole") if _is_for_users(body)]
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": roles}))
+        try:
+            expected = {
+                "view": {"get": True, "list": True, "create": False, "delete": False},
+                "edit": {"get": True, "create": True, "patch": True, "delete": True},
+            }
+            for role, verbs in expected.items():
+                user = f"{role}er-{namespace}"
+                cluster.kubectl(
+                    "create", "rolebinding", role, f"--clusterrole={role}", f"--user={user}", "-n", namespace
+                )
+                for verb, allowed in verbs.items():
+                    eventually(partial(_may, cluster, namespace, user=user, verb=verb, allowed=allowed))
+        finally:
+            cluster.kubectl("delete", "clusterrole", *(text(dig(role, "metadata", "name")) for role in roles))
+
+
+class TestTheOperatorUnderTheRenderedRights:
+    """The operator runs as the chart's service account; all that it asks of the API server is in the audit log."""
+
+    @pytest.fixture(params=["cluster-wide", "namespaced"])
+    def installed(
+        self, request: pytest.FixtureRequest, helm: Helm, cluster: ControlPlane, namespace: str
+    ) -> Iterator[tuple[list[JsonObject], JobWorld]]:
+        """The chart's objects, installed without the CRD, which is there, and without pods, for which no node is."""
+        values: JsonObject = {"crds": {"enabled": False}, "replicas": 0}
+        if request.param == "namespaced":
+            values["namespaces"] = [namespace]
+        here = replace(helm, kubeconfig=cluster.kubeconfig)
+        here.run("install", RELEASE, str(CHART), f"--namespace={namespace}", values=values)
+        yield helm.objects(values, namespace=namespace), JobWorld(cluster, namespace)
+        here.run("uninstall", RELEASE, f"--namespace={namespace}")
+
+    def test_it_uses_each_right_that_it_has_and_asks_for_no_other(
+        self, installed: tuple[list[JsonObject], JobWorld], tmp_path: Path
+    ) -> None:
+        bodies, world = installed
+        (deployment,) = of_kind(bodies, "Deployment")
+        arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
+        assert isinstance(arguments, list)
+        mark = world.plane.audit.mark()
+        process = OperatorProcess(
+            _service_account(world, folder=tmp_path),
+            *(str(argument) for argument in arguments if "-port" not in str(argument)),
+            log=tmp_path / "operator.log",
+        )
+        with process:
+            process.await_line("leads now")
+            _live_through_everything(world)
+            process.stop()
+        user = f"system:serviceaccount:{world.namespace}:{RELEASE}"
+        calls = [call for call in world.plane.audit.calls(since=mark, user=user) if call.resource]
+        assert [str(call) for call in calls if call.code == 403] == []
+        used = {
+            Granted(call.group, f"{call.resource}/{call.subresource}" if call.subresource else call.resource, call.verb)
+            for call in calls
+        }
+        allowed = {right for rules in operator_rules(bodies).values() for right in granted(rules)}
+        assert {str(right) for right in used - allowed} == set()
+        assert {str(right) for right in allowed - used} == set()
+
+
+class TestTheSmokeTest:
+    """What `helm test` runs in a pod, run here."""
+
+    def test_it_is_content_with_an_operator_that_answers_and_leaves_nothing(
+        self, world: JobWorld, operator: OperatorProcess
+    ) -> None:
+        done = _smoke_test(world)
+        assert done.returncode == 0, done.stderr
+        assert "the operator answered: " in done.stdout
+        assert world.plane.kubectl("get", "dtj,pods,services", "-n", world.namespace, "-o", "name").stdout == ""
+
+    def test_it_says_that_nobody_answers(self, world: JobWorld) -> None:
+        done = _smoke_test(world, patience=1)
+        assert done.returncode == 1
+        assert "no operator answered within 1 s" in done.stderr
+
+
+class TestInstalling:
+    def test_jobs_survive_upgrade_uninstallation_and_reinstallation(
+        self, helm: Helm, own_control_plane: ControlPlane
+    ) -> None:
+        plane = own_control_plane
+        plane.kubectl("delete", "crd", "--all")
+        here = replace(helm, kubeconfig=plane.kubeconfig)
+        release = (RELEASE, "--namespace=dtj-system")
+        here.run("install", *release, "--create-namespace", str(CHART), values={})
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        world = JobWorld(plane, plane.new_namespace())
+        uid = world.submit().uid
+
+        here.run("upgrade", *release, str(CHART), values={"workers": 16, "namespaces": [world.namespace]})
+        assert world.job().uid == uid
+        here.run("uninstall", *release)
+        assert world.job().uid == uid
+        assert (
+            plane.kubectl(
+                "get", "deployments,roles,rolebindings", "-A", "-l", "app.kubernetes.io/name=dtj-operator", "-o", "name"
+            ).stdout
+            == ""
+        )
+        here.run("install", *release, str(CHART), values={})
+        assert world.job().uid == uid
+
+        here.run("upgrade", *release, str(CHART), values={"crds": {"keep": False}})
+        here.run("uninstall", *release)
+        eventually(partial(_has_no_crds, plane))
+
+
+def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, CHART / "files" / "smoke_test.py", world.namespace, str(patience)],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "operator"), "KUBECONFIG": str(world.plane.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def _live_through_everything(world: JobWorld) -> None:
+    """Jobs that make the operator use each of its rights."""
+    world.apply(manifest("done", roles={"worker": 2}, checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+    world.await_pods(["worker-0", "worker-1"], "done")
+    # Two pods that vanish, one after the other: the second time the same words become a count.
+    for times in (1, 2):
+        world.plane.kubectl("delete", "pod", "done-worker-1", "-n", world.namespace, "--wait=false")
+        eventually(partial(_counted, world, "ReplicaLost", times))
+    world.end_pod("done-worker-0", exit_code=0)
+    world.await_state("Succeeded", "done")
+    # Objects of others that have the names which jobs want.
+    others: list[JsonObject] = [
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}]}},
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "c-worker-0"},
+            "spec": {"containers": [{"name": "a", "image": "a"}]},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "d-checkpoint"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    ]
+    world.apply({"apiVersion": "v1", "kind": "List", "items": list(others)})
+    for name in ("b", "c"):
+        world.apply(manifest(name, roles={"worker": 1}))
+    world.apply(manifest("d", roles={"worker": 1}, checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+    for name in ("b", "c", "d"):
+        eventually(partial(_has_reason, world, name, "NameTaken"))
+
+
+def _counted(world: JobWorld, reason: str, times: int) -> None:
+    counts = [dig(event, "series", "count") or 1 for event in world.events(reason)]
+    assert counts == [times]
+
+
+def _has_reason(world: JobWorld, name: str, reason: str) -> None:
+    assert world.job(name).status.reason == reason
+
+
+def _has_no_crds(plane: ControlPlane) -> None:
+    assert plane.kubectl("get", "crds", "-o", "name").stdout == ""
+
+
+def _may(cluster: ControlPlane, namespace: str, *, user: str, verb: str, allowed: bool) -> None:
+    answer = cluster.kubectl(
+        "auth", "can-i", verb, "distributedtrainingjobs", f"--as={user}", "-n", namespace, check=False
+    )
+    assert answer.stdout.strip() == ("yes" if allowed else "no")
+
+
+def _is_for_users(role: JsonObject) -> bool:
+    labels = dig(role, "metadata", "labels")
+    return isinstance(labels, dict) and any("aggregate-to-" in label for label in labels)
+
+
+def _is_alone(body: JsonObject) -> bool:
+    """Whether the object cannot be judged by what is beside it: the pod of `helm test`, which lives for seconds and
+    serves nothing, and the policy for the pods of jobs, which are not there."""
+    hook = dig(body, "metadata", "annotations", "helm.sh/hook") is not None
+    return hook or text(dig(body, "metadata", "name")).endswith("-training-pods")
+
+
+def _kubeconform(program: Path, cluster: ControlPlane, manifests: str, *, folder: Path) -> list[str]:
+    """What kubeconform has against manifests, with the schemas of this API server and of our CRD."""
+    schemas = folder / "schemas"
+    schemas.mkdir()
+    (crd,) = (ROOT / "crds").glob("*.yaml")
+    write_schemas(cluster.api.request("GET", "/openapi/v2"), yaml.safe_load(crd.read_text()), schemas)
+    done = subprocess.run(
+        # Kinds of other projects' CRDs have no schema here.
+        [program, "-strict", "-output=json", "-skip=PodMonitor", f"-schema-location={schemas}/{SCHEMA_LOCATION}", "-"],
+        input=manifests,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [f"{body['kind']} {body['name']}: {body['msg']}" for body in json.loads(done.stdout)["resources"]]
+
+
+def _service_account(world: JobWorld, *, folder: Path) -> Path:
+    """A kubeconfig of the chart's service account."""
+    token = world.plane.kubectl("create", "token", RELEASE, "-n", world.namespace).stdout.strip()
+    config = yaml.safe_load(world.plane.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path

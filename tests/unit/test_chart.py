@@ -1,0 +1,131 @@
+"""The chart and the images, as far as they can be read without helm and without building anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+from pydantic import JsonValue
+
+from dtj import __version__
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.profiles import Profile
+from dtj.engine.metrics import Metrics
+from dtj.engine.queue import WorkQueue
+from dtj.engine.stores import JobStore
+from dtj.kube.backoff import Backoff
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "dtj"
+DOCKERFILES = (ROOT / "Dockerfile", ROOT / "trainer-image" / "Dockerfile")
+
+
+class TestTheChart:
+    def test_what_is_generated_is_up_to_date(self) -> None:
+        script = ROOT / "scripts" / "generate_chart.py"
+        done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def test_the_schema_knows_each_documented_value_and_no_other(self) -> None:
+        documented = set(re.findall(r"^\| `([\w.]+)` \|", (CHART / "README.md").read_text(), re.MULTILINE))
+        named = set(_named_paths(_schema(), ""))
+        # What is Kubernetes' own is documented as a whole, and `global` is Helm's: a chart above this one may set it.
+        of_kubernetes = {path for path in named if path.startswith(("resources.", "affinity."))}
+        assert named - of_kubernetes - {"global"} == documented
+
+    def test_a_value_that_is_no_value_of_ours_is_refused_at_every_level(self) -> None:
+        assert [
+            path for path, schema in _objects(_schema(), "") if schema.get("additionalProperties") is not False
+        ] == []
+
+    def test_an_accelerator_profile_has_the_fields_that_the_operator_reads(self) -> None:
+        item = dig(_schema(), "properties", "acceleratorProfiles", "items")
+        known = Profile.model_json_schema(by_alias=True)
+        assert _names(item) == _names(known)
+        assert _names(dig(item, "properties", "tpu")) == _names(dig(known, "$defs", "TpuHosts"))
+
+    def test_it_installs_the_version_of_the_operator_beside_it(self) -> None:
+        assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
+
+    def test_the_dashboard_asks_for_metrics_that_the_operator_has(self) -> None:
+        dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
+        asked = {
+            name
+            for panel in objects(dashboard["panels"])
+            for target in objects(panel["targets"])
+            for name in re.findall(r"\b(?:dtj|workqueue)_\w+", text(target["expr"]))
+        }
+        assert asked
+        assert asked <= _series()
+
+
+class TestTheImages:
+    @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
+    def test_it_is_built_from_a_base_that_can_be_pinned_and_runs_as_a_number_that_is_not_root(self, path: Path) -> None:
+        lines = path.read_text().splitlines()
+        assert "ARG BASE=debian:bookworm-slim" in lines
+        assert {line.split()[1] for line in lines if line.startswith("FROM")} <= {"${BASE}", "python"}
+        assert [line for line in lines if line.startswith("USER")] == ["USER 65532:65532"]
+
+    @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
+    def test_whatever_pip_downloads_has_a_known_hash(self, path: Path) -> None:
+        text = path.read_text().replace("\\\n", " ")
+        installs = re.findall(r"pip install [^&\n]*", text)
+        assert installs
+        for install in installs:
+            assert "--no-deps" in install
+            assert "--require-hashes" in install or "--no-index" in install
+
+    @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.parent.name)
+    def test_buildah_of_debian_12_can_build_it(self, path: Path) -> None:
+        """It knows neither mounts in RUN as Docker has them, nor here-documents."""
+        text = path.read_text()
+        assert "RUN --mount" not in text
+        assert "<<" not in text
+
+
+def _schema() -> JsonObject:
+    schema: JsonObject = json.loads((CHART / "values.schema.json").read_text())
+    return schema
+
+
+def _objects(schema: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
+    """The schema of each object whose properties are named, by its path."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return
+    yield path, schema
+    for name, inner in properties.items():
+        assert isinstance(inner, dict)
+        yield from _objects(inner, f"{path}{name}.")
+
+
+def _named_paths(schema: JsonObject, path: str) -> Iterator[str]:
+    """The path of each property that is named."""
+    for prefix, inner in _objects(schema, path):
+        yield from (f"{prefix}{name}" for name in _names(inner))
+
+
+def _names(schema: JsonValue) -> set[str]:
+    found = dig(schema, "properties")
+    return set(found) if isinstance(found, dict) else set()
+
+
+def _series() -> set[str]:
+    """The name of each time series of an operator."""
+    metrics = Metrics()
+    metrics.watch_jobs(JobStore())
+    metrics.watch_queue(WorkQueue(backoff=Backoff(base=1.0, cap=1.0), rest=0.0, observer=metrics))
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    types = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
+    suffixes = {"histogram": ("_bucket", "_sum", "_count")}
+    return {f"{name}{suffix}" for name, kind in types.items() for suffix in suffixes.get(kind, ("",))}
