@@ -26,6 +26,7 @@ from testbed.cluster import Image
 
 ROOT = Path(__file__).parent.parent.parent
 BASE_ARGUMENT = "BASE"
+KEPT_ARCHIVES = 3
 
 # The first of these that is set names the certificates which this machine needs to reach package indexes.
 CERTIFICATES = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE")
@@ -125,6 +126,14 @@ def _build_archive(recipe: Recipe, archive: Path, *, report: Report) -> None:
         buildah.run("push", recipe.image, f"docker-archive:{packed}:{recipe.image}")
         archive.parent.mkdir(exist_ok=True)
         packed.replace(archive)
+    _forget_old(recipe, archive.parent)
+
+
+def _forget_old(recipe: Recipe, folder: Path) -> None:
+    """Keep the newest archives of an image: they are large, and others may be loading one of them."""
+    archives = sorted(folder.glob(f"{recipe.name}-*.tar"), key=lambda archive: archive.stat().st_mtime)
+    for archive in archives[:-KEPT_ARCHIVES]:
+        archive.unlink()
 
 
 def _arguments(recipe: Recipe, own: Mapping[str, str]) -> list[str]:
