@@ -263,16 +263,20 @@ class TestTheOperatorUnderTheRenderedRights:
 
     @pytest.fixture(params=["cluster-wide", "namespaced"])
     def installed(
-        self, request: pytest.FixtureRequest, helm: Helm, cluster: ControlPlane, namespace: str
+        self, request: pytest.FixtureRequest, helm: Helm, own_control_plane: ControlPlane
     ) -> Iterator[tuple[list[JsonObject], JobWorld]]:
-        """The chart's objects, installed without the CRD, which is there, and without pods, for which no node is."""
+        """The chart's objects, installed without the CRD, which is there, and without pods, for which no node is.
+
+        In a control plane of its own: a cluster-wide operator would take up the jobs of every other test.
+        """
+        world = JobWorld(own_control_plane, own_control_plane.new_namespace())
         values: JsonObject = {"crds": {"enabled": False}, "replicas": 0}
         if request.param == "namespaced":
-            values["namespaces"] = [namespace]
-        here = replace(helm, kubeconfig=cluster.kubeconfig)
-        here.run("install", RELEASE, str(CHART), f"--namespace={namespace}", values=values)
-        yield helm.objects(values, namespace=namespace), JobWorld(cluster, namespace)
-        here.run("uninstall", RELEASE, f"--namespace={namespace}")
+            values["namespaces"] = [world.namespace]
+        here = replace(helm, kubeconfig=own_control_plane.kubeconfig)
+        here.run("install", RELEASE, str(CHART), f"--namespace={world.namespace}", values=values)
+        yield helm.objects(values, namespace=world.namespace), world
+        here.run("uninstall", RELEASE, f"--namespace={world.namespace}")
 
     def test_it_uses_each_right_that_it_has_and_asks_for_no_other(
         self, installed: tuple[list[JsonObject], JobWorld], tmp_path: Path
