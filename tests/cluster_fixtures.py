@@ -61,6 +61,7 @@ def _provide_nodes(config: pytest.Config) -> None:
 
 
 def _provide_operator_image(config: pytest.Config) -> None:
+    binaries.ensure(("helm",))
     images.build(images.OPERATOR, docker=_in_docker(config))
 
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from builders import NOW, ended
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import Condition, Label
-from dtj.core.observed import Child, CreationRefusal, Observed, Phase, Pod, TemplateVerdict
+from dtj.api.names import Condition, Label, Reason
+from dtj.core.observed import Blocker, Child, CreationRefusal, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.plan import (
     Action,
     ApplyService,
@@ -23,6 +23,7 @@ from dtj.core.plan import (
     Emit,
     PatchStatus,
     Plan,
+    PointService,
     RequeueAfter,
 )
 from dtj.core.planner import plan
@@ -41,6 +42,7 @@ class World:
     claim: Child | None = None
     verdict: TemplateVerdict | None = None
     template_errors: tuple[str, ...] = ()
+    enforces_restricted: bool = False
     refusal: CreationRefusal | None = None
     status_written_at: datetime | None = None
     now: datetime = NOW
@@ -87,13 +89,27 @@ class World:
             self.pods[name],
             phase=phase,
             ready=phase is Phase.RUNNING,
+            blocker=None,
             termination=None if code is None else ended(code, after_seconds=since_start, message=message),
         )
+
+    def block(self, replica: str, reason: Reason, message: str) -> None:
+        """What scheduler or kubelet say of a pod that cannot start."""
+        name = f"{self.job.name}-{replica}"
+        self.pods[name] = replace(self.pods[name], blocker=Blocker(reason, message))
 
     def run_all(self) -> None:
         for name, pod in self.pods.items():
             if not pod.ended:
                 self.pods[name] = replace(pod, phase=Phase.RUNNING, ready=True)
+
+    def take_away(self, replica: str) -> None:
+        """What a drain does, or a person: the pod is told to go."""
+        self._terminate(f"{self.job.name}-{replica}")
+
+    def _terminate(self, name: str) -> None:
+        if not self.pods[name].terminating:
+            self.pods[name] = replace(self.pods[name], terminating=True, ready=False, deletion_requested_at=self.now)
 
     def remove(self, replica: str) -> None:
         del self.pods[f"{self.job.name}-{replica}"]
@@ -110,8 +126,10 @@ class World:
 
     def _carry_out(self, action: Action) -> None:
         match action:
-            case CheckPods(generation=generation):
-                self.verdict = TemplateVerdict(generation, self.template_errors)
+            case CheckPods(generation=generation, restricted=restricted):
+                wanted = self.enforces_restricted and not restricted
+                errors = ("worker: violates PodSecurity",) if wanted else self.template_errors
+                self.verdict = TemplateVerdict(generation, errors, restricted=restricted, wants_restricted=wanted)
             case ApplyService(manifest=body):
                 self.service = self._child(body)
             case CreateClaim(manifest=body):
@@ -120,7 +138,11 @@ class World:
                 self._create(body)
             case DeletePod(name=name, uid=uid):
                 if name in self.pods and self.pods[name].uid == uid:
-                    self.pods[name] = replace(self.pods[name], terminating=True, ready=False)
+                    self._terminate(name)
+            case PointService(name=name, selector=selector):
+                assert self.service is not None
+                assert self.service.name == name
+                self.service = replace(self.service, selector=selector)
             case PatchStatus(status=status):
                 self.job = replace(self.job, status=status)
                 self.status_written_at = self.now
@@ -130,11 +152,13 @@ class World:
                 pass
 
     def _child(self, body: JsonObject) -> Child:
+        selector = dig(body, "spec", "selector")
         return Child(
             namespace=self.job.namespace,
             name=text(dig(body, "metadata", "name")),
             uid=f"uid-{self.created}",
             owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
+            selector={key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {},
         )
 
     def _create(self, body: JsonObject) -> None:
@@ -150,5 +174,6 @@ class World:
             job_name=text(dig(body, "metadata", "labels", Label.JOB_NAME)),
             role=text(dig(body, "metadata", "labels", Label.ROLE)),
             index=int(text(dig(body, "metadata", "labels", Label.INDEX))),
+            attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT))),
             created_at=self.now,
         )

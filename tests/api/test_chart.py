@@ -374,7 +374,10 @@ def _live_through_everything(world: JobWorld) -> None:
     for times in (1, 2):
         world.plane.kubectl("delete", "pod", "done-worker-1", "-n", world.namespace, "--wait=false")
         eventually(partial(_counted, world, "ReplicaLost", times))
-    world.end_pod("done-worker-0", exit_code=0)
+    # A replica that lost a peer: all start again.
+    world.end_pod("done-worker-1", exit_code=75)
+    world.await_pods(["worker-1", "worker-0-r1", "worker-1-r1"], "done")
+    world.end_pod("done-worker-0-r1", exit_code=0)
     world.await_state("Succeeded", "done")
     # Objects of others that have the names which jobs want.
     others: list[JsonObject] = [

@@ -13,13 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from builders import NOW, pod
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Condition, Env
-from dtj.api.spec import CLUSTER_ROLES, JobSpec
+from dtj.api.names import Condition, Env, Reason
+from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
+from dtj.core import blockers
 from dtj.core.observed import Observed, Phase, TemplateVerdict
 from dtj.core.plan import CreatePod, DeletePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.replicas import format_indexes, parse_indexes, pod_name, replicas
+from dtj.core.replicas import Replica, format_indexes, parse_indexes, pod_name, replicas
 from strategies import jobs, stored_objects
 from world import World
 
@@ -102,7 +103,8 @@ class Monkey(RuleBasedStateMachine):
     def create(self, job: Job) -> None:
         self.world = World(job)
         self.ended: set[Condition] = set()
-        self.completed: dict[str, frozenset[int]] = {}
+        self.completed: dict[tuple[int, str], frozenset[int]] = {}
+        self.attempt = 0
 
     def _pick(self, data: st.DataObject) -> str:
         name = data.draw(st.sampled_from(sorted(self.world.pods)))
@@ -119,11 +121,26 @@ class Monkey(RuleBasedStateMachine):
         assert all(dig(a.manifest, "metadata", "name") not in before for a in actions if isinstance(a, CreatePod))
 
     @precondition(lambda self: self.world.pods)
-    @rule(data=st.data(), phase=st.sampled_from([Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED]))
-    def a_pod_changes(self, data: st.DataObject, phase: Phase) -> None:
+    @rule(data=st.data(), code=st.sampled_from([None, 0, 1, 42, 75, 143]))
+    def a_pod_changes(self, data: st.DataObject, code: int | None) -> None:
         replica = self._pick(data)
+        phase = {None: Phase.RUNNING, 0: Phase.SUCCEEDED}.get(code, Phase.FAILED)
         if not self.world.pods[f"{self.world.job.name}-{replica}"].ended:
-            self.world.set_pod(replica, phase)
+            self.world.set_pod(replica, phase, exit_code=code)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data())
+    def a_node_is_drained(self, data: st.DataObject) -> None:
+        self.world.take_away(self._pick(data))
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), reason=st.sampled_from(sorted(blockers.REASONS)))
+    def a_pod_cannot_start(self, data: st.DataObject, reason: Reason) -> None:
+        self.world.block(self._pick(data), reason, "no such thing")
+
+    @rule(enforced=st.booleans())
+    def the_namespace_is_labelled(self, enforced: bool) -> None:
+        self.world.enforces_restricted = enforced
 
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data())
@@ -151,20 +168,24 @@ class Monkey(RuleBasedStateMachine):
         self.ended = now
 
     @invariant()
-    def completed_replicas_stay_completed_and_are_never_run_again(self) -> None:
+    def completed_replicas_stay_completed_and_are_never_run_again_in_their_attempt(self) -> None:
+        attempt = self.world.job.status.attempt
+        assert attempt >= self.attempt
+        self.attempt = attempt
         for role, counts in self.world.job.status.replica_statuses.items():
             done = parse_indexes(counts.completed_indexes)
-            assert self.completed.get(role, frozenset()) <= done
-            self.completed[role] = done
+            assert self.completed.get((attempt, role), frozenset()) <= done
+            self.completed[attempt, role] = done
             for index in done:
-                running = self.world.pods.get(f"{self.world.job.name}-{role}-{index}")
+                replica = Replica(Role(role), index)
+                running = self.world.pods.get(pod_name(self.world.job.name, replica, attempt))
                 assert running is None or running.ended
 
     def teardown(self) -> None:
         """When the monkey stops and all pods do their work, the job ends in a bounded number of passes."""
         if not hasattr(self, "world"):
             return
-        for _ in range(6):
+        for _ in range(8):
             self.world.advance(60)
             self.world.settle()
             self.world.finish_deletions()

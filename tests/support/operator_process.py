@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from dtj.api.json import JsonObject
+from dtj.kube.rights import FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -18,26 +20,25 @@ USER = "dtj-operator"
 
 SOURCES = Path(__file__).parents[2] / "operator"
 
-RULES = [
-    {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
-    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch", "create"]},
-    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["get", "list", "watch", "create"]},
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-]
+
+def _rules(*tables: tuple[Right, ...]) -> list[JsonObject]:
+    return [
+        {"apiGroups": [right.group], "resources": [right.path], "verbs": list(right.verbs)}
+        for table in tables
+        for right in table
+    ]
+
+
+RULES = _rules(WHERE_JOBS_RUN)
 """All that the operator needs in a namespace whose jobs it runs."""
-
-
-LEASE_RULE = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]}
-"""What an election needs beside, in the namespace of the lease."""
 
 
 def grant(plane: ControlPlane, namespace: str) -> None:
     """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": [*RULES, LEASE_RULE]})
+    rules = _rules(WHERE_JOBS_RUN, FOR_THE_ELECTION)
+    plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
     plane.api.request(
         "POST",
         f"{rbac}/rolebindings",

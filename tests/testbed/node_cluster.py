@@ -20,6 +20,10 @@ DNS_READS = [
 ]
 
 
+VOLUMES = 24
+VOLUME_SIZE = "10Gi"
+
+
 class NodeCluster(ControlPlane):
     """One cluster with nodes in a run's directory. Any process may hold an instance."""
 
@@ -52,6 +56,7 @@ class NodeCluster(ControlPlane):
         }
         self._node.start(kubeconfigs=users, authority=self._authority.root.certificate)
         self._fake_nodes.start()
+        self._make_volumes()
         wait_until(self._node_has_joined, seconds=60, what=f"{node.NAME} to join the cluster")
         wait_until(self.nodes_are_ready, seconds=60, what="all nodes to be ready")
         wait_until(self._node.dns_answers, seconds=30, what="cluster DNS")
@@ -69,6 +74,35 @@ class NodeCluster(ControlPlane):
     def _node_has_joined(self) -> bool:
         names = [found["metadata"]["name"] for found in self.api.request("GET", "/api/v1/nodes")["items"]]
         return node.NAME in names
+
+    def _make_volumes(self) -> None:
+        """A default storage class, and volumes for it: directories of the node that any user may write to.
+
+        Nothing is provisioned and nothing reclaimed: each is used once.
+        """
+        storage_class = "testbed"
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        self.api.request(
+            "POST",
+            "/apis/storage.k8s.io/v1/storageclasses",
+            {
+                "metadata": {"name": storage_class, "annotations": default},
+                "provisioner": "kubernetes.io/no-provisioner",
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+        )
+        paths = [f"/var/lib/testbed-volumes/{index}" for index in range(VOLUMES)]
+        self.machine.run("mkdir", "-p", *paths)
+        self.machine.run("chmod", "0777", *paths)
+        for index, path in enumerate(paths):
+            spec = {
+                "storageClassName": storage_class,
+                "capacity": {"storage": VOLUME_SIZE},
+                "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+                "hostPath": {"path": path, "type": "Directory"},
+            }
+            name = f"testbed-{index}"
+            self.api.request("POST", "/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
 
     def _grant_dns_rights(self) -> None:
         role = {"metadata": {"name": DNS_USER}, "rules": DNS_READS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -352,6 +353,51 @@ async def test_what_is_not_the_templates_fault_is_no_error_of_the_template(error
         verdict = rig.seen[-1].verdict
         assert verdict is not None
         assert verdict.errors == ()
+
+
+PRIVILEGES = 'allowPrivilegeEscalation != false (container "trainer" must set ...)'
+NOT_RESTRICTED = Forbidden(
+    f'pods "digits-worker-0" is forbidden: violates PodSecurity "restricted:latest": {PRIVILEGES}',
+    status=403,
+    reason="Forbidden",
+)
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+@virtual_time
+async def test_a_namespace_that_enforces_the_restricted_standard_shows_in_the_verdict(restricted: bool) -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", PODS, NOT_RESTRICTED, name="digits-worker-0")
+
+    def planner(observed: Observed) -> Plan:
+        return tuple(replace(a, restricted=restricted) for a in checks_once(observed) if isinstance(a, CheckPods))
+
+    async with rigged(planner, gateway=gateway) as rig:
+        rig.submit()
+        await settled()
+        verdict = rig.seen[-1].verdict
+        assert verdict is not None
+        assert (verdict.wants_restricted, verdict.restricted) == (True, restricted)
+        assert verdict.errors == (f"worker: {NOT_RESTRICTED.message}",)
+
+
+@virtual_time
+async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out() -> None:
+    gateway = FakeGateway()
+
+    def planner(observed: Observed) -> Plan:
+        return checks_once(observed) or wants_pods(1)(observed)
+
+    gateway.fail("create", SERVICES, NO_ANSWER)  # the check is over when this fails
+    async with rigged(planner, gateway=gateway) as rig:
+        rig.submit()
+        await settled()
+        checks = sum(call.dry_run for call in gateway.calls)
+        gateway.fail("create", PODS, NOT_RESTRICTED)
+        await asyncio.sleep(5.0)
+        assert checks == 2
+        assert sum(call.dry_run for call in gateway.calls) == 4, "each role, and again after the refusal"
+        assert gateway.names(PODS) == ["digits-worker-0"]
 
 
 # -- deleting -------------------------------------------------------------------------------------------------

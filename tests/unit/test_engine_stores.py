@@ -9,8 +9,8 @@ import pytest
 
 from builders import job, pod
 from dtj.api.json import JsonObject
-from dtj.api.names import Label
-from dtj.core.observed import Phase, Pod
+from dtj.api.names import Label, Reason
+from dtj.core.observed import Blocker, Phase, Pod
 from dtj.engine.patching import merge_patch
 from dtj.engine.stores import ChildStore, Labelled, pod_from
 from dtj.kube.informer import Change
@@ -76,6 +76,71 @@ def test_the_only_container_decides_whatever_its_name() -> None:
     end = decoded({**FULL, "spec": {"containers": [{"name": "main"}]}, "status": status}).termination  # type: ignore[dict-item]
     assert end is not None
     assert end.exit_code == 3
+
+
+def pending(*, conditions: object = None, init: object = None, main: object = None, **other: object) -> Pod:
+    """A pod that waits: its conditions, and the states of its containers."""
+    status = {
+        "phase": "Pending",
+        "conditions": conditions or [],
+        "initContainerStatuses": [{"name": "fetch", "state": init or {}}],
+        "containerStatuses": [
+            *({"name": name, "state": state} for name, state in other.items()),
+            {"name": "trainer", "state": main or {}},
+        ],
+    }
+    return decoded({**FULL, "status": status})  # type: ignore[dict-item]
+
+
+def waits(reason: str, message: str = "") -> object:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: none."}
+
+
+def test_a_pod_that_finds_no_node_says_so_in_the_schedulers_words() -> None:
+    assert pending(conditions=[UNSCHEDULABLE]).blocker == Blocker(Reason.UNSCHEDULABLE, "0/3 nodes: none.")
+    assert pending(conditions=[{**UNSCHEDULABLE, "reason": "SchedulingGated"}]).blocker is None
+    assert pending(conditions=[{"type": "PodScheduled", "status": "True"}]).blocker is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "ours"),
+    [
+        ("ErrImagePull", Reason.IMAGE_PULL_FAILED),
+        ("ImagePullBackOff", Reason.IMAGE_PULL_FAILED),
+        ("InvalidImageName", Reason.IMAGE_PULL_FAILED),
+        ("CreateContainerConfigError", Reason.CONTAINER_CONFIG_ERROR),
+        ("CreateContainerError", Reason.CONTAINER_CONFIG_ERROR),
+        ("RunContainerError", Reason.CONTAINER_CONFIG_ERROR),
+    ],
+)
+def test_a_container_that_cannot_start_says_so_in_the_kubelets_words(reason: str, ours: Reason) -> None:
+    assert pending(main=waits(reason, "no\n such thing")).blocker == Blocker(ours, "no such thing")
+    assert pending(init=waits(reason, "no")).blocker == Blocker(ours, "container fetch: no")
+    assert pending(sidecar=waits(reason, "no")).blocker == Blocker(ours, "container sidecar: no")
+    assert pending(main=waits(reason)).blocker == Blocker(ours, reason)
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", ""])
+def test_a_container_that_is_just_being_created_is_not_blocked(reason: str) -> None:
+    assert pending(main=waits(reason)).blocker is None
+
+
+def test_a_failed_pull_and_the_wait_for_the_next_say_the_same() -> None:
+    cause = 'rpc error: code = NotFound desc = failed to pull and unpack image "example/trainer:1": not found'
+    failed = pending(main=waits("ErrImagePull", cause)).blocker
+    waiting = waits("ImagePullBackOff", f'Back-off pulling image "example/trainer:1": ErrImagePull: {cause}')
+    assert pending(main=waiting).blocker == failed == Blocker(Reason.IMAGE_PULL_FAILED, cause)
+    alone = 'Back-off pulling image "example/trainer:1"'
+    assert pending(main=waits("ImagePullBackOff", alone)).blocker == Blocker(Reason.IMAGE_PULL_FAILED, alone)
+
+
+def test_words_without_end_are_cut() -> None:
+    blocker = pending(main=waits("ErrImagePull", "x" * 10_000)).blocker
+    assert blocker is not None
+    assert len(blocker.message) == 1024
 
 
 @pytest.mark.parametrize(

@@ -145,10 +145,31 @@ class TestSecurity:
         made = pod(job(template=own))
         assert dig(made, "spec", "containers", 0, "securityContext", "allowPrivilegeEscalation") is None
 
-    def test_the_restricted_standard_is_met_where_it_is_asked_for(self) -> None:
-        made = pod(job(), platform=Platform(restricted=True))
-        assert dig(made, "spec", "securityContext", "runAsNonRoot") is True
-        assert dig(made, "spec", "containers", 0, "securityContext", "capabilities") == {"drop": ["ALL"]}
+    def test_the_restricted_standard_is_met_by_every_container_where_it_is_asked_for(self) -> None:
+        own = template(initContainers=[{"name": "i", "image": "x"}])
+        made = pod(job(template=own), platform=Platform(restricted=True))
+        assert dig(made, "spec", "securityContext") == {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        for kind in ("initContainers", "containers"):
+            assert dig(made, "spec", kind, 0, "securityContext") == {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+    def test_the_restricted_standard_overrides_nothing_that_the_user_set(self) -> None:
+        container = {"runAsNonRoot": False, "runAsUser": 0, "capabilities": {"drop": ["NET_RAW"], "add": ["CHOWN"]}}
+        own = {
+            "spec": {
+                "containers": [{"name": "trainer", "image": "x", "securityContext": container}],
+                "securityContext": {"runAsNonRoot": False, "seccompProfile": {"type": "Unconfined"}},
+            }
+        }
+        made = pod(job(template=own), platform=Platform(restricted=True))
+        assert dig(made, "spec", "securityContext") == own["spec"]["securityContext"]
+        found = dig(made, "spec", "containers", 0, "securityContext")
+        assert found == {**container, "allowPrivilegeEscalation": False}
 
 
 class TestCheckpoints:

@@ -360,6 +360,15 @@ class TestTrouble:
         world.pods.clear()
         assert not any(isinstance(action, Emit) for action in world.step())
 
+    def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(self) -> None:
+        world = running(roles={"worker": 2})
+        world.verdict = None
+        world.template_errors = ("worker: the server's mind has changed",)
+        world.remove("worker-1")
+        world.settle()
+        assert not world.is_true(Condition.INVALID)
+        assert "digits-worker-1" in world.pods, "its creation says what is wrong, where something is"
+
     def test_an_unknown_profile_is_invalid_and_names_the_known_ones(self) -> None:
         world = World(job(accelerator={"profile": "nvidia-l5"}))
         world.settle()

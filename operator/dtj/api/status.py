@@ -49,7 +49,8 @@ class ReplicaStatus(_Model):
     completed_indexes: str = Field(
         default="",
         max_length=32768,
-        description="completedIndexes are the replicas that completed and never run again, such as 0-1,3.",
+        description="completedIndexes are the replicas that completed in this attempt and do not run again in it, "
+        "such as 0-1,3.",
     )
 
 
@@ -91,6 +92,9 @@ class JobStatus(_Model):
         default=None, description="completionTime is when the job ended, with success or without (RFC 3339)."
     )
     attempt: int = Field(default=0, description="attempt counts the runs of the whole job, from 1.")
+    last_restart_time: str | None = Field(
+        default=None, description="lastRestartTime is when the latest attempt after the first began (RFC 3339)."
+    )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
     root_cause: RootCause | None = Field(
         default=None, description="rootCause is the first failure, where there was one."

@@ -58,7 +58,8 @@ class OperatorSettings:
 
     restricted: bool = False
     """Whether pods get all that the Pod Security Standard "restricted" asks for: runAsNonRoot, and all
-    capabilities dropped. Off by default since many training images run as root."""
+    capabilities dropped. Off by default since many training images run as root. In namespaces that enforce the
+    standard, pods get it anyway."""
 
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""

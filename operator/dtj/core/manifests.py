@@ -100,7 +100,7 @@ def _pod(
 
     metadata = _metadata(
         job,
-        pod_name(job.name, replica),
+        pod_name(job.name, replica, attempt),
         labels={
             **_map(template, "metadata", "labels"),
             **_labels(job),

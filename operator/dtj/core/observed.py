@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from dtj.api.job import Job
+from dtj.api.names import Reason
 from dtj.core.platform import Platform
 
 
@@ -31,12 +32,24 @@ class Termination:
     signal: int | None = None
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Blocker:
+    """What keeps a pod from starting: our word for it, and the words of the scheduler or the kubelet."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that carries a job's labels, whoever owns it. ``role`` and ``index`` come from the labels."""
+    """A pod that carries a job's labels, whoever owns it. ``role``, ``index`` and ``attempt`` come from the labels.
+
+    ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was told to go.
+    """
 
     namespace: str
     name: str
@@ -49,10 +62,13 @@ class Pod:
     phase: Phase = Phase.PENDING
     ready: bool = False
     terminating: bool = False
+    deletion_requested_at: datetime | None = None
+    disrupted: bool = False
     node: str = ""
     reason: str = ""
     message: str = ""
     termination: Termination | None = None
+    blocker: Blocker | None = None
     created_at: datetime | None = None
 
     @property
@@ -76,11 +92,15 @@ class Child:
 class TemplateVerdict:
     """What the API server's strict dry run said of the first pod of each role, at one generation.
 
-    ``errors`` are the server's own field errors, empty when it accepted all.
+    ``errors`` are the server's own words, empty when it accepted all. ``restricted`` says whether the pods were
+    made to fit the Pod Security Standard "restricted", as those that follow are then; ``wants_restricted``, whether
+    the namespace enforces it and refused one of them.
     """
 
     generation: int
     errors: tuple[str, ...] = ()
+    restricted: bool = False
+    wants_restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

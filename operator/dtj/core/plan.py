@@ -15,10 +15,12 @@ class CheckPods:
     """Ask the API server, by a strict dry run, whether it would take these pods; nothing is created.
 
     The answer comes back as :attr:`~dtj.core.observed.Observed.verdict` of ``generation`` in a later pass.
+    ``restricted`` says whether the pods were made to fit the Pod Security Standard of that name.
     """
 
     generation: int
     manifests: tuple[JsonObject, ...]
+    restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,14 @@ class ApplyService:
     """Create the job's Service."""
 
     manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class PointService:
+    """Make the job's Service select these pods and no others."""
+
+    name: str
+    selector: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +83,7 @@ class RequeueAfter:
     seconds: float
 
 
-Action: TypeAlias = CheckPods | ApplyService | CreateClaim | CreatePod | DeletePod | PatchStatus | Emit | RequeueAfter
+Action: TypeAlias = (
+    CheckPods | ApplyService | PointService | CreateClaim | CreatePod | DeletePod | PatchStatus | Emit | RequeueAfter
+)
 Plan: TypeAlias = tuple[Action, ...]

@@ -10,14 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from dtj.api.job import Job
+from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import CleanPodPolicy, JobSpec
 from dtj.api.status import JobStatus, RootCause
-from dtj.core import manifests
-from dtj.core.observed import Child, Observed, Pod
-from dtj.core.outcome import Failure, Success, completed, decide
+from dtj.core import blockers, manifests
+from dtj.core.endings import Ending, endings
+from dtj.core.observed import Child, Observed, Pod, TemplateVerdict
+from dtj.core.outcome import Failure, Interruption, Success, completed, concerns_all, decide
 from dtj.core.plan import (
     Action,
     ApplyService,
@@ -28,6 +29,7 @@ from dtj.core.plan import (
     Emit,
     PatchStatus,
     Plan,
+    PointService,
     RequeueAfter,
 )
 from dtj.core.replicas import Replica, pod_name, replicas, worker_selector
@@ -36,6 +38,7 @@ from dtj.core.status import (
     Verdicts,
     conditions,
     differs_only_in_counts,
+    differs_only_in_words,
     format_time,
     is_ready,
     ready_text,
@@ -51,11 +54,23 @@ COUNT_UPDATE_INTERVAL = timedelta(seconds=10)
 A start of many pods would else cost a write for each of them.
 """
 
+WORDS_UPDATE_INTERVAL = timedelta(seconds=60)
+"""Least time between two status writes that change nothing but messages.
+
+The scheduler's and the kubelet's words may change at every attempt, for as long as a pod cannot start.
+"""
+
 COLLISION_RETRY_SECONDS = 30.0
 """When to look again whether a foreign object that has one of our names is gone."""
 
 COLLISION_PATIENCE_SECONDS = 10.0
 """For how long a new job does not complain of names that are taken."""
+
+CAUSE_PATIENCE = timedelta(seconds=5)
+"""For how long the cause is waited for, when all that is known is that a replica lost a peer."""
+
+ATTEMPT_INTERVAL = timedelta(seconds=10)
+"""Least time between two attempts: a node that refuses every pod at once must not be asked without end."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -118,7 +133,8 @@ class _View:
             return ()
         written = self.observed.status_written_at
         if written is not None and differs_only_in_counts(before, status):
-            due = written + COUNT_UPDATE_INTERVAL
+            words = differs_only_in_words(before, status)
+            due = written + (WORDS_UPDATE_INTERVAL if words else COUNT_UPDATE_INTERVAL)
             if self.now < due:
                 return (RequeueAfter((due - self.now).total_seconds()),)
         return (PatchStatus(status),)
@@ -173,17 +189,23 @@ class _Valid:
             cause = status.root_cause or RootCause()
             return self._finish(Failure(cause, self._recorded_message(Condition.FAILURE_TARGET)))
         done = self._done()
-        outcome = decide(self.spec, self.view.own, done)
+        outcome = decide(self.spec, self._current(), done)
+        if isinstance(outcome, Interruption):
+            return self._recover(outcome, done)
         if outcome is not None:
             return self._finish(outcome)
-        for obstacle in (self._collision, self._check_template):
-            blocked = obstacle()
-            if blocked is not None:
-                return blocked
-        return self._run(done)
+        collision = self._collision()
+        return collision if collision is not None else self._run(done)
 
     def _done(self) -> frozenset[Replica]:
-        return completed(self.view.own, recorded_completions(self.job.status))
+        return completed(self._current(), recorded_completions(self.job.status))
+
+    def _current(self) -> tuple[Pod, ...]:
+        """Our pods of this attempt."""
+        return tuple(pod for pod in self.view.own if pod.attempt >= self.attempt)
+
+    def _name(self, replica: Replica) -> str:
+        return pod_name(self.job.name, replica, self.attempt)
 
     def _recorded_message(self, kind: Condition) -> str:
         condition = self.job.status.condition(kind)
@@ -193,7 +215,7 @@ class _Valid:
 
     def _collision(self) -> Plan | None:
         """Objects with our names that are not ours: said aloud, and nothing is created around them."""
-        ours = {pod_name(self.job.name, replica) for replica in replicas(self.spec)}
+        ours = {self._name(replica) for replica in replicas(self.spec)}
         taken = [f'pod "{pod.name}"' for pod in self.view.strangers if pod.name in ours]
         for kind, child in (
             ("service", self.view.observed.service),
@@ -228,31 +250,43 @@ class _Valid:
         return self.view.observed.claim if wanted is not None else None
 
     def _check_template(self) -> Plan | None:
-        """Before the first pod: does the API server take one of each role? Its own words go into the status."""
-        if self.view.own or self.job.status.start_time is not None:
-            return None
-        verdict = self.view.observed.verdict
-        if verdict is None or verdict.generation != self.job.generation:
+        """Before pods are created: does the API server take one of each role? Its own words go into the status.
+
+        Where the namespace enforces the Pod Security Standard "restricted", it is asked again with pods that fit it.
+        A job that has started is not invalid any more: what is refused then is said when its pod is created.
+        """
+        verdict = self._verdict
+        if verdict is None or (verdict.wants_restricted and not verdict.restricted):
+            restricted = self.view.observed.platform.restricted or verdict is not None
             first_of_role = (Replica(role, 0) for role in self.spec.roles())
-            return (CheckPods(self.job.generation, self._pods(first_of_role)),)
-        if not verdict.errors:
+            return (CheckPods(self.job.generation, self._pods(first_of_role, restricted=restricted), restricted),)
+        if not verdict.errors or self.view.own or self.job.status.start_time is not None:
             return None
         return self.view.report_invalid(tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors))
+
+    @property
+    def _verdict(self) -> TemplateVerdict | None:
+        """What the API server said of this generation's pods."""
+        verdict = self.view.observed.verdict
+        return verdict if verdict is not None and verdict.generation == self.job.generation else None
 
     def _run(self, done: frozenset[Replica]) -> Plan:
         present = {pod.name for pod in self.view.own}
         missing = [
-            replica
-            for replica in replicas(self.spec)
-            if replica not in done and pod_name(self.job.name, replica) not in present
+            replica for replica in replicas(self.spec) if replica not in done and self._name(replica) not in present
         ]
-        creations = (*self._shared_objects(), *map(CreatePod, self._pods(missing)))
+        check = self._check_template() if missing else None
+        if check is not None:
+            return check
+        creations = (*self._left_behind(), *self._shared_objects(), *map(CreatePod, self._pods(missing)))
         status = self._status(starting=frozenset(missing))
         starting = status.start_time is None
         if starting:
             status = status.model_copy(update={"start_time": format_time(self.view.now), "attempt": self.attempt})
-        changed = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=self._readiness(done, status))))
-        return (*creations, *changed, *self._events(len(missing), starting=starting, changed=_writes(changed)))
+        readiness = self._readiness(done, status)
+        changed = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=readiness)))
+        events = self._events(len(missing), starting=starting, changed=_writes(changed))
+        return (*creations, *changed, *events, *self._blocked_news(readiness, changed=_writes(changed)))
 
     def _events(self, created: int, *, starting: bool, changed: bool) -> tuple[Emit, ...]:
         refusal = self.view.observed.refusal
@@ -261,11 +295,26 @@ class _Valid:
             return (Emit("Warning", Reason.POD_CREATION_FAILED, message),) if changed else ()
         if not created:
             return ()
+        if not starting and self._current():
+            return (Emit("Warning", Reason.REPLICA_LOST, f"created {created} pods anew that were gone"),)
         roles = ", ".join(f"{self.spec.replicas(role)} {role}" for role in self.spec.roles())
+        which = f" for attempt {self.attempt}" if self.attempt > 1 else ""
+        return (Emit("Normal", Reason.PODS_CREATED, f"created {created} pods{which} ({roles})"),)
+
+    def _blocked(self) -> tuple[Pod, ...]:
+        """Our pods that something keeps from starting, in the order of their replicas."""
+        by_name = {pod.name: pod for pod in self._current()}
+        ours = (by_name.get(self._name(replica)) for replica in replicas(self.spec))
+        return blockers.blocked(pod for pod in ours if pod is not None)
+
+    def _blocked_news(self, readiness: Assertion, *, changed: bool) -> tuple[Action, ...]:
+        """An event when a kind of blocker first shows, and another look at pods too young to be named."""
+        before = self.job.status.condition(Condition.PODS_READY)
+        new = readiness.reason in blockers.REASONS and (before is None or before.reason != readiness.reason)
+        wait = blockers.seconds_until_named(self._blocked(), self.view.now)
         return (
-            Emit("Normal", Reason.PODS_CREATED, f"created {created} pods ({roles})")
-            if starting
-            else Emit("Warning", Reason.REPLICA_LOST, f"created {created} pods anew that were gone"),
+            *((Emit("Warning", readiness.reason, readiness.message),) if new and changed else ()),
+            *((RequeueAfter(wait),) if wait is not None else ()),
         )
 
     def _shared_objects(self) -> tuple[Action, ...]:
@@ -273,27 +322,87 @@ class _Valid:
         claim = manifests.claim(self.job, self.spec)
         return (
             *((CreateClaim(claim),) if claim is not None and self.view.observed.claim is None else ()),
-            *(
-                (ApplyService(manifests.service(self.job, self.spec, attempt=self.attempt)),)
-                if self.view.observed.service is None
-                else ()
-            ),
+            *self._service(),
+        )
+
+    def _service(self) -> tuple[Action, ...]:
+        """The Service; the addresses of an older attempt vanish when it selects this one."""
+        service = self.view.observed.service
+        if service is None:
+            return (ApplyService(manifests.service(self.job, self.spec, attempt=self.attempt)),)
+        selector = manifests.service_selector(self.job, self.attempt)
+        return (PointService(service.name, selector),) if service.selector != selector else ()
+
+    def _left_behind(self) -> tuple[Action, ...]:
+        """What is left of an older attempt, and what a pod that shall come back leaves in its place.
+
+        Pods of an older attempt that failed are kept: their logs are evidence.
+        """
+        older = (pod for pod in self.view.own if pod.attempt < self.attempt and not pod.ended)
+        lost = (e.pod for e in endings(self._current()) if e.by_infrastructure and not concerns_all(self.spec, e.pod))
+        return tuple(DeletePod(pod.name, pod.uid) for pods in (older, lost) for pod in pods if not pod.terminating)
+
+    # -- recovering ------------------------------------------------------------------------------------------
+
+    def _recover(self, interruption: Interruption, done: frozenset[Replica]) -> Plan:
+        """The infrastructure took a replica away: it comes back alone, or all start again from the checkpoint."""
+        first = interruption.first
+        if not concerns_all(self.spec, first.pod):
+            return self._run(done)
+        due = first.at + CAUSE_PATIENCE if first.ending is Ending.PEER_LOST else self.view.now
+        latest = parse_time(self.job.status.last_restart_time)
+        if latest is not None:
+            due = max(due, latest + ATTEMPT_INTERVAL)
+        if self.view.now < due:
+            return (*self._waiting(done), RequeueAfter((due - self.view.now).total_seconds()))
+        return self._begin_attempt(interruption)
+
+    def _waiting(self, done: frozenset[Replica]) -> Plan:
+        """Until a new attempt may begin, only what is seen is recorded."""
+        status = self._status(starting=frozenset())
+        return self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=self._readiness(done, status))))
+
+    def _begin_attempt(self, interruption: Interruption) -> Plan:
+        """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them."""
+        number = self.attempt + 1
+        message = f"attempt {number}: {interruption.message}; all replicas start again from the last checkpoint"
+        status = self.job.status.model_copy(
+            update={
+                "attempt": number,
+                "last_restart_time": format_time(self.view.now),
+                "replica_statuses": replica_statuses(self.spec, (), done=frozenset(), starting=frozenset()),
+                "ready": ready_text(self.spec, {}),
+            }
+        )
+        starting = Assertion("False", Reason.NEW_ATTEMPT, message)
+        return (
+            PatchStatus(self.view.with_verdicts(status, Verdicts(pods_ready=starting))),
+            Emit("Warning", Reason.NEW_ATTEMPT, message),
         )
 
     def _readiness(self, done: frozenset[Replica], status: JobStatus) -> Assertion:
         refusal = self.view.observed.refusal
         if refusal is not None:
             return Assertion("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
-        up = {pod.name for pod in self.view.own if is_ready(pod)}
-        if all(r in done or pod_name(self.job.name, r) in up for r in replicas(self.spec)):
+        up = {pod.name for pod in self._current() if is_ready(pod)}
+        if all(r in done or self._name(r) in up for r in replicas(self.spec)):
             return Assertion("True", Reason.ALL_PODS_READY)
-        return Assertion("False", Reason.WAITING_FOR_PODS, f"{status.ready} pods are ready")
+        ready = f"{status.ready.replace('/', ' of ')} pods are ready"
+        pod = blockers.named(self._blocked(), self.view.now)
+        if pod is not None and pod.blocker is not None:
+            return Assertion("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
+        return Assertion("False", Reason.WAITING_FOR_PODS, ready)
 
-    def _pods(self, wanted: Iterable[Replica]) -> tuple[JsonObject, ...]:
-        return manifests.pods(self.job, self.spec, wanted, platform=self.view.observed.platform, attempt=self.attempt)
+    def _pods(self, wanted: Iterable[Replica], *, restricted: bool = False) -> tuple[JsonObject, ...]:
+        """Their manifests; made to fit the Pod Security Standard "restricted" where the namespace was found to
+        enforce it, too."""
+        platform = self.view.observed.platform
+        if restricted or (self._verdict is not None and self._verdict.restricted):
+            platform = replace(platform, restricted=True)
+        return manifests.pods(self.job, self.spec, wanted, platform=platform, attempt=self.attempt)
 
     def _status(self, *, starting: frozenset[Replica]) -> JobStatus:
-        counts = replica_statuses(self.spec, self.view.own, done=self._done(), starting=starting)
+        counts = replica_statuses(self.spec, self._current(), done=self._done(), starting=starting)
         return self.job.status.model_copy(
             update={
                 "replica_statuses": counts,

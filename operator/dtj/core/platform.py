@@ -69,7 +69,7 @@ class PodDirectories:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A place to run jobs. ``restricted`` adds what the Pod Security Standard of that name asks for."""
+    """A place to run jobs. ``restricted`` adds what the Pod Security Standard of that name asks for, everywhere."""
 
     network: Network = field(default_factory=ClusterNetwork)
     directories: Directories = field(default_factory=PodDirectories)

@@ -43,9 +43,13 @@ def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
     return frozenset(training[:1])
 
 
-def pod_name(job: str, replica: Replica) -> str:
-    """A pod's name is a function of the job and the replica, so that creating it twice makes one pod."""
-    return f"{job}-{replica.role}-{replica.index}"
+def pod_name(job: str, replica: Replica, attempt: int = 1) -> str:
+    """A pod's name is a function of job, replica and attempt, so that creating it twice makes one pod.
+
+    Later attempts have names of their own: they need not wait for the pods of the one before to be gone.
+    """
+    incarnation = f"-r{attempt - 1}" if attempt > 1 else ""
+    return f"{job}-{replica.role}-{replica.index}{incarnation}"
 
 
 def worker_selector(job: str) -> str:

@@ -119,11 +119,21 @@ def differs_only_in_counts(before: JobStatus, after: JobStatus) -> bool:
     return _without_counts(before) == _without_counts(after)
 
 
+def differs_only_in_words(before: JobStatus, after: JobStatus) -> bool:
+    """Whether nothing but messages of conditions changed."""
+    return _without_messages(before) == _without_messages(after)
+
+
+def _without_messages(status: JobStatus) -> JobStatus:
+    return status.model_copy(
+        update={"conditions": tuple(c.model_copy(update={"message": ""}) for c in status.conditions)}
+    )
+
+
 def _without_counts(status: JobStatus) -> JsonObject:
-    timeless = status.model_copy(
+    timeless = _without_messages(status).model_copy(
         update={
             "ready": "",
-            "conditions": tuple(c.model_copy(update={"message": ""}) for c in status.conditions),
             "replica_statuses": {role: _durable_counts(counts) for role, counts in status.replica_statuses.items()},
         }
     )

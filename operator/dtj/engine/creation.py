@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
-from dtj.core.observed import Child, CreationRefusal, Pod
+from dtj.core.observed import Child, CreationRefusal, Pod, TemplateVerdict
 from dtj.core.plan import CheckPods
 from dtj.engine.expectations import Deed, Expectation, Expectations
 from dtj.engine.logs import about
@@ -43,6 +43,14 @@ SIGHTING_LIFE: Final = 20.0
 
 class Replan(Exception):
     """The rest of the plan is void: it was made without knowing what is known now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a dry run of one pod brought."""
+
+    errors: tuple[str, ...] = ()
+    wants_restricted: bool = False
 
 
 class _Refused(Exception):
@@ -97,14 +105,19 @@ class Creator:
         if taken:
             raise Replan
 
-    async def check(self, check: CheckPods, job: Job) -> tuple[str, ...]:
-        """What the API server has against these pods, as ``<role>: <its words>``; empty where it takes them.
+    async def check(self, check: CheckPods, job: Job) -> TemplateVerdict:
+        """What the API server has against these pods, as ``<role>: <its words>``.
 
         A refusal for other reasons than the manifest (a quota, a missing right) is no error of the manifest:
         it will be met again, and reported, when the pod is created.
         """
         answers = await asyncio.gather(*(self._dry_run(job, manifest) for manifest in check.manifests))
-        return tuple(dict.fromkeys(error for errors in answers for error in errors))
+        return TemplateVerdict(
+            check.generation,
+            errors=tuple(dict.fromkeys(error for answer in answers for error in answer.errors)),
+            restricted=check.restricted,
+            wants_restricted=any(answer.wants_restricted for answer in answers),
+        )
 
     async def look_again(self, job: Job) -> None:
         """Refresh what was sighted long ago: the object may be gone by now."""
@@ -158,15 +171,19 @@ class Creator:
             resource, body, instead_of=_seen(resource, manifest)
         )
 
-    async def _dry_run(self, job: Job, manifest: JsonObject) -> tuple[str, ...]:
+    async def _dry_run(self, job: Job, manifest: JsonObject) -> _Answer:
         role = text(dig(manifest, "metadata", "labels", Label.ROLE))
         try:
             await self._gateway.create(PODS, namespace=job.namespace, body=manifest, dry_run=True)
-        except (AlreadyExists, Forbidden):
-            return ()
+        except AlreadyExists:
+            return _Answer()
+        except Forbidden as error:
+            if error.wants_restricted:
+                return _Answer((f"{role}: {error.message}",), wants_restricted=True)
+            return _Answer()
         except Invalid as error:
-            return tuple(f"{role}: {cause}" for cause in error.causes or (error.message,))
-        return ()
+            return _Answer(tuple(f"{role}: {cause}" for cause in error.causes or (error.message,)))
+        return _Answer()
 
     def _refuse(self, job: Job, refused: _Refused) -> None:
         memory = self._memories.of(job.uid)
@@ -177,6 +194,8 @@ class Creator:
             message=refused.error.message,
             at=self._now(),
         )
+        if isinstance(refused.error, Forbidden) and refused.error.wants_restricted:
+            memory.verdict = None  # the namespace enforces it since the check: the next one will find out
         delay = max(self._backoff.delay(memory.refusals), refused.error.retry_after or 0.0)
         memory.hold_until = _loop_time() + delay
         log.warning(

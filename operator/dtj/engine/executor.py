@@ -16,7 +16,6 @@ from itertools import groupby
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
-from dtj.core.observed import TemplateVerdict
 from dtj.core.plan import (
     Action,
     ApplyService,
@@ -27,6 +26,7 @@ from dtj.core.plan import (
     Emit,
     PatchStatus,
     Plan,
+    PointService,
     RequeueAfter,
 )
 from dtj.engine.creation import Creator, Replan, Wanted
@@ -125,6 +125,8 @@ class Executor:
             match action:
                 case CheckPods():
                     await self._check(running.job, action)
+                case PointService():
+                    await self._point_service(running.job, action)
                 case PatchStatus():
                     running.record = await self._write_status(running.record, action.status)
                 case Emit():
@@ -133,8 +135,7 @@ class Executor:
                     running.come_back(action.seconds)
 
     async def _check(self, job: Job, check: CheckPods) -> None:
-        errors = await self._creator.check(check, job)
-        self._memories.of(job.uid).verdict = TemplateVerdict(check.generation, errors)
+        self._memories.of(job.uid).verdict = await self._creator.check(check, job)
         raise Replan
 
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
@@ -158,6 +159,14 @@ class Executor:
             self._expectations.settle(job.uid, expectation)
             raise
         deleted.append(deletion.name)
+
+    async def _point_service(self, job: Job, action: PointService) -> None:
+        try:
+            await self._gateway.patch(
+                SERVICES, namespace=job.namespace, name=action.name, patch={"spec": {"selector": dict(action.selector)}}
+            )
+        except NotFound:
+            return  # the informer is about to show it
 
     async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""

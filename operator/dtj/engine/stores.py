@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final, Generic, Protocol, TypeVar
 
 from dtj.api import names
@@ -15,6 +16,7 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
 from dtj.core.observed import Child, Phase, Pod, Termination
+from dtj.engine.blockers import blocker_of
 from dtj.kube.informer import Change
 from dtj.kube.records import Key, Metadata, PlainRecord, PodRecord, Record, ServiceRecord
 
@@ -170,7 +172,8 @@ def labelled(convert: Callable[[R], C]) -> Callable[[R], Labelled[C]]:
 def pod_from(record: PodRecord) -> Pod:
     """A pod as the planner sees it."""
     metadata, status = record.metadata, record.status
-    end = record.termination(_main_container(container.name for container in record.spec.containers))
+    main = _main_container(container.name for container in record.spec.containers)
+    end = record.termination(main)
     return Pod(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -183,6 +186,8 @@ def pod_from(record: PodRecord) -> Pod:
         phase=_PHASES.get(status.phase, Phase.PENDING),
         ready=record.ready,
         terminating=metadata.deletion_timestamp is not None,
+        deletion_requested_at=_deletion_requested_at(metadata),
+        disrupted=record.has_condition("DisruptionTarget"),
         node=record.spec.node_name,
         reason=status.reason,
         message=status.message,
@@ -193,10 +198,18 @@ def pod_from(record: PodRecord) -> Pod:
             signal=end.signal,
             reason=end.reason,
             message=end.message,
+            started_at=parse_time(end.started_at),
             finished_at=parse_time(end.finished_at),
         ),
+        blocker=blocker_of(record, main_container=main),
         created_at=parse_time(metadata.creation_timestamp),
     )
+
+
+def _deletion_requested_at(metadata: Metadata) -> datetime | None:
+    """A deletion's timestamp is when its grace period ends."""
+    ends = parse_time(metadata.deletion_timestamp)
+    return ends - timedelta(seconds=metadata.deletion_grace_period_seconds or 0) if ends is not None else None
 
 
 def service_from(record: ServiceRecord) -> Child:

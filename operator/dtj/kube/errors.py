@@ -50,6 +50,11 @@ class Invalid(ApiError):
 class Forbidden(ApiError):
     """403: a right is missing, a quota is used up, or an admission plugin refused."""
 
+    @property
+    def wants_restricted(self) -> bool:
+        """Whether the namespace enforces the Pod Security Standard "restricted", and the pod does not fit it."""
+        return 'violates PodSecurity "restricted:' in self.message
+
 
 class TooManyRequests(ApiError):
     """429: ask again after ``retry_after`` seconds."""

@@ -5,6 +5,7 @@ A whole pod decoded costs 25 µs and 20 KiB, such a view 3.5 µs and 2.3 KiB. Wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -31,6 +32,7 @@ class Metadata(_Partial):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
 
@@ -86,10 +88,19 @@ class Terminated(_Partial):
     signal: int | None = None
     reason: str = ""
     message: str = ""
+    started_at: str | None = None
     finished_at: str | None = None
 
 
+class Waiting(_Partial):
+    """``state.waiting`` of a container."""
+
+    reason: str = ""
+    message: str = ""
+
+
 class _ContainerState(_Partial):
+    waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
@@ -101,6 +112,8 @@ class _ContainerStatus(_Partial):
 class _PodCondition(_Partial):
     type: str = ""
     status: str = ""
+    reason: str = ""
+    message: str = ""
 
 
 class _PodStatus(_Partial):
@@ -108,6 +121,7 @@ class _PodStatus(_Partial):
     reason: str = ""
     message: str = ""
     conditions: list[_PodCondition] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
     container_statuses: list[_ContainerStatus] | None = None
 
 
@@ -119,7 +133,30 @@ class PodRecord(_Partial):
     @property
     def ready(self) -> bool:
         """Whether the condition Ready is True."""
-        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+        return self.has_condition("Ready")
+
+    def has_condition(self, kind: str) -> bool:
+        """Whether the condition of this type is True."""
+        return any(c.type == kind and c.status == "True" for c in self.status.conditions or ())
+
+    @property
+    def unschedulable(self) -> str | None:
+        """Why the scheduler finds no node, in its words; None where it does not say so."""
+        return next(
+            (
+                c.message
+                for c in self.status.conditions or ()
+                if c.type == "PodScheduled" and c.status == "False" and c.reason == "Unschedulable"
+            ),
+            None,
+        )
+
+    @property
+    def waiting(self) -> Iterator[tuple[str, Waiting]]:
+        """Names of containers that wait, init containers first, each with the kubelet's words."""
+        for status in (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ())):
+            if status.state.waiting is not None:
+                yield status.name, status.state.waiting
 
     def termination(self, container: str) -> Terminated | None:
         """How the named container ended, or None where it has not."""

@@ -37,7 +37,7 @@ WHERE_JOBS_RUN: Final = (
     Right(JOBS, ("patch",), "to write their status", subresource="status"),
     Right(PODS, ("list", "watch"), "to know how the replicas are"),
     Right(PODS, ("create", "delete"), "to start and stop replicas"),
-    Right(SERVICES, ("list", "watch", "create"), "to give the replicas of a job their names"),
+    Right(SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"),
     Right(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
     Right(PODS, ("get",), "to see what has a name that a job wants"),
     Right(SERVICES, ("get",), "to see what has a name that a job wants"),

@@ -60,6 +60,7 @@ class Kubelet:
         self._command_of = command_of
         self._before_start = before_start
         self._running: dict[str, _Running] = {}
+        self._latest: dict[str, asyncio.Event] = {}  # by host name: set when the latest pod of it has ended
         self._node = socket.gethostname()
 
     def start(self, pod: JsonObject) -> None:
@@ -79,7 +80,7 @@ class Kubelet:
             return
         grace = _grace_seconds(pod)
         self._objects.patch(
-            _key(pod), {"metadata": {"deletionTimestamp": timestamp(), "deletionGracePeriodSeconds": grace}}
+            _key(pod), {"metadata": {"deletionTimestamp": timestamp(grace), "deletionGracePeriodSeconds": grace}}
         )
         _terminate(running)
         asyncio.get_running_loop().call_later(grace, _kill, running)
@@ -101,9 +102,15 @@ class Kubelet:
 
     async def _live(self, pod: JsonObject, uid: str) -> None:
         """A pod's life, from its start to its end."""
+        host, over = text(dig(pod, "spec", "hostname")), asyncio.Event()
+        before = self._latest.get(host)
+        self._latest[host] = over
         try:
+            if before is not None:  # its successor listens on the same ports
+                await before.wait()
             await self._run(pod, uid)
         finally:
+            over.set()
             del self._running[uid]
         if dig(self._objects.get(_key(pod)), "metadata", "deletionTimestamp") is not None:
             self._objects.remove(_key(pod))

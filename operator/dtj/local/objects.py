@@ -10,7 +10,7 @@ import copy
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -112,9 +112,9 @@ class Objects:
         await self._changed.wait()
 
 
-def timestamp() -> str:
-    """Now, finer than an API server writes it, so that the first of two failures can be told."""
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+def timestamp(in_seconds: float = 0) -> str:
+    """Now, or a moment to come, finer than an API server writes it, so that the first of two failures can be told."""
+    return (datetime.now(UTC) + timedelta(seconds=in_seconds)).isoformat().replace("+00:00", "Z")
 
 
 def _metadata(body: JsonObject) -> JsonObject:

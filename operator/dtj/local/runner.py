@@ -224,7 +224,7 @@ class _Scene:
         )
 
     def _pods(self) -> dict[Replica, Pod]:
-        pods = self._engine.state.pods.of(self._job).values()
+        pods = sorted(self._engine.state.pods.of(self._job).values(), key=lambda pod: pod.attempt)
         return {replica: pod for pod in pods if (replica := replica_of(pod)) is not None}
 
     def _status_ports(self) -> dict[Replica, int]:

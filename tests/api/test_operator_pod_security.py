@@ -1,0 +1,68 @@
+"""Pods in namespaces that enforce a Pod Security Standard, by a real API server's admission."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Reason
+from support.job_world import JobWorld
+from support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.api
+
+
+@pytest.fixture
+def restricted(world: JobWorld) -> JobWorld:
+    """A namespace that enforces the standard "restricted"."""
+    world.plane.kubectl("label", "namespace", world.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    return world
+
+
+def assert_restricted(pod: JsonObject) -> None:
+    assert dig(pod, "spec", "securityContext", "runAsNonRoot") is True
+    assert dig(pod, "spec", "containers", 0, "securityContext", "capabilities") == {"drop": ["ALL"]}
+
+
+def test_a_job_runs_where_the_restricted_standard_is_enforced(restricted: JobWorld, operator: OperatorProcess) -> None:
+    world = restricted
+    world.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+    world.await_pods(["chief-0", "worker-0", "ps-0"])
+    for pod in world.pods().values():
+        assert_restricted(pod)
+    assert not world.job().status.is_true(Condition.INVALID)
+    assert world.events(Reason.POD_CREATION_FAILED) == []
+
+
+def test_a_pod_that_an_operator_replaces_after_its_restart_is_restricted_too(
+    restricted: JobWorld, operator: OperatorProcess
+) -> None:
+    world = restricted
+    world.submit(strategy="ParameterServer", roles={"worker": 2, "ps": 1})  # whose workers come back alone
+    world.await_pods(["worker-0", "worker-1", "ps-0"])
+    operator.kill()
+    world.delete("pods", "digits-worker-1")
+    world.await_pods(["worker-0", "ps-0"])
+    operator.start()
+    world.await_pods(["worker-0", "worker-1", "ps-0"])
+    assert_restricted(world.pods()["digits-worker-1"])
+
+
+def test_a_template_that_cannot_be_made_to_fit_is_reported_in_the_servers_words(
+    restricted: JobWorld, operator: OperatorProcess
+) -> None:
+    world = restricted
+    container = {"name": "trainer", "image": "example/trainer:1"}
+    world.submit(template={"spec": {"containers": [container], "hostNetwork": True}})
+    invalid = world.await_condition(Condition.INVALID).status.condition(Condition.INVALID)
+    assert invalid is not None
+    assert invalid.reason == Reason.TEMPLATE_REJECTED
+    assert 'violates PodSecurity "restricted:latest": host namespaces (hostNetwork=true)' in invalid.message
+    assert "runAsNonRoot" not in invalid.message, "what could be mended is"
+    assert world.pods() == {}
+
+
+def test_a_namespace_that_enforces_nothing_gets_pods_as_they_are(world: JobWorld, operator: OperatorProcess) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    assert dig(world.pods()["digits-worker-0"], "spec", "securityContext", "runAsNonRoot") is None

@@ -1,0 +1,72 @@
+"""What the operator asked of the API server in the whole run, against what its roles allow."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtj.api.json import JsonObject
+from support.chart import Granted, granted, operator_rules
+from support.cluster_jobs import ClusterJobs, tiny
+from support.installation import Installation
+from support.waiting import eventually
+from testbed import NodeCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.judges_the_run]
+
+OBJECTS_OF_OTHERS: dict[str, JsonObject] = {
+    "a": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}},
+    "b": {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "b-worker-0"},
+        "spec": {"containers": [{"name": "a", "image": "localhost/tiny:1"}]},
+    },
+    "c": {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "c-checkpoint"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    },
+}
+"""By the name of a job that wants this name too."""
+
+
+def test_objects_of_others_that_have_a_jobs_names_are_left_alone(jobs: ClusterJobs) -> None:
+    for job, other in OBJECTS_OF_OTHERS.items():
+        jobs.submit(other)
+        jobs.submit(tiny(job, "sleep 60", roles={"worker": 1}, checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+
+    def said() -> None:
+        reasons = {job: jobs.job(job).get("status", {}).get("reason") for job in OBJECTS_OF_OTHERS}
+        assert set(reasons.values()) == {"NameTaken"}, reasons
+
+    eventually(said, seconds=60)
+
+
+def test_a_worker_that_is_lost_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> None:
+    jobs.submit(tiny("lost", "sleep 300", strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
+    jobs.await_condition("lost", "PodsReady")
+    for times in (1, 2):
+        jobs.kubectl("delete", "pod", "lost-worker-0", "--now")
+
+        def counted(expected: int = times) -> None:
+            events = jobs.events("ReplicaLost")
+            assert [event.get("series", {}).get("count", 1) for event in events] == [expected]
+
+        eventually(counted, seconds=60)
+        jobs.await_condition("lost", "PodsReady")
+
+
+def test_the_operator_used_each_right_that_it_has_and_asked_for_no_other(
+    request: pytest.FixtureRequest, operator: Installation, node_testbed: NodeCluster
+) -> None:
+    calls = [call for call in node_testbed.audit.calls(since=operator.mark, user=operator.user) if call.resource]
+    used = {
+        Granted(call.group, f"{call.resource}/{call.subresource}" if call.subresource else call.resource, call.verb)
+        for call in calls
+    }
+    allowed = {right for rules in operator_rules(operator.objects()).values() for right in granted(rules)}
+    assert {str(right) for right in used - allowed} == set()
+    if request.config.getoption("keyword") or any(".py" in argument for argument in request.config.args):
+        pytest.skip("a part of the run does not use every right")
+    assert {str(right) for right in allowed - used} == set()

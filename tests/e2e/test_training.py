@@ -1,0 +1,150 @@
+"""Real training in real pods: the trainer's image, cluster DNS, and an operator that helm installed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from dtj.api.json import JsonObject
+from support.cluster_jobs import TRAINING_SECONDS, ClusterJobs, example, training
+from support.installation import Installation
+from support.waiting import eventually
+from testbed import NodeCluster
+from testbed.audit import AuditRecord
+from testbed.processes import wait_until
+
+pytestmark = pytest.mark.e2e
+
+CHECKPOINT: JsonObject = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
+LONG = "--epochs=50"
+"""Long enough for a test to do something in the middle."""
+
+
+def complete(jobs: ClusterJobs, name: str) -> None:
+    jobs.await_condition(name, "Complete", seconds=TRAINING_SECONDS)
+
+
+class TestStrategies:
+    def test_two_workers_train_the_example_that_the_readme_applies(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(example("digits", image=trainer_image))
+        complete(jobs, "digits")
+        log = jobs.log("digits-worker-0")
+        assert "replicas 2" in log
+        assert _accuracy(log) > 0.9
+        print(f"from apply to the first step: {_seconds_to_first_step(jobs):.0f} s")
+
+    def test_a_chief_a_worker_and_an_evaluator_train_together(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(example("digits-evaluator", image=trainer_image))
+        jobs.await_log("digits-evaluated-evaluator-0", "held-out", seconds=TRAINING_SECONDS)
+        complete(jobs, "digits-evaluated")
+        assert _accuracy(jobs.log("digits-evaluated-chief-0")) > 0.9
+
+    def test_workers_and_parameter_servers_train_asynchronously(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(example("digits-parameter-server", image=trainer_image))
+        complete(jobs, "digits-ps")
+        assert _accuracy(jobs.log("digits-ps-chief-0")) > 0.9
+
+    def test_one_pod_mirrors_over_its_devices(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        arguments = ("--epochs=3", "--logical-cpus=2")
+        jobs.submit(training("mirror", *arguments, image=trainer_image, strategy="Mirrored", roles={"worker": 1}))
+        complete(jobs, "mirror")
+        assert "replicas 2" in jobs.log("mirror-worker-0")
+
+    def test_two_jobs_train_side_by_side(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        for name in ("left", "right"):
+            jobs.submit(training(name, "--epochs=2", image=trainer_image, strategy="OneDevice", roles={"worker": 1}))
+        for name in ("left", "right"):
+            complete(jobs, name)
+
+    def test_a_namespace_that_is_locked_down_trains_too(self, locked_jobs: ClusterJobs, trainer_image: str) -> None:
+        """Pod Security Standard "restricted", and a network policy that lets training pods alone reach each other."""
+        locked_jobs.submit(training("locked", "--epochs=2", image=trainer_image, roles={"worker": 2}))
+        complete(locked_jobs, "locked")
+        (policy,) = locked_jobs.kubectl("get", "networkpolicies", "-o", "name").split()
+        assert "training" in policy
+
+
+class TestDisturbances:
+    def test_training_resumes_from_its_checkpoint_when_the_pod_of_a_worker_is_deleted(
+        self, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        jobs.submit(training("resumes", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
+        jobs.await_log("resumes-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.kubectl("delete", "pod", "resumes-worker-1", "--wait=false")
+        jobs.await_log("resumes-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        complete(jobs, "resumes")
+        assert jobs.job("resumes")["status"]["attempt"] == 2
+        assert "resumes-worker-1" not in jobs.pods()
+
+    def test_the_pods_train_on_while_the_operator_is_gone(
+        self, operator: Installation, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        jobs.submit(training("goes-on", LONG, image=trainer_image, roles={"worker": 2}))
+        jobs.await_log("goes-on-worker-0", "step ", seconds=TRAINING_SECONDS)
+        before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
+        for pod in operator.pods():
+            operator.kill(pod)
+        complete(jobs, "goes-on")
+        after = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
+        assert before.items() >= after.items()
+
+    def test_the_other_operator_takes_over_within_20_seconds_and_creates_nothing_twice(
+        self, operator: Installation, node_testbed: NodeCluster, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        wait_until(lambda: operator.leader() != "", seconds=60, what="a leader")
+        mark = node_testbed.audit.mark()
+        jobs.submit(training("handed-over", "--epochs=2", image=trainer_image, roles={"worker": 2}))
+        leader = operator.leader()
+        operator.kill(leader)
+        wait_until(lambda: operator.leader() not in ("", leader), seconds=20, what="another leader")
+        complete(jobs, "handed-over")
+        created = [call for call in _creations(node_testbed, mark, jobs.namespace) if call.code == 201]
+        assert sorted(call.name for call in created) == ["handed-over-worker-0", "handed-over-worker-1"]
+
+    def test_deletion_leaves_nothing(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(training("gone", LONG, image=trainer_image, roles={"worker": 1}, checkpoint=CHECKPOINT))
+        jobs.await_condition("gone", "PodsReady")
+        jobs.delete("gone")
+        # The garbage collector of a young cluster looks for new kinds of owners every 30 seconds.
+        wait_until(lambda: jobs.left() == "", seconds=90, what="the garbage collector")
+
+
+def test_a_job_that_no_node_has_room_for_says_so(jobs: ClusterJobs, trainer_image: str) -> None:
+    body = example("digits-gpu", image=trainer_image)
+    body["spec"]["accelerator"] = {"profile": "nvidia", "count": 64}  # type: ignore[index,call-overload]
+    jobs.submit(body)
+
+    def said() -> None:
+        status = jobs.job("digits-gpu").get("status", {})
+        messages = [c["message"] for c in status.get("conditions", ()) if c["type"] == "PodsReady"]
+        assert status.get("reason") == "Unschedulable"
+        assert any("Insufficient nvidia.com/gpu" in message for message in messages), messages
+
+    eventually(said, seconds=60)
+
+
+def test_helm_test_gets_the_operators_answer(operator: Installation) -> None:
+    assert "Succeeded" in operator.helm.run("test", "dtj", "--namespace=dtj-system", "--timeout=90s")
+
+
+def _creations(testbed: NodeCluster, mark: int, namespace: str) -> list[AuditRecord]:
+    calls = testbed.audit.writes(since=mark, namespace=namespace)
+    return [call for call in calls if call.verb == "create" and call.resource == "pods" and not call.subresource]
+
+
+def _accuracy(log: str) -> float:
+    (line,) = [line for line in log.splitlines() if line.startswith("held-out: accuracy")]
+    return float(line.split()[2])
+
+
+def _seconds_to_first_step(jobs: ClusterJobs) -> float:
+    """From the job's creation to the first line of progress, by the clocks of API server and node."""
+    lines = jobs.kubectl("logs", "digits-worker-0", "--timestamps").splitlines()
+    first = next(line.split()[0] for line in lines if " step " in line)
+    created = jobs.job("digits")["metadata"]["creationTimestamp"]
+    return (_time(first) - _time(created)).total_seconds()
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text[:19] + "+00:00")

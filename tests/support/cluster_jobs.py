@@ -1,0 +1,127 @@
+"""Jobs in one namespace of a cluster with nodes, as their user sees them through kubectl."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig, objects
+from testbed import Cluster, tiny_image
+from testbed.processes import wait_until
+from testbed.rest import Json
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+TRAINING_SECONDS = 180
+"""How long a small training may take on two cores that others use too."""
+
+
+@dataclass(frozen=True)
+class ClusterJobs:
+    """One namespace of a cluster in which an operator runs jobs."""
+
+    cluster: Cluster
+    namespace: str
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """What kubectl prints, in this namespace. Raises KubectlError."""
+        return self.cluster.kubectl(*arguments, "-n", self.namespace, stdin=stdin).stdout
+
+    def submit(self, body: JsonObject) -> None:
+        """``kubectl apply``."""
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def await_condition(self, job: str, condition: str, *, seconds: int = 90) -> None:
+        """``kubectl wait``; fails with what the cluster says of the job and its pods."""
+        waited = self.cluster.kubectl(
+            "wait",
+            "-n",
+            self.namespace,
+            f"dtj/{job}",
+            f"--for=condition={condition}",
+            f"--timeout={seconds}s",
+            check=False,
+        )
+        assert waited.returncode == 0, f"{waited.stderr}\n{self.story(job)}"
+
+    def await_log(self, pod: str, text: str, *, seconds: int = 90) -> None:
+        """Wait until a pod has printed this."""
+        wait_until(lambda: text in self.log(pod), seconds=seconds, what=f"{pod} to print {text!r}")
+
+    def log(self, pod: str) -> str:
+        """What a pod has printed so far; empty where there is none."""
+        return self.cluster.kubectl("logs", pod, "-n", self.namespace, check=False).stdout
+
+    def pods(self) -> dict[str, Json]:
+        """The pods, by name."""
+        found = self.cluster.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def job(self, name: str) -> Json:
+        """A job."""
+        path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{self.namespace}/distributedtrainingjobs/{name}"
+        return self.cluster.api.request("GET", path)
+
+    def events(self, reason: str) -> list[Json]:
+        """The events of a reason."""
+        found = self.cluster.api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        return [event for event in found if event.get("reason") == reason]
+
+    def delete(self, job: str) -> None:
+        """``kubectl delete``."""
+        self.kubectl("delete", f"dtj/{job}")
+
+    def left(self) -> str:
+        """Names of what is left in the namespace of all that a job makes."""
+        return self.kubectl("get", "dtj,pods,services,persistentvolumeclaims", "-o", "name")
+
+    def story(self, job: str) -> str:
+        """All that the cluster says of a job: description, events, pods, and the logs of all pods."""
+        asked = (
+            ["describe", f"dtj/{job}"],
+            ["get", "pods", "-o", "wide"],
+            ["get", "events", "--sort-by=.lastTimestamp"],
+            ["logs", "-l", f"training.dtj.dev/job-name={job}", "--prefix", "--tail=100", "--max-log-requests=20"],
+        )
+        said = (self.cluster.kubectl(*words, "-n", self.namespace, check=False) for words in asked)
+        return "\n".join(done.stdout + done.stderr for done in said)
+
+
+def tiny(
+    name: str, script: str, *, strategy: str = "MultiWorkerMirrored", roles: dict[str, int], **spec: object
+) -> JsonObject:
+    """A job that runs a shell script in the image that the testbed's node has."""
+    container = {
+        "name": "trainer",
+        "image": tiny_image.NAME,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-ec"],
+        "args": [script],
+    }
+    template = {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
+    return manifest(name, strategy=strategy, roles=roles, template=template, **spec)
+
+
+def example(name: str, *, image: str | None = None) -> JsonObject:
+    """A manifest of examples/, with the image that was built here if one is given."""
+    body: JsonObject = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    if image is not None:
+        (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
+        container["image"] = image
+    return body
+
+
+def training(
+    name: str, *arguments: str, image: str, strategy: str = "MultiWorkerMirrored", roles: dict[str, int], **spec: object
+) -> JsonObject:
+    """A job that trains the digits with the trainer's image."""
+    container = {
+        "name": "trainer",
+        "image": image,
+        "args": ["--task=image-classification", "--dataset=digits", *arguments],
+        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+    }
+    return manifest(name, strategy=strategy, roles=roles, template={"spec": {"containers": [container]}}, **spec)

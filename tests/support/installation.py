@@ -1,0 +1,70 @@
+"""The operator as `helm install` puts it into a cluster: where it runs, who leads, what it may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dtj.api.json import JsonObject
+from support.chart import CHART, RELEASE, Helm
+from testbed import Cluster
+from testbed.rest import Json
+
+NAMESPACE = "dtj-system"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """One release of the chart in a cluster; ``mark`` is where the testbed's audit log was before it."""
+
+    cluster: Cluster
+    helm: Helm
+    values: JsonObject
+    mark: int = 0
+
+    def install(self) -> None:
+        """``helm install``; returns when the operator is ready."""
+        self.helm.run(
+            "install",
+            RELEASE,
+            str(CHART),
+            f"--namespace={NAMESPACE}",
+            "--create-namespace",
+            "--wait",
+            "--timeout=90s",
+            values=self.values,
+        )
+
+    def uninstall(self) -> None:
+        """``helm uninstall``."""
+        self.helm.run("uninstall", RELEASE, f"--namespace={NAMESPACE}")
+
+    @property
+    def user(self) -> str:
+        """Who the operator is to the API server."""
+        return f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+
+    def objects(self) -> list[JsonObject]:
+        """The chart's objects, rendered as they were installed."""
+        return self.helm.objects(self.values, namespace=NAMESPACE)
+
+    def pods(self) -> dict[str, Json]:
+        """The operator's pods that are not on their way out, by name."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io%2Fname%3Ddtj-operator"
+        found = self.cluster.api.request("GET", path)["items"]
+        return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
+
+    def leader(self) -> str:
+        """The pod that leads; empty where none does."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}"
+        holder: str = self.cluster.api.request("GET", path)["spec"].get("holderIdentity") or ""
+        return next((name for name in self.pods() if holder.startswith(name)), "")
+
+    def kill(self, pod: str) -> None:
+        """End one of its pods at once, without letting it step down."""
+        self.cluster.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--grace-period=0", "--force")
+
+    def logs(self) -> str:
+        """The last lines that its pods have printed."""
+        return self.cluster.kubectl(
+            "logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=dtj-operator", "--prefix", "--tail=30", check=False
+        ).stdout

@@ -1,0 +1,103 @@
+"""What a job that waits for its pods says of them: which is named, when, and how often it is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Phase
+from dtj.core.plan import Emit, PatchStatus, RequeueAfter
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
+
+
+def waiting_for_pods(**arguments: object) -> World:
+    """A world whose job has all its pods, none of them running, for a minute."""
+    world = World(job(**arguments))  # type: ignore[arg-type]
+    world.settle()
+    world.advance(60)
+    return world
+
+
+def ready_condition(world: World) -> tuple[str, str]:
+    condition = world.job.status.condition(Condition.PODS_READY)
+    assert condition is not None
+    assert condition.status == "False"
+    return condition.reason, condition.message
+
+
+class TestBlockers:
+    def test_the_first_blocked_replica_is_named_in_the_words_of_the_scheduler(self) -> None:
+        world = waiting_for_pods(roles={"worker": 4})
+        world.set_pod("worker-0", Phase.RUNNING)
+        world.set_pod("worker-1", Phase.RUNNING)
+        world.block("worker-3", Reason.IMAGE_PULL_FAILED, "not found")
+        world.block("worker-2", Reason.UNSCHEDULABLE, NO_NODE)
+        world.settle()
+        message = f"2 of 4 pods are ready; digits-worker-2: {NO_NODE}"
+        assert ready_condition(world) == (Reason.UNSCHEDULABLE, message)
+        assert (world.job.status.state, world.job.status.reason) == ("Starting", Reason.UNSCHEDULABLE)
+        assert world.events[-1] == Emit("Warning", Reason.UNSCHEDULABLE, message)
+
+    def test_a_new_reason_is_written_and_told_at_once_and_the_same_one_never_again(self) -> None:
+        world = waiting_for_pods(roles={"worker": 2})
+        world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
+        world.settle()
+        world.advance(1)
+        world.block("worker-0", Reason.IMAGE_PULL_FAILED, "not found")
+        world.settle()
+        assert world.job.status.reason == Reason.IMAGE_PULL_FAILED
+        writes, events = len(world.taken(PatchStatus)), len(world.events)
+        assert [event.reason for event in world.events[-2:]] == [Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED]
+        for _ in range(10):
+            world.advance(600)
+            assert world.step() == ()
+        assert (len(world.taken(PatchStatus)), len(world.events)) == (writes, events)
+
+    def test_words_that_change_all_the_time_are_written_once_a_minute_and_no_event(self) -> None:
+        world = waiting_for_pods(roles={"worker": 2})
+        world.block("worker-0", Reason.IMAGE_PULL_FAILED, "i/o timeout from port 0")
+        world.settle()
+        writes, events = len(world.taken(PatchStatus)), len(world.events)
+        for second in range(600):
+            world.advance(1)
+            world.block("worker-0", Reason.IMAGE_PULL_FAILED, f"i/o timeout from port {second}")
+            world.settle()
+        assert len(world.taken(PatchStatus)) == writes + 10
+        assert len(world.events) == events
+
+    def test_what_passes_within_moments_is_not_said(self) -> None:
+        world = World(job(roles={"worker": 2}))
+        world.settle()
+        writes = len(world.taken(PatchStatus))
+        world.advance(1)
+        world.block("worker-0", Reason.UNSCHEDULABLE, "pod has unbound immediate PersistentVolumeClaims")
+        assert world.step() == (RequeueAfter(9.0),)
+        world.advance(1)
+        world.run_all()
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert len(world.taken(PatchStatus)) == writes + 1
+        assert len(world.events) == 1
+
+    def test_when_nothing_blocks_any_more_the_job_waits_for_its_pods_as_before(self) -> None:
+        world = waiting_for_pods(roles={"worker": 2})
+        world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
+        world.settle()
+        world.set_pod("worker-0", Phase.PENDING)
+        world.settle()
+        assert ready_condition(world) == (Reason.WAITING_FOR_PODS, "0 of 2 pods are ready")
+
+    def test_a_pod_that_is_on_its_way_out_blocks_nothing(self) -> None:
+        world = waiting_for_pods(roles={"worker": 2})
+        world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
+        world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], terminating=True)
+        world.settle()
+        assert ready_condition(world)[0] != Reason.UNSCHEDULABLE

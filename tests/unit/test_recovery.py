@@ -1,0 +1,195 @@
+"""Jobs whose replicas are taken away: who starts again, under which name, and what is recorded first."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import job
+from dtj.api.job import Job
+from dtj.api.json import dig
+from dtj.api.names import Condition, Reason
+from dtj.api.status import JobStatus
+from dtj.core.observed import Phase
+from dtj.core.plan import CreatePod, DeletePod, PatchStatus, PointService, RequeueAfter
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None) -> World:
+    world = World(job(strategy=strategy, roles=roles or {"worker": 2}))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(20)
+    return world
+
+
+def live(world: World) -> set[str]:
+    """Pods that are not on their way out."""
+    return {name for name, pod in world.pods.items() if not pod.terminating}
+
+
+class TestCollectives:
+    def test_all_start_again_when_one_is_taken_away(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.settle()
+        assert world.job.status.attempt == 2
+        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
+        assert {
+            dig(world.manifests[name], "metadata", "labels", "training.dtj.dev/attempt") for name in live(world)
+        } == {"2"}
+        world.finish_deletions()
+        world.run_all()
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert world.job.status.ready == "2/2"
+
+    def test_the_attempt_is_recorded_before_a_pod_is_touched(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        first = world.step()
+        assert not any(isinstance(action, CreatePod | DeletePod) for action in first)
+        assert any(isinstance(action, PatchStatus) for action in first)
+        assert world.events[-1].reason is Reason.NEW_ATTEMPT
+        assert "worker-1" in world.events[-1].message
+
+    def test_the_service_moves_to_the_new_attempt_before_its_pods_are_made(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.step()
+        kinds = [type(action) for action in world.step()]
+        assert kinds.index(DeletePod) < kinds.index(PointService) < kinds.index(CreatePod)
+        assert world.service is not None
+        assert world.service.selector["training.dtj.dev/attempt"] == "2"
+
+    def test_a_new_pod_does_not_wait_for_one_that_hangs_on_a_dead_node(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.settle()
+        assert world.pods["digits-worker-1"].terminating
+        assert "digits-worker-1-r1" in live(world)
+
+    def test_peers_that_saved_and_left_are_no_failure_and_are_kept(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.set_pod("worker-0", Phase.FAILED, exit_code=42)
+        world.settle()
+        assert not world.is_true(Condition.FAILURE_TARGET)
+        assert {"digits-worker-0", "digits-worker-0-r1"} <= live(world)
+
+    def test_the_error_of_a_peer_after_the_loss_is_a_consequence(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.advance(2)
+        world.set_pod("worker-0", Phase.FAILED, exit_code=1)
+        world.settle()
+        assert world.job.status.attempt == 2
+
+    def test_an_error_before_the_loss_fails_the_job(self) -> None:
+        world = running()
+        world.set_pod("worker-0", Phase.FAILED, exit_code=1)
+        world.advance(2)
+        world.take_away("worker-1")
+        world.settle()
+        assert world.is_true(Condition.FAILURE_TARGET)
+
+    def test_a_lost_peer_waits_for_its_cause_before_all_start_again(self) -> None:
+        world = running()
+        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.settle()
+        assert world.job.status.attempt == 1
+        assert any(isinstance(action, RequeueAfter) for action in world.step())
+        world.advance(5)
+        world.settle()
+        assert world.job.status.attempt == 2
+
+    def test_a_lost_peer_is_not_the_cause_where_a_replica_failed(self) -> None:
+        world = running()
+        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.advance(2)
+        world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="no such flower")
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        cause = world.job.status.root_cause
+        assert cause is not None
+        assert (cause.index, cause.exit_code) == (1, 3)
+
+    def test_attempts_have_time_between_them(self) -> None:
+        world = running()
+        for attempt in (2, 3):
+            world.take_away("worker-0" if attempt == 2 else "worker-0-r1")
+            world.settle()
+            if attempt == 3:
+                assert world.job.status.attempt == 2
+                world.advance(10)
+                world.settle()
+            assert world.job.status.attempt == attempt
+
+    def test_completion_is_of_an_attempt(self) -> None:
+        world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        world.take_away("chief-0")
+        world.settle()
+        assert "digits-worker-0-r1" in live(world)
+
+    def test_a_restarted_operator_goes_on_with_the_attempt(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.step()
+        world.job = job_again(world)
+        world.verdict = world.status_written_at = None
+        world.settle()
+        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
+        assert world.job.status.attempt == 2
+
+
+class TestParameterServers:
+    ROLES = {"chief": 1, "worker": 2, "ps": 1}  # noqa: RUF012
+
+    def test_a_worker_comes_back_alone_under_its_name(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        others = {name: pod.uid for name, pod in world.pods.items() if name != "digits-worker-1"}
+        world.take_away("worker-1")
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.job.status.attempt == 1
+        assert {name: world.pods[name].uid for name in others} == others
+        assert "digits-worker-1" in live(world)
+
+    def test_a_worker_that_was_evicted_makes_room_for_itself(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.pods["digits-worker-0"].phase is Phase.PENDING
+
+    @pytest.mark.parametrize("lost", ["ps-0", "chief-0"])
+    def test_all_start_again_when_servers_or_chief_are_lost(self, lost: str) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.take_away(lost)
+        world.settle()
+        assert world.job.status.attempt == 2
+        assert len(live(world)) == 4
+
+
+def test_an_evaluator_comes_back_alone() -> None:
+    world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
+    world.take_away("evaluator-0")
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.attempt == 1
+    assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0"}
+
+
+def job_again(world: World) -> Job:
+    """The job as an API server would give it back."""
+    stored = JobStatus.from_object(world.job.status.to_object())
+    assert stored == world.job.status
+    return world.job
