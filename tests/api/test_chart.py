@@ -368,16 +368,18 @@ def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedP
 
 def _live_through_everything(world: JobWorld) -> None:
     """Jobs that make the operator use each of its rights."""
-    world.apply(manifest("done", roles={"worker": 2}, checkpoint={"claimTemplate": {"storage": "1Gi"}}))
-    world.await_pods(["worker-0", "worker-1"], "done")
-    # Two pods that vanish, one after the other: the second time the same words become a count.
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    storage: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+    world.apply(manifest("done", strategy="ParameterServer", roles=roles, checkpoint=storage))
+    world.await_pods(["chief-0", "worker-0", "ps-0"], "done")
+    # A worker that vanishes twice: the second time the same words become a count.
     for times in (1, 2):
-        world.plane.kubectl("delete", "pod", "done-worker-1", "-n", world.namespace, "--wait=false")
+        world.plane.kubectl("delete", "pod", "done-worker-0", "-n", world.namespace, "--wait=false")
         eventually(partial(_counted, world, "ReplicaLost", times))
-    # A replica that lost a peer: all start again.
-    world.end_pod("done-worker-1", exit_code=75)
-    world.await_pods(["worker-1", "worker-0-r1", "worker-1-r1"], "done")
-    world.end_pod("done-worker-0-r1", exit_code=0)
+    # A chief that lost a peer: all start again.
+    world.end_pod("done-chief-0", exit_code=75)
+    world.await_pods(["chief-0", "chief-0-r1", "worker-0-r1", "ps-0-r1"], "done")
+    world.end_pod("done-chief-0-r1", exit_code=0)
     world.await_state("Succeeded", "done")
     # Objects of others that have the names which jobs want.
     others: list[JsonObject] = [
@@ -398,7 +400,7 @@ def _live_through_everything(world: JobWorld) -> None:
     world.apply({"apiVersion": "v1", "kind": "List", "items": list(others)})
     for name in ("b", "c"):
         world.apply(manifest(name, roles={"worker": 1}))
-    world.apply(manifest("d", roles={"worker": 1}, checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+    world.apply(manifest("d", roles={"worker": 1}, checkpoint=storage))
     for name in ("b", "c", "d"):
         eventually(partial(_has_reason, world, name, "NameTaken"))
 

@@ -161,7 +161,8 @@ class TestAClusterThatBreaks:
         broken_world.submit("after")
         broken_world.await_pods(["worker-0", "worker-1"], "after", seconds=60.0)
         said = [line for line in lasting_operator.lines()[before:] if "WARNING" in line or "ERROR" in line]
-        assert 1 <= len(said) <= 8, said
+        # Four watches: each may say that it ended, that nobody answers, and what a server says that is not ready yet.
+        assert 1 <= len(said) <= 4 * 3, said
 
 
 def uids_of(world: JobWorld, job: str) -> dict[str, object]:

@@ -378,6 +378,7 @@ class _Valid:
         return (
             PatchStatus(self.view.with_verdicts(status, Verdicts(pods_ready=starting))),
             Emit("Warning", Reason.NEW_ATTEMPT, message),
+            RequeueAfter(0.0),  # nothing else may happen that would start the next pass
         )
 
     def _readiness(self, done: frozenset[Replica], status: JobStatus) -> Assertion:
