@@ -110,6 +110,23 @@ class TestDisturbances:
         wait_until(lambda: jobs.left() == "", seconds=90, what="the garbage collector")
 
 
+def test_pods_that_start_long_after_each_other_meet_at_the_start_gate(jobs: ClusterJobs, trainer_image: str) -> None:
+    """The large proof, with 100 jobs, is bench/start_gate.py; here names come from the job's Service."""
+    late = "import random, time; time.sleep(random.uniform(0, 10))"
+    names = ("gate-a", "gate-b")
+    for name in names:
+        body = training(name, image=trainer_image, roles={"worker": 3})
+        (container,) = body["spec"]["template"]["spec"]["containers"]  # type: ignore[index,call-overload]
+        container |= {
+            "command": ["sh", "-ec", f"python -c '{late}'; exec python -m dtj_trainer --epochs=1"],
+            "args": [],
+        }
+        jobs.submit(body)
+    for name in names:
+        complete(jobs, name)
+        assert jobs.job(name)["status"]["attempt"] == 1
+
+
 def test_a_job_that_no_node_has_room_for_says_so(jobs: ClusterJobs, trainer_image: str) -> None:
     body = example("digits-gpu", image=trainer_image)
     body["spec"]["accelerator"] = {"profile": "nvidia", "count": 64}  # type: ignore[index,call-overload]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 
 import pytest
 
 from builders import job, pod
-from dtj.api.json import JsonObject
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label, Reason
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.engine.patching import merge_patch
@@ -69,6 +71,25 @@ def test_a_pod_is_read_with_all_that_plans_depend_on() -> None:
     assert end is not None
     assert (end.exit_code, end.signal, end.reason, end.message) == (137, 9, "OOMKilled", "last words")
     assert end.finished_at is not None
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "grace", "told"),
+    [("45", 1, "44"), ("47", 0, "46"), ("59", 30, "29"), ("45", 0, "45")],
+    ids=["by a person", "once more by the kubelet", "by a drain", "by force"],
+)
+def test_when_a_pod_was_told_to_go_is_known_or_it_was_before_it_ended(timestamp: str, grace: int, told: str) -> None:
+    """A real kubelet's: told at 44 with a second of grace, ended at 46, deleted again with 0 at 47."""
+    body = copy.deepcopy(FULL)
+    moment = "2026-11-21T08:41:{}Z".format
+    body["metadata"] |= {"deletionTimestamp": moment(timestamp), "deletionGracePeriodSeconds": grace}  # type: ignore[operator]
+    statuses = dig(body, "status", "containerStatuses")
+    assert isinstance(statuses, list)
+    for status in statuses:
+        end = dig(status, "state", "terminated")
+        if isinstance(end, dict):
+            end["finishedAt"] = moment("46")
+    assert decoded(body).deletion_requested_at == parse_time(moment(told))
 
 
 def test_the_only_container_decides_whatever_its_name() -> None:

@@ -186,7 +186,7 @@ def pod_from(record: PodRecord) -> Pod:
         phase=_PHASES.get(status.phase, Phase.PENDING),
         ready=record.ready,
         terminating=metadata.deletion_timestamp is not None,
-        deletion_requested_at=_deletion_requested_at(metadata),
+        deletion_requested_at=_deletion_requested_at(metadata, ended_at=parse_time(end.finished_at) if end else None),
         disrupted=record.has_condition("DisruptionTarget"),
         node=record.spec.node_name,
         reason=status.reason,
@@ -206,10 +206,19 @@ def pod_from(record: PodRecord) -> Pod:
     )
 
 
-def _deletion_requested_at(metadata: Metadata) -> datetime | None:
-    """A deletion's timestamp is when its grace period ends."""
+def _deletion_requested_at(metadata: Metadata, *, ended_at: datetime | None) -> datetime | None:
+    """A deletion's timestamp is when its grace period ends.
+
+    A kubelet that has ended a pod deletes it again with a grace period of 0, which moves the timestamp: when it was
+    told to go is not known any more, but it was before it ended. (A pod that had ended before vanishes at once.)
+    """
     ends = parse_time(metadata.deletion_timestamp)
-    return ends - timedelta(seconds=metadata.deletion_grace_period_seconds or 0) if ends is not None else None
+    if ends is None:
+        return None
+    requested = ends - timedelta(seconds=metadata.deletion_grace_period_seconds or 0)
+    if metadata.deletion_grace_period_seconds == 0 and ended_at is not None:
+        return min(requested, ended_at)
+    return requested
 
 
 def service_from(record: ServiceRecord) -> Child:
