@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, objects
 from support.cluster_jobs import TRAINING_SECONDS, ClusterJobs, example, training
 from support.installation import Installation
 from support.waiting import eventually
@@ -116,11 +116,9 @@ def test_pods_that_start_long_after_each_other_meet_at_the_start_gate(jobs: Clus
     names = ("gate-a", "gate-b")
     for name in names:
         body = training(name, image=trainer_image, roles={"worker": 3})
-        (container,) = body["spec"]["template"]["spec"]["containers"]  # type: ignore[index,call-overload]
-        container |= {
-            "command": ["sh", "-ec", f"python -c '{late}'; exec python -m dtj_trainer --epochs=1"],
-            "args": [],
-        }
+        (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
+        container["command"] = ["sh", "-ec", f"python -c '{late}'; exec python -m dtj_trainer --epochs=1"]
+        container["args"] = []
         jobs.submit(body)
     for name in names:
         complete(jobs, name)
