@@ -43,6 +43,13 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a role's topology that is none": manifest(
         replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "8"}})
     ),
+    "elastic with a strategy that keeps its number of workers": manifest(
+        strategy="Mirrored", roles={"worker": 1}, elastic={"maxReplicas": 2}
+    ),
+    "elastic with its bounds exchanged": manifest(elastic={"minReplicas": 3, "maxReplicas": 2}),
+    "fewer workers than elastic allows": manifest(elastic={"minReplicas": 3, "maxReplicas": 4}),
+    "more workers than elastic allows": manifest(roles={"worker": 3}, elastic={"maxReplicas": 2}),
+    "elastic without workers": manifest(roles={"chief": 1}, elastic={"maxReplicas": 2}),
     "the port of the progress server": manifest(port=2223),
     "a role without template where none is shared": manifest(
         template=None, replicaSpecs=_roles(chief={"template": _containers("a")}, worker={"replicas": 1})

@@ -15,6 +15,9 @@ from testbed import ControlPlane
 pytestmark = pytest.mark.api
 
 
+TEMPLATE = {"spec": {"containers": [{"name": "trainer", "image": "other"}]}}
+
+
 def apply(cluster: ControlPlane, namespace: str, body: JsonObject) -> str:
     """What `kubectl apply` says: empty where it takes the manifest.
 
@@ -54,8 +57,10 @@ def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_chec
     [
         ("strategy", {"strategy": "OneDevice"}),
         ("port", {"port": 3333}),
-        ("replicaSpecs", {"replicaSpecs": {"worker": {"replicas": 1}, "evaluator": {}}}),
-        ("template", {"template": {"spec": {"containers": [{"name": "trainer", "image": "other"}]}}}),
+        ("replicaSpecs[worker].args", {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}),
+        ("replicaSpecs[worker].template", {"replicaSpecs": {"worker": {"replicas": 1, "template": TEMPLATE}}}),
+        ("elastic", {"elastic": {"maxReplicas": 4}}),
+        ("template", {"template": TEMPLATE}),
         ("checkpoint", {"checkpoint": {"path": "/c"}}),
         ("runPolicy", {"runPolicy": {"cleanPodPolicy": "All"}}),
     ],
@@ -66,7 +71,51 @@ def test_a_field_that_is_fixed_cannot_be_changed(
     assert apply(cluster, namespace, manifest(roles={"worker": 1})) == ""
     said = apply(cluster, namespace, manifest(**{"roles": {"worker": 1}, **change}))  # type: ignore[arg-type]
     assert f"spec.{field}" in said
-    assert f"{field} cannot be changed: delete the job and create it anew" in said
+    assert f"{field.rpartition('.')[2]} cannot be changed: delete the job and create it anew" in said
+
+
+def test_roles_cannot_come_and_go(cluster: ControlPlane, namespace: str) -> None:
+    assert apply(cluster, namespace, manifest(roles={"worker": 1})) == ""
+    more = apply(cluster, namespace, manifest(roles={"worker": 1, "evaluator": 1}))
+    other = apply(cluster, namespace, manifest(roles={"chief": 1}))
+    assert "roles cannot be added or removed: delete the job and create it anew" in more
+    assert "roles cannot be added or removed: delete the job and create it anew" in other
+
+
+class TestScale:
+    """`kubectl scale`, which is an update of the scale subresource, goes through the same rules."""
+
+    @staticmethod
+    def scale(cluster: ControlPlane, namespace: str, replicas: int) -> str:
+        done = cluster.kubectl("scale", "-n", namespace, "dtj/digits", f"--replicas={replicas}", check=False)
+        return "" if done.returncode == 0 else done.stderr
+
+    def test_workers_of_an_elastic_job_are_scaled_within_its_bounds(
+        self, cluster: ControlPlane, namespace: str
+    ) -> None:
+        body = manifest(roles={"chief": 1, "worker": 2}, elastic={"minReplicas": 2, "maxReplicas": 4})
+        assert apply(cluster, namespace, body) == ""
+        assert self.scale(cluster, namespace, 4) == ""
+        for beyond in (1, 5):
+            said = self.scale(cluster, namespace, beyond)
+            assert "worker.replicas must be from elastic.minReplicas to elastic.maxReplicas" in said
+        shown = cluster.kubectl(
+            "get", "-n", namespace, "dtj/digits", "-o", "jsonpath={.spec.replicaSpecs.worker.replicas}"
+        )
+        assert shown.stdout == "4"
+
+    def test_applying_an_elastic_job_anew_scales_it_too(self, cluster: ControlPlane, namespace: str) -> None:
+        elastic = {"maxReplicas": 4}
+        assert apply(cluster, namespace, manifest(roles={"worker": 2}, elastic=elastic)) == ""
+        assert apply(cluster, namespace, manifest(roles={"worker": 3}, elastic=elastic)) == ""
+
+    def test_other_jobs_and_other_roles_keep_their_numbers(self, cluster: ControlPlane, namespace: str) -> None:
+        assert apply(cluster, namespace, manifest(roles={"worker": 2})) == ""
+        assert "only the workers of a job with elastic can be scaled" in self.scale(cluster, namespace, 3)
+        servers = {"name": "servers", "strategy": "ParameterServer", "elastic": {"maxReplicas": 4}}
+        assert apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 1})) == ""  # type: ignore[arg-type]
+        said = apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 2}))  # type: ignore[arg-type]
+        assert "only the workers of a job with elastic can be scaled" in said
 
 
 def test_applying_the_same_manifest_again_changes_nothing(cluster: ControlPlane, namespace: str) -> None:

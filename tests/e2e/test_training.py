@@ -77,6 +77,20 @@ class TestDisturbances:
         assert jobs.job("resumes")["status"]["attempt"] == 2
         assert "resumes-worker-1" not in jobs.pods()
 
+    def test_training_goes_on_with_more_workers_when_the_job_is_scaled(
+        self, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        elastic = {"maxReplicas": 3}
+        jobs.submit(
+            training("grows", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, elastic=elastic)
+        )
+        jobs.await_log("grows-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.kubectl("scale", "dtj/grows", "--replicas=3")
+        jobs.await_log("grows-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        complete(jobs, "grows")
+        assert jobs.job("grows")["status"]["attempt"] == 2
+        assert "replicas 3" in jobs.log("grows-worker-0-r1")
+
     def test_the_pods_train_on_while_the_operator_is_gone(
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str
     ) -> None:

@@ -41,10 +41,10 @@ class TestStarting:
             "digits-ps-0",
         ]
 
-    def test_the_service_comes_first_and_the_event_last(self) -> None:
+    def test_the_record_comes_first_then_the_service_and_the_event_last(self) -> None:
         world = World(job(roles={"worker": 2}))
         world.step()
-        assert kinds(world.step()) == ["ApplyService", "CreatePod", "CreatePod", "PatchStatus", "Emit"]
+        assert kinds(world.step()) == ["PatchStatus", "ApplyService", "CreatePod", "CreatePod", "Emit"]
 
     def test_four_workers_and_two_ps_make_six_pods(self) -> None:
         world = World(job(strategy="ParameterServer", roles={"worker": 4, "ps": 2}))
@@ -104,7 +104,7 @@ class TestStarting:
     def test_a_claim_template_makes_one_claim_before_the_pods(self) -> None:
         world = World(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
         world.step()
-        assert kinds(world.step())[:2] == ["CreateClaim", "ApplyService"]
+        assert kinds(world.step())[:4] == ["PatchStatus", "CreateClaim", "ApplyService", "CreatePod"]
         assert world.taken(CreateClaim)
         assert world.claim is not None
         assert world.claim.name == "digits-checkpoint"

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import JsonValue
+
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Env
-from dtj.api.spec import MAX_REPLICAS, SINGLE_PROCESS, Role, Strategy, as_role
+from dtj.api.spec import ELASTIC, MAX_REPLICAS, SINGLE_PROCESS, Role, Strategy, as_role
 
 Path = tuple[str, ...]
 ANY_KEY: Final = "*"
@@ -27,6 +29,7 @@ ROLE: Final[Path] = (*ROLES, ANY_KEY)
 TEMPLATES: Final[tuple[Path, ...]] = ((*SPEC, "template"), (*ROLE, "template"))
 ACCELERATORS: Final[tuple[Path, ...]] = ((*SPEC, "accelerator"), (*ROLE, "accelerator"))
 CHECKPOINT: Final[Path] = (*SPEC, "checkpoint")
+ELASTICITY: Final[Path] = (*SPEC, "elastic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,15 +160,28 @@ def _cel_reserved(variable: str) -> str:
     return f"({variable}.name == '{Env.TF_CONFIG}' || {variable}.name.startsWith('{Env.PREFIX}'))"
 
 
-def _immutable(field: str) -> Rule:
+def _immutable(field: str, *, at: Path = SPEC) -> Rule:
     """A field that is fixed once the job exists."""
     return Rule(
-        at=(SPEC,),
+        at=(at,),
         cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         message=f"{field} cannot be changed: delete the job and create it anew",
         holds=None,
         field=field,
     )
+
+
+def _worker_bounds_hold(spec: JsonObject) -> bool:
+    bounds = _bounds(dig(spec, "elastic"))
+    return bounds is None or bounds[0] > bounds[1] or bounds[0] <= _count(spec, Role.WORKER) <= bounds[1]
+
+
+def _bounds(elastic: JsonValue) -> tuple[int, int] | None:
+    """Least and largest number of workers of an elastic job."""
+    if not isinstance(elastic, dict):
+        return None
+    least, most = elastic.get("minReplicas", 1), elastic.get("maxReplicas")
+    return (least, most) if isinstance(least, int) and isinstance(most, int) else None
 
 
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
@@ -371,13 +387,60 @@ RULES: Final[tuple[Rule, ...]] = (
         holds=lambda claim: _matches(_QUANTITY, claim.get("storage")),
         field="storage",
     ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!has(self.elastic) || {_cel_strategy(*ELASTIC)}",
+        message=f"only strategies {' and '.join(ELASTIC)} can change their number of workers: "
+        "remove elastic, or change the strategy",
+        holds=lambda spec: spec.get("elastic") is None or _strategy(spec, *ELASTIC),
+        field="elastic",
+    ),
+    Rule(
+        at=(ELASTICITY,),
+        cel="self.minReplicas <= self.maxReplicas",
+        message="minReplicas must not be larger than maxReplicas: change one of them",
+        holds=lambda elastic: (
+            not isinstance(elastic.get("maxReplicas"), int) or elastic.get("minReplicas", 1) <= elastic["maxReplicas"]  # type: ignore[operator]
+        ),
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.elastic) || self.elastic.minReplicas > self.elastic.maxReplicas || "
+        f"({_cel_count(Role.WORKER)} >= self.elastic.minReplicas && "
+        f"{_cel_count(Role.WORKER)} <= self.elastic.maxReplicas)",
+        message="worker.replicas must be from elastic.minReplicas to elastic.maxReplicas: change one of them",
+        holds=_worker_bounds_hold,
+        field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="size(self.replicaSpecs) == size(oldSelf.replicaSpecs) && "
+        "self.replicaSpecs.all(r, r in oldSelf.replicaSpecs)",
+        message="roles cannot be added or removed: delete the job and create it anew",
+        holds=None,
+        field="replicaSpecs",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="self.replicaSpecs.all(r, !(r in oldSelf.replicaSpecs) || self.replicaSpecs[r] == null || "
+        "oldSelf.replicaSpecs[r] == null || self.replicaSpecs[r].replicas == oldSelf.replicaSpecs[r].replicas || "
+        f"(r == '{Role.WORKER}' && has(self.elastic)))",
+        message="only the workers of a job with elastic can be scaled: delete the job, and create it anew with "
+        "the new numbers, or with elastic",
+        holds=None,
+        field="replicaSpecs",
+    ),
+    *(
+        _immutable(field, at=ROLE)
+        for field in ("template", "command", "args", "env", "resources", "nodeSelector", "tolerations", "accelerator")
+    ),
     *(
         _immutable(field)
         for field in (
             "strategy",
             "template",
-            "replicaSpecs",
             "accelerator",
+            "elastic",
             "port",
             "checkpoint",
             "export",

@@ -46,6 +46,9 @@ def as_role(text: str) -> Role | None:
 SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
 """Strategies whose training runs in one process, however many devices it has."""
 
+ELASTIC: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
+"""Strategies that can go on from a checkpoint with another number of workers."""
+
 CLUSTER_ROLES: Final = (Role.CHIEF, Role.WORKER, Role.PS)
 """The roles that appear in TF_CONFIG's ``cluster``; an evaluator appears in nobody's."""
 
@@ -240,6 +243,15 @@ class Export(_Model):
     )
 
 
+class Elastic(_Model):
+    """How far the number of workers may change while the job runs."""
+
+    min_replicas: int = Field(
+        default=1, ge=1, le=MAX_REPLICAS, description="minReplicas is the least number of workers."
+    )
+    max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
+
+
 class RunPolicy(_Model):
     """How a job runs and ends."""
 
@@ -272,6 +284,11 @@ class JobSpec(_Model):
     )
     accelerator: Accelerator | None = Field(
         default=None, description="accelerator is the accelerator of each pod that trains; a role's own wins."
+    )
+    elastic: Elastic | None = Field(
+        default=None,
+        description="elastic lets the number of workers change while the job runs: kubectl scale, or an autoscaler, "
+        "sets replicaSpecs.worker.replicas, and all replicas start again from the last checkpoint.",
     )
     port: int = Field(
         default=names.DEFAULT_PORT,

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Literal
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import CleanPodPolicy, JobSpec
+from dtj.api.spec import CleanPodPolicy, JobSpec, Role
 from dtj.api.status import JobStatus, RootCause
 from dtj.core import blockers, manifests
 from dtj.core.endings import Ending, endings
@@ -190,10 +191,13 @@ class _Valid:
             return self._finish(Failure(cause, self._recorded_message(Condition.FAILURE_TARGET)))
         done = self._done()
         outcome = decide(self.spec, self._current(), done)
-        if isinstance(outcome, Interruption):
-            return self._recover(outcome, done)
-        if outcome is not None:
+        if isinstance(outcome, Success | Failure):
             return self._finish(outcome)
+        resized = self._resized(done)
+        if resized is not None:
+            return self._resize(resized)
+        if outcome is not None:
+            return self._recover(outcome, done)
         collision = self._collision()
         return collision if collision is not None else self._run(done)
 
@@ -279,6 +283,7 @@ class _Valid:
         if check is not None:
             return check
         creations = (*self._left_behind(), *self._shared_objects(), *map(CreatePod, self._pods(missing)))
+        first_pods = not self._current()
         status = self._status(starting=frozenset(missing))
         starting = status.start_time is None
         if starting:
@@ -286,7 +291,9 @@ class _Valid:
         readiness = self._readiness(done, status)
         changed = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=readiness)))
         events = self._events(len(missing), starting=starting, changed=_writes(changed))
-        return (*creations, *changed, *events, *self._blocked_news(readiness, changed=_writes(changed)))
+        # How many replicas the pods of an attempt are told of is recorded before the first of them exists.
+        made = (*changed, *creations) if first_pods else (*creations, *changed)
+        return (*made, *events, *self._blocked_news(readiness, changed=_writes(changed)))
 
     def _events(self, created: int, *, starting: bool, changed: bool) -> tuple[Emit, ...]:
         refusal = self.view.observed.refusal
@@ -350,22 +357,44 @@ class _Valid:
         if not concerns_all(self.spec, first.pod):
             return self._run(done)
         due = first.at + CAUSE_PATIENCE if first.ending is Ending.PEER_LOST else self.view.now
+        wait = self._seconds_until(max(due, self._next_attempt_due()))
+        if wait > 0:
+            return (*self._waiting(done), RequeueAfter(wait))
+        return self._begin_attempt("Warning", interruption.message)
+
+    def _resized(self, done: frozenset[Replica]) -> str | None:
+        """How the number of workers differs from the one that this attempt was started with, if it does.
+
+        As long as nothing of the attempt is there, it simply starts with the new number.
+        """
+        recorded = self.job.status.replica_statuses.get(Role.WORKER)
+        wanted = self.spec.replicas(Role.WORKER)
+        started = self.job.status.start_time is not None and bool(self._current() or done)
+        if self.spec.elastic is None or recorded is None or recorded.desired == wanted or not started:
+            return None
+        return f"workers scaled from {recorded.desired} to {wanted}"
+
+    def _resize(self, how: str) -> Plan:
+        """All start again with the same list of workers; until then the recorded number is left as it is."""
+        wait = self._seconds_until(self._next_attempt_due())
+        return (RequeueAfter(wait),) if wait > 0 else self._begin_attempt("Normal", how)
+
+    def _next_attempt_due(self) -> datetime:
         latest = parse_time(self.job.status.last_restart_time)
-        if latest is not None:
-            due = max(due, latest + ATTEMPT_INTERVAL)
-        if self.view.now < due:
-            return (*self._waiting(done), RequeueAfter((due - self.view.now).total_seconds()))
-        return self._begin_attempt(interruption)
+        return latest + ATTEMPT_INTERVAL if latest is not None else self.view.now
+
+    def _seconds_until(self, moment: datetime) -> float:
+        return (moment - self.view.now).total_seconds()
 
     def _waiting(self, done: frozenset[Replica]) -> Plan:
         """Until a new attempt may begin, only what is seen is recorded."""
         status = self._status(starting=frozenset())
         return self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=self._readiness(done, status))))
 
-    def _begin_attempt(self, interruption: Interruption) -> Plan:
+    def _begin_attempt(self, kind: Literal["Normal", "Warning"], why: str) -> Plan:
         """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them."""
         number = self.attempt + 1
-        message = f"attempt {number}: {interruption.message}; all replicas start again from the last checkpoint"
+        message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
         status = self.job.status.model_copy(
             update={
                 "attempt": number,
@@ -377,7 +406,7 @@ class _Valid:
         starting = Assertion("False", Reason.NEW_ATTEMPT, message)
         return (
             PatchStatus(self.view.with_verdicts(status, Verdicts(pods_ready=starting))),
-            Emit("Warning", Reason.NEW_ATTEMPT, message),
+            Emit(kind, Reason.NEW_ATTEMPT, message),
             RequeueAfter(0.0),  # nothing else may happen that would start the next pass
         )
 

@@ -1,0 +1,76 @@
+"""New attempts on a real API server: a replica that is taken away, and workers that are scaled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dtj.api.json import dig, objects
+from dtj.api.names import Label, Reason
+from support.job_world import JobWorld
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+
+def workers_in_tf_config(world: JobWorld, pod: str) -> int:
+    (container,) = objects(dig(world.pods()[pod], "spec", "containers"))
+    (config,) = (variable["value"] for variable in objects(container["env"]) if variable["name"] == "TF_CONFIG")
+    return len(json.loads(str(config))["cluster"]["worker"])
+
+
+def selected_attempt(world: JobWorld) -> object:
+    (service,) = world.services().values()
+    selector = dig(service, "spec", "selector")
+    assert isinstance(selector, dict)
+    return selector[Label.ATTEMPT]
+
+
+def run(world: JobWorld, *replicas: str) -> None:
+    world.await_pods(replicas)
+    world.run_pods()
+    world.await_state("Running")
+
+
+def test_when_a_worker_is_deleted_all_start_again_behind_the_same_addresses(world: JobWorld) -> None:
+    world.submit()
+    run(world, "worker-0", "worker-1")
+    world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
+    run(world, "worker-0-r1", "worker-1-r1")
+    assert world.job().status.attempt == 2
+    assert selected_attempt(world) == "2"
+    (event,) = world.events(Reason.NEW_ATTEMPT)
+    assert event["type"] == "Warning"
+    assert "worker-1 (pod digits-worker-1) was taken away" in str(event["note"])
+
+
+def test_workers_are_scaled_up_and_down_by_one_new_attempt_each(world: JobWorld) -> None:
+    world.submit(roles={"chief": 1, "worker": 1}, elastic={"maxReplicas": 3})
+    run(world, "chief-0", "worker-0")
+    world.plane.kubectl("scale", "-n", world.namespace, "dtj/digits", "--replicas=3")
+    run(world, "chief-0-r1", "worker-0-r1", "worker-1-r1", "worker-2-r1")
+    assert {workers_in_tf_config(world, pod) for pod in world.pods()} == {3}
+    (event,) = world.events(Reason.NEW_ATTEMPT)
+    assert event["type"] == "Normal"
+    assert str(event["note"]).startswith("attempt 2: workers scaled from 1 to 3;")
+    world.plane.kubectl("scale", "-n", world.namespace, "dtj/digits", "--replicas=2")
+    run(world, "chief-0-r2", "worker-0-r2", "worker-1-r2")
+    assert world.job().status.attempt == 3
+
+
+def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld) -> None:
+    """What a HorizontalPodAutoscaler reads."""
+    world.submit(roles={"chief": 1, "worker": 2}, elastic={"maxReplicas": 3})
+    run(world, "chief-0", "worker-0", "worker-1")
+    path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{world.namespace}/distributedtrainingjobs/digits/scale"
+
+    def counted() -> None:
+        scale = world.plane.api.request("GET", path)
+        assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (2, 2)
+        selected = world.plane.kubectl(
+            "get", "pods", "-n", world.namespace, "-l", scale["status"]["selector"], "-o", "name"
+        )
+        assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
+
+    eventually(counted, seconds=20)

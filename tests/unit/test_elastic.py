@@ -1,0 +1,151 @@
+"""Jobs whose number of workers changes while they run: one new attempt, the same list of workers everywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.job import Job
+from dtj.api.json import dig, objects
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Phase
+from dtj.core.plan import CreatePod, DeletePod, PatchStatus
+from world import World
+
+pytestmark = pytest.mark.unit
+
+BOUNDS = {"minReplicas": 1, "maxReplicas": 4}
+
+
+def elastic(workers: int, *, strategy: str = "MultiWorkerMirrored", **others: int) -> Job:
+    return job(strategy=strategy, roles={**others, "worker": workers}, elastic=BOUNDS)
+
+
+def scale(world: World, wanted: Job) -> None:
+    """What `kubectl scale` does: a new spec and generation, the same status."""
+    world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
+
+
+def running(workers: int = 2, *, chiefs: int = 0) -> World:
+    world = World(elastic(workers, chief=chiefs))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(20)
+    return world
+
+
+def living(world: World) -> set[str]:
+    return {name.removeprefix("digits-") for name, pod in world.pods.items() if not pod.terminating}
+
+
+def list_of_workers(world: World, pod: str) -> int:
+    (container,) = objects(dig(world.manifests[pod], "spec", "containers"))
+    (config,) = (v["value"] for v in objects(container["env"]) if v["name"] == "TF_CONFIG")
+    return len(json.loads(str(config))["cluster"]["worker"])
+
+
+@pytest.mark.parametrize("wanted", [1, 3, 4])
+def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
+    world = running(2, chiefs=1)
+    scale(world, elastic(wanted, chief=1))
+    world.settle()
+    assert world.job.status.attempt == 2
+    assert living(world) == {"chief-0-r1", *(f"worker-{i}-r1" for i in range(wanted))}
+    assert {list_of_workers(world, f"digits-{name}") for name in living(world)} == {wanted}
+    assert world.job.status.replica_statuses["worker"].desired == wanted
+
+
+def test_the_number_is_recorded_before_a_pod_is_touched() -> None:
+    world = running(2)
+    scale(world, elastic(3))
+    first = world.step()
+    assert not any(isinstance(action, CreatePod | DeletePod) for action in first)
+    assert any(isinstance(action, PatchStatus) for action in first)
+
+
+def test_what_was_done_is_said_as_good_news() -> None:
+    world = running(2)
+    scale(world, elastic(3))
+    world.step()
+    assert world.events[-1].type == "Normal"
+    assert world.events[-1].reason is Reason.NEW_ATTEMPT
+    assert world.events[-1].message.startswith("attempt 2: workers scaled from 2 to 3; ")
+
+
+def test_pods_that_end_because_of_it_are_no_failure() -> None:
+    world = running(3)
+    scale(world, elastic(2))
+    world.settle()
+    for name in ("worker-0", "worker-1", "worker-2"):
+        world.set_pod(name, Phase.FAILED, exit_code=1)
+    world.settle()
+    world.finish_deletions()
+    world.run_all()
+    world.settle()
+    assert (world.job.status.attempt, world.job.status.state) == (2, "Running")
+
+
+def test_a_parameter_server_job_starts_again_too_since_all_know_the_list() -> None:
+    world = World(elastic(1, strategy="ParameterServer", chief=1, ps=1))
+    world.settle()
+    world.run_all()
+    world.settle()
+    scale(world, elastic(2, strategy="ParameterServer", chief=1, ps=1))
+    world.settle()
+    assert living(world) == {"chief-0-r1", "worker-0-r1", "worker-1-r1", "ps-0-r1"}
+
+
+def test_a_job_that_has_not_begun_begins_with_the_new_number() -> None:
+    world = World(elastic(2))
+    scale(world, elastic(3))
+    world.settle()
+    assert world.job.status.attempt == 1
+    assert living(world) == {"worker-0", "worker-1", "worker-2"}
+
+
+def test_a_job_that_was_scaled_while_its_first_pods_were_made_has_no_two_lists() -> None:
+    """The operator dies after the first pod, and finds another number when it is back."""
+    world = World(elastic(2))
+    world.step()  # asks the API server whether it would take the pods
+    world.step()
+    world.remove("worker-1")
+    scale(world, elastic(3))
+    world.settle()
+    assert {list_of_workers(world, f"digits-{name}") for name in living(world)} == {3}
+    assert living(world) == {"worker-0-r1", "worker-1-r1", "worker-2-r1"}
+
+
+def test_scaling_twice_in_a_hurry_makes_one_attempt_after_the_other() -> None:
+    world = running(2)
+    scale(world, elastic(3))
+    world.settle()
+    scale(world, elastic(4))
+    world.settle()
+    assert world.job.status.attempt == 2
+    assert world.job.status.replica_statuses["worker"].desired == 3
+    world.advance(10)
+    world.settle()
+    assert world.job.status.attempt == 3
+    assert world.job.status.replica_statuses["worker"].desired == 4
+
+
+def test_a_job_that_has_succeeded_meanwhile_is_done() -> None:
+    world = running(2)
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    scale(world, elastic(4))
+    world.settle()
+    assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
+    assert world.job.status.attempt == 1
+
+
+def test_a_worker_that_is_lost_while_it_is_scaled_costs_no_second_attempt() -> None:
+    world = running(2)
+    world.take_away("worker-1")
+    scale(world, elastic(3))
+    world.settle()
+    assert world.job.status.attempt == 2
+    assert living(world) == {"worker-0-r1", "worker-1-r1", "worker-2-r1"}
