@@ -76,7 +76,7 @@ LISTENING = """
     print("ready", flush=True)
     while not termination.requested:
         time.sleep(0.01)
-    print("asked", flush=True)
+    print("asked\\n", end="", flush=True)
     time.sleep(60)
 """
 

@@ -41,10 +41,15 @@ class Termination:
             number = signal.sigwait(_SIGNALS)
             name = signal.Signals(number).name
             if self.requested or not self.saves:
-                print(f"{name}: leaving at once", flush=True)
+                _say(f"{name}: leaving at once")
                 self._leave(ExitCode.TERMINATED)
             self.requested = True
-            print(f"{name}: saving a checkpoint, then leaving", flush=True)
+            _say(f"{name}: saving a checkpoint, then leaving")
 
     def _unreachable(self, number: int, _: object) -> None:
         """PID 1 only receives what it has a handler for; blocked signals still go to `_take`."""
+
+
+def _say(line: str) -> None:
+    """A line in one piece: the main thread may print at the same time."""
+    print(f"{line}\n", end="", flush=True)
