@@ -49,9 +49,12 @@ images: operator ## the operator's and the trainer's image, from their Dockerfil
 
 # -- a cluster to play with -------------------------------------------------------------------------------------
 
-.PHONY: cluster cluster-down
+.PHONY: cluster cluster-install cluster-down
 cluster: operator ## a real Kubernetes on this machine, with a node (root); prints the KUBECONFIG line
 	@cd tests && ../$(OPERATOR)/python -m testbed up --node
+
+cluster-install: operator ## build both images, put them onto its node, install the operator by helm
+	@cd tests && ../$(OPERATOR)/python -m testbed install
 
 cluster-down: operator ## end it; nothing is left behind
 	@cd tests && ../$(OPERATOR)/python -m testbed down --node

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from dtj.api.json import JsonObject
 from support.chart import Helm
 from support.cluster_jobs import ClusterJobs
 from support.installation import Installation
@@ -23,10 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def installed(
-    node_cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
+    node_cluster: Cluster, operator_image: str, trainer_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Installation]:
     """The operator, installed by helm for the whole run, with two replicas."""
-    repository, _, tag = operator_image.rpartition(":")
+    images: JsonObject = {
+        value: dict(zip(("repository", "tag"), image.rsplit(":", 1), strict=True))
+        for value, image in (("image", operator_image), ("trainerImage", trainer_image))
+    }
     helm = Helm(
         program=binaries.ensure(("helm",))["helm"],
         home=tmp_path_factory.mktemp("helm"),
@@ -39,7 +43,7 @@ def installed(
         node_cluster,
         helm,
         values={
-            "image": {"repository": repository, "tag": tag},
+            **images,
             "crds": {"enabled": False},  # they are there, as after `kubectl apply -f crds/`
             "networkPolicy": {"trainingPods": {"enabled": True, "namespaces": [LOCKED_NAMESPACE]}},
         },

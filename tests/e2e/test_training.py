@@ -45,9 +45,10 @@ class TestStrategies:
         complete(jobs, "digits-ps")
         assert _accuracy(jobs.log("digits-ps-chief-0")) > 0.9
 
-    def test_one_pod_mirrors_over_its_devices(self, jobs: ClusterJobs, trainer_image: str) -> None:
+    def test_one_pod_mirrors_over_its_devices(self, jobs: ClusterJobs) -> None:
+        """And names no image: the operator's default is taken."""
         arguments = ("--epochs=3", "--logical-cpus=2")
-        jobs.submit(training("mirror", *arguments, image=trainer_image, strategy="Mirrored", roles={"worker": 1}))
+        jobs.submit(training("mirror", *arguments, strategy="Mirrored", roles={"worker": 1}))
         complete(jobs, "mirror")
         assert "replicas 2" in jobs.log("mirror-worker-0")
 

@@ -115,12 +115,17 @@ def example(name: str, *, image: str | None = None) -> JsonObject:
 
 
 def training(
-    name: str, *arguments: str, image: str, strategy: str = "MultiWorkerMirrored", roles: dict[str, int], **spec: object
+    name: str,
+    *arguments: str,
+    image: str | None = None,
+    strategy: str = "MultiWorkerMirrored",
+    roles: dict[str, int],
+    **spec: object,
 ) -> JsonObject:
-    """A job that trains the digits with the trainer's image."""
+    """A job that trains the digits with the trainer's image; the operator's default where none is given."""
     container = {
         "name": "trainer",
-        "image": image,
+        **({"image": image} if image is not None else {}),
         "args": ["--task=image-classification", "--dataset=digits", *arguments],
         "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
     }

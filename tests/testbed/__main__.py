@@ -1,12 +1,16 @@
-"""`python -m testbed build|up|down|status|images`: a cluster to try things on, for as long as you like.
+"""`python -m testbed build|up|down|status|install|images`: a cluster to try things on, for as long as you like.
 
 With --node it has a real node, and fake ones with accelerators; that needs root.
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
 
 from testbed import binaries, images, packages, runs
 from testbed.binaries import to_stderr
@@ -35,6 +39,10 @@ class Standing:
         binaries.ensure(self.programs)
 
 
+CHART = Path(__file__).parents[2] / "charts" / "dtj"
+REGISTRY = "ghcr.io/example"
+"""Where the chart and the examples say that the images are."""
+
 BARE = Standing("standing", ControlPlane, binaries.CONTROL_PLANE, {})
 WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, *binaries.NODE), packages.NODE)
 
@@ -42,11 +50,13 @@ WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, *bi
 def main() -> int:
     """Run one command. Exit status: 0 done or running, 1 not running or failed."""
     parser = argparse.ArgumentParser(prog="testbed", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="build|up|down|status|images")
+    commands = parser.add_subparsers(required=True, metavar="build|up|down|status|install|images")
     for command in (build, up, down, status):
         subparser = commands.add_parser(command.__name__, help=command.__doc__)
         subparser.add_argument("--node", action="store_const", const=WITH_NODE, default=BARE, help="one with nodes")
         subparser.set_defaults(run=lambda given, command=command: command(given.node))
+    subparser = commands.add_parser("install", help=install.__doc__)
+    subparser.set_defaults(run=lambda _: install())
     subparser = commands.add_parser("images", help="build the images, print their names and sizes")
     subparser.add_argument("names", nargs="*", default=[*images.RECIPES], help="which of them (%(default)s)")
     subparser.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE", help="for the Dockerfile")
@@ -100,7 +110,26 @@ def status(standing: Standing) -> int:
     print(f"{'kubectl':24} {cluster.kubectl_path}")
     print(f"{'audit log':24} {cluster.audit.path}")
     print(f"export KUBECONFIG={cluster.kubeconfig}")
+    print(f"export PATH={cluster.kubectl_path.parent}:$PATH")
     return 0 if cluster.running() else 1
+
+
+def install() -> int:
+    """build both images, put them onto the node of the standing cluster, and install the operator by helm"""
+    cluster = WITH_NODE.cluster()
+    if not isinstance(cluster, NodeCluster) or not cluster.running():
+        raise Unavailable("no cluster with a node runs: start it by `make cluster`")
+    helm = binaries.ensure(("helm",))["helm"]
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    for recipe in images.RECIPES.values():
+        image = images.build(recipe, docker=False)
+        to_stderr(f"putting {image.name} onto the node")
+        cluster.load_image(image)
+        cluster.tag_image(image, f"{REGISTRY}/dtj-{recipe.name}:{version}")
+    # The CRDs are there: `up` has applied them.
+    options = ("--namespace=dtj-system", "--create-namespace", "--set=crds.enabled=false", "--wait", "--timeout=120s")
+    command = [str(helm), "upgrade", "--install", "dtj", str(CHART), f"--kubeconfig={cluster.kubeconfig}", *options]
+    return subprocess.run(command, check=False).returncode
 
 
 def build_images(names: Sequence[str], build_arguments: Sequence[str]) -> int:

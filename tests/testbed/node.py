@@ -79,6 +79,10 @@ class Node:
         if not self._ctr("images", "list", "--quiet", f"name=={name}"):
             self._ctr("images", "import", str(archive))
 
+    def tag_image(self, name: str, other: str) -> None:
+        """Let pods name the image `name` by another name, too."""
+        self._ctr("images", "tag", "--force", name, other)
+
     def _ctr(self, *arguments: str) -> str:
         return self._machine.run("ctr", f"--address={SOCKET}", "--namespace=k8s.io", *arguments)
 

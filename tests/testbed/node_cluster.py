@@ -71,6 +71,10 @@ class NodeCluster(ControlPlane):
             raise StartError(f"the image {image.name} has no archive to import")
         self._node.load_image(image.name, image.archive)
 
+    def tag_image(self, image: Image, name: str) -> None:
+        """Give an image of the real node a second name."""
+        self._node.tag_image(image.name, name)
+
     def _node_has_joined(self) -> bool:
         names = [found["metadata"]["name"] for found in self.api.request("GET", "/api/v1/nodes")["items"]]
         return node.NAME in names

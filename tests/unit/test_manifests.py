@@ -113,6 +113,14 @@ class TestRoles:
         assert dig(made, "spec", "containers", 0, "image") == "own"
         assert dig(made, "spec", "terminationGracePeriodSeconds") is None
 
+    @pytest.mark.parametrize(("named", "taken"), [({}, "ours"), ({"image": ""}, "ours"), ({"image": "own"}, "own")])
+    def test_a_trainer_without_an_image_gets_the_operators(self, named: dict[str, str], taken: str) -> None:
+        shared = {"spec": {"containers": [{"name": "trainer", **named}, {"name": "sidecar"}]}}
+        made = pod(job(template=shared), platform=Platform(trainer_image="ours"))
+        trainer, sidecar = objects(dig(made, "spec", "containers"))
+        assert trainer["image"] == taken
+        assert "image" not in sidecar
+
     def test_making_pods_leaves_the_manifest_as_it_was(self) -> None:
         owner = job(template=template(tolerations=[{"key": "a"}]), accelerator={"profile": "nvidia"})
         before = json.dumps(owner.raw_spec, sort_keys=True)

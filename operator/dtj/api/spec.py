@@ -277,7 +277,8 @@ class JobSpec(_Model):
     template: Template | None = Field(
         default=None,
         description="template is the pod template that all roles share. The container named trainer trains; "
-        "the name may be anything where there is only one container.",
+        "the name may be anything where there is only one container. Its image may be left out where the "
+        "operator has a default one.",
     )
     replica_specs: dict[str, ReplicaSpec | None] = Field(
         max_length=8, description="replicaSpecs holds the roles by task type: chief, worker, ps, evaluator."

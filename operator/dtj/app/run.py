@@ -38,7 +38,9 @@ async def run(settings: OperatorSettings) -> None:
     Raises SettingsError, ConfigError, CredentialsRefused or PortTaken where it cannot start, LeaseLost where it must
     not go on; another error is a defect of one of the parts.
     """
-    platform = Platform(profiles=settings.profiles(), restricted=settings.restricted)
+    platform = Platform(
+        profiles=settings.profiles(), restricted=settings.restricted, trainer_image=settings.trainer_image
+    )
     metrics = Metrics()
     stop = asyncio.Event()
     _stop_on_signals(stop)

@@ -61,6 +61,10 @@ class OperatorSettings:
     capabilities dropped. Off by default since many training images run as root. In namespaces that enforce the
     standard, pods get it anyway."""
 
+    trainer_image: str = ""
+    """The image of trainer containers whose template names none. Without it, such a job is refused by the API
+    server."""
+
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""
 

@@ -263,7 +263,7 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
     roles = listed(counted(spec.replicas(role), role) for role in spec.roles())
     yield f"{manifest.job.name}: {spec.strategy} with {roles}, in {place.shown(place.directory.path)}"
     python = shown_path(trainer.python, base=place.base)
-    for image in dict.fromkeys(image_of(pod) for pod in pods):
+    for image in dict.fromkeys(filter(None, map(image_of, pods))):
         yield f"Image {image} is not pulled: the command runs with {python}."
     if any(accelerator_of(spec, role) is not None for role in spec.roles()):
         yield "Accelerators are not allotted: TensorFlow takes the GPUs or TPUs that it finds on this machine."

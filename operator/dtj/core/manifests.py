@@ -86,6 +86,8 @@ def _pod(
     pod_spec = _object(template, "spec")
     main = main_container(pod_spec)
 
+    if platform.trainer_image and not main.get("image"):
+        main["image"] = platform.trainer_image
     _apply_role(pod_spec, main, role_spec)
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, replica.role, platform))
     _apply_ports(main, spec)

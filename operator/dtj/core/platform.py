@@ -75,3 +75,5 @@ class Platform:
     directories: Directories = field(default_factory=PodDirectories)
     profiles: dict[str, Profile] = field(default_factory=lambda: dict(SHIPPED_PROFILES))
     restricted: bool = False
+    trainer_image: str = ""
+    """The image of trainer containers whose template names none."""
