@@ -23,16 +23,15 @@ class Installation:
 
     def install(self) -> None:
         """``helm install``; returns when the operator is ready."""
-        self.helm.run(
-            "install",
-            RELEASE,
-            str(CHART),
-            f"--namespace={NAMESPACE}",
-            "--create-namespace",
-            "--wait",
-            "--timeout=90s",
-            values=self.values,
-        )
+        self._release("install", "--create-namespace", values=self.values)
+
+    def upgrade(self, changes: JsonObject) -> None:
+        """``helm upgrade`` to other values; returns when the new operator is ready."""
+        self._release("upgrade", values={**self.values, **changes})
+
+    def _release(self, command: str, *options: str, values: JsonObject) -> None:
+        options = (f"--namespace={NAMESPACE}", "--wait", "--timeout=90s", *options)
+        self.helm.run(command, RELEASE, str(CHART), *options, values=values)
 
     def uninstall(self) -> None:
         """``helm uninstall``."""
