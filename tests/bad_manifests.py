@@ -50,6 +50,7 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "fewer workers than elastic allows": manifest(elastic={"minReplicas": 3, "maxReplicas": 4}),
     "more workers than elastic allows": manifest(roles={"worker": 3}, elastic={"maxReplicas": 2}),
     "elastic without workers": manifest(roles={"chief": 1}, elastic={"maxReplicas": 2}),
+    "an exit code that is retryable and fatal": manifest(runPolicy={"exitCodes": {"retryable": [3, 4], "fatal": [4]}}),
     "the port of the progress server": manifest(port=2223),
     "a role without template where none is shared": manifest(
         template=None, replicaSpecs=_roles(chief={"template": _containers("a")}, worker={"replicas": 1})

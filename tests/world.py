@@ -19,7 +19,9 @@ from dtj.core.plan import (
     CheckPods,
     CreateClaim,
     CreatePod,
+    DeleteJob,
     DeletePod,
+    DeleteService,
     Emit,
     PatchStatus,
     Plan,
@@ -28,6 +30,9 @@ from dtj.core.plan import (
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+
+GRACE = timedelta(seconds=30)
+"""The grace period of every pod."""
 
 
 @dataclass
@@ -80,7 +85,16 @@ class World:
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def set_pod(self, replica: str, phase: Phase, *, exit_code: int | None = None, message: str = "") -> None:
+    def set_pod(
+        self,
+        replica: str,
+        phase: Phase,
+        *,
+        exit_code: int | None = None,
+        message: str = "",
+        reason: str = "",
+        disrupted: bool = False,
+    ) -> None:
         """What a kubelet would report of a replica's pod."""
         name = f"{self.job.name}-{replica}"
         code = exit_code if exit_code is not None else {Phase.SUCCEEDED: 0, Phase.FAILED: 1}.get(phase)
@@ -90,7 +104,10 @@ class World:
             phase=phase,
             ready=phase is Phase.RUNNING,
             blocker=None,
-            termination=None if code is None else ended(code, after_seconds=since_start, message=message),
+            disrupted=disrupted,
+            termination=None
+            if code is None
+            else ended(code, after_seconds=since_start, message=message, reason=reason),
         )
 
     def block(self, replica: str, reason: Reason, message: str) -> None:
@@ -109,7 +126,8 @@ class World:
 
     def _terminate(self, name: str) -> None:
         if not self.pods[name].terminating:
-            self.pods[name] = replace(self.pods[name], terminating=True, ready=False, deletion_requested_at=self.now)
+            told = replace(self.pods[name], deletion_requested_at=self.now, deletion_due=self.now + GRACE)
+            self.pods[name] = replace(told, terminating=True, ready=False)
 
     def remove(self, replica: str) -> None:
         del self.pods[f"{self.job.name}-{replica}"]
@@ -139,6 +157,12 @@ class World:
             case DeletePod(name=name, uid=uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self._terminate(name)
+            case DeleteService(uid=uid):
+                assert self.service is not None
+                assert self.service.uid == uid
+                self.service = None
+            case DeleteJob():
+                self.job = replace(self.job, deleting=True)
             case PointService(name=name, selector=selector):
                 assert self.service is not None
                 assert self.service.name == name

@@ -366,6 +366,15 @@ def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedP
     )
 
 
+def _is_empty(found: Mapping[str, JsonObject]) -> None:
+    assert not found
+
+
+def _is_gone(world: JobWorld, name: str) -> None:
+    found = world.plane.kubectl("get", "dtj", name, "-n", world.namespace, "--ignore-not-found", "-o", "name")
+    assert found.stdout == ""
+
+
 def _live_through_everything(world: JobWorld) -> None:
     """Jobs that make the operator use each of its rights."""
     roles = {"chief": 1, "worker": 1, "ps": 1}
@@ -381,6 +390,16 @@ def _live_through_everything(world: JobWorld) -> None:
     world.await_pods(["chief-0", "chief-0-r1", "worker-0-r1", "ps-0-r1"], "done")
     world.end_pod("done-chief-0-r1", exit_code=0)
     world.await_state("Succeeded", "done")
+    # A job that is suspended, and one that is not kept.
+    world.apply(manifest("paused"))
+    world.await_pods(["worker-0", "worker-1"], "paused")
+    world.apply(manifest("paused", runPolicy={"suspend": True}))
+    world.await_state("Suspended", "paused")
+    eventually(lambda: _is_empty(world.services("paused")))
+    world.apply(manifest("brief", roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0}))
+    world.await_pods(["worker-0"], "brief")
+    world.end_pod("brief-worker-0", exit_code=0)
+    eventually(lambda: _is_gone(world, "brief"))
     # Objects of others that have the names which jobs want.
     others: list[JsonObject] = [
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}]}},

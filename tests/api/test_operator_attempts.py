@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from dtj.api.json import dig, objects
-from dtj.api.names import Label, Reason
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition, Label, Reason
 from support.job_world import JobWorld
 from support.waiting import eventually
 
@@ -74,3 +75,105 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
         assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
 
     eventually(counted, seconds=20)
+
+
+def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(world: JobWorld) -> None:
+    mark = world.plane.audit.mark()
+    world.submit(roles={"worker": 1}, runPolicy={"backoffLimit": 1})
+    world.await_pods(["worker-0"])
+    world.end_pod("digits-worker-0", exit_code=3)
+    world.await_pods(["worker-0", "worker-0-r1"])
+    world.end_pod("digits-worker-0-r1", exit_code=3, message="again")
+    job = world.await_condition(Condition.FAILED)
+    assert (job.status.reason, job.status.restarts.user) == (Reason.BACKOFF_LIMIT_EXCEEDED, 1)
+    assert len(creations(world, mark)) == 2
+
+
+def test_a_worker_of_parameter_servers_comes_back_alone_under_the_same_address(world: JobWorld) -> None:
+    world.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    run(world, "chief-0", "worker-0", "worker-1", "ps-0")
+    world.end_pod("digits-worker-1", exit_code=1, message="lost my way")
+    run(world, "chief-0", "worker-0", "worker-1", "worker-1-r1", "ps-0")
+    assert dig(world.pods()["digits-worker-1-r1"], "spec", "hostname") == "worker-1"
+    assert world.job().status.attempt == 1
+    assert world.job().status.replica_statuses["worker"].restarts == {"1": 1}
+
+
+def creations(world: JobWorld, mark: int) -> list[str]:
+    writes = world.plane.audit.writes(since=mark, user="dtj-operator", namespace=world.namespace)
+    return [record.name for record in writes if record.verb == "create" and record.resource == "pods"]
+
+
+class TestSuspending:
+    def test_a_suspended_job_has_no_pods_and_no_service_and_resumes_as_a_new_attempt(self, world: JobWorld) -> None:
+        world.submit()
+        run(world, "worker-0", "worker-1")
+        self.suspend(world, True)
+        world.await_state("Suspended")
+        world.await_pods([])
+        eventually(lambda: self.assert_none(world))
+        self.suspend(world, False)
+        run(world, "worker-0-r1", "worker-1-r1")
+        assert world.job().status.restarts.total == 0
+
+    def test_templates_may_change_while_a_job_is_suspended_and_not_while_it_runs(self, world: JobWorld) -> None:
+        """As a queueing system does that gives a job its nodes."""
+        world.submit(runPolicy={"suspend": True})
+        world.await_state("Suspended")
+        selector = {
+            "spec": {"replicaSpecs": {"worker": {"nodeSelector": {"pool": "a"}}}, "runPolicy": {"suspend": False}}
+        }
+        assert self.patch(world, selector) == ""
+        world.await_pods(["worker-0", "worker-1"])
+        assert dig(world.pods()["digits-worker-0"], "spec", "nodeSelector") == {"pool": "a"}
+        selector["spec"]["replicaSpecs"]["worker"]["nodeSelector"] = {"pool": "b"}  # type: ignore[index]
+        assert "nodeSelector of a role cannot be changed while the job runs" in self.patch(world, selector)
+
+    def test_a_finished_job_is_deleted_when_its_time_has_come(self, world: JobWorld) -> None:
+        world.submit(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
+        run(world, "worker-0")
+        world.end_pod("digits-worker-0", exit_code=0)
+        eventually(lambda: self.assert_gone(world), seconds=20)
+
+    @classmethod
+    def suspend(cls, world: JobWorld, suspend: bool) -> None:
+        assert cls.patch(world, {"spec": {"runPolicy": {"suspend": suspend}}}) == ""
+
+    @staticmethod
+    def patch(world: JobWorld, patch: object) -> str:
+        command = ("patch", "dtj/digits", "-n", world.namespace, "--type=merge", "--patch", json.dumps(patch))
+        done = world.plane.kubectl(*command, check=False)
+        return "" if done.returncode == 0 else done.stderr
+
+    @staticmethod
+    def assert_none(world: JobWorld) -> None:
+        assert world.services() == {}
+
+    @staticmethod
+    def assert_gone(world: JobWorld) -> None:
+        found = world.plane.kubectl("get", "dtj", "-n", world.namespace, "-o", "name")
+        assert found.stdout == ""
+
+
+def test_a_job_that_does_not_start_in_time_fails_and_says_what_kept_it(world: JobWorld) -> None:
+    world.submit(accelerator={"profile": "nvidia-l5"}, runPolicy={"startDeadlineSeconds": 2})
+    job = world.await_condition(Condition.FAILED)
+    assert job.status.reason == Reason.START_DEADLINE_EXCEEDED
+    (event,) = eventually(lambda: some(world.events(Reason.START_DEADLINE_EXCEEDED)))
+    assert "nvidia-l5" in str(event["note"])
+
+
+def test_a_job_that_runs_too_long_fails_though_nothing_happens(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, runPolicy={"activeDeadlineSeconds": 3})
+    run(world, "worker-0")
+    job = world.await_condition(Condition.FAILED, seconds=10)
+    assert job.status.reason == Reason.DEADLINE_EXCEEDED
+    started, ended = parse_time(job.status.start_time), parse_time(job.status.completion_time)
+    assert started is not None
+    assert ended is not None
+    assert 3 <= (ended - started).total_seconds() <= 5
+
+
+def some(found: list[JsonObject]) -> list[JsonObject]:
+    assert found
+    return found

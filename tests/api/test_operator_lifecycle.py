@@ -115,7 +115,7 @@ def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWo
 
 
 def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_words(world: JobWorld) -> None:
-    world.submit()
+    world.submit(runPolicy={"backoffLimit": 0})
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
     world.await_state("Running")
@@ -126,7 +126,7 @@ def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_wo
     assert (cause.role, cause.index, cause.pod, cause.exit_code) == ("worker", 1, "digits-worker-1", 137)
     assert cause.message == "Killed"
     assert set(world.pods()) == {"digits-worker-1"}, "its logs are evidence; its peer is stopped"
-    (event,) = eventually(lambda: _some(world.events(Reason.REPLICA_FAILED)))
+    (event,) = eventually(lambda: _some(world.events(Reason.BACKOFF_LIMIT_EXCEEDED)))
     assert event["type"] == "Warning"
 
 

@@ -59,7 +59,7 @@ class TestAKilledOperator:
         assert not [str(record) for record in writes if record.verb == "create" and record.resource != "events"]
 
     def test_ends_what_ended_while_it_was_away(self, world: JobWorld, operator: OperatorProcess) -> None:
-        world.submit()
+        world.submit(runPolicy={"backoffLimit": 0})
         world.await_pods(["worker-0", "worker-1"])
         world.run_pods()
         world.await_state("Running")
@@ -123,7 +123,7 @@ class TestAClusterThatBreaks:
         with world.plane.outage() as etcd:
             etcd.delete(f"/registry/pods/{world.namespace}/ghostly-worker-1")
             etcd.forget_history()
-        world.await_pods(["worker-0", "worker-1"], "ghostly", seconds=60.0)
+        world.await_pods(["worker-0-r1", "worker-1-r1"], "ghostly", seconds=60.0)
         assert lasting_operator.running
 
     def test_a_job_that_vanished_during_an_outage_without_a_word_is_forgotten(

@@ -57,12 +57,12 @@ def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_chec
     [
         ("strategy", {"strategy": "OneDevice"}),
         ("port", {"port": 3333}),
-        ("replicaSpecs[worker].args", {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}),
-        ("replicaSpecs[worker].template", {"replicaSpecs": {"worker": {"replicas": 1, "template": TEMPLATE}}}),
+        ("replicaSpecs[worker].restartPolicy", {"replicaSpecs": {"worker": {"replicas": 1, "restartPolicy": "Never"}}}),
         ("elastic", {"elastic": {"maxReplicas": 4}}),
-        ("template", {"template": TEMPLATE}),
         ("checkpoint", {"checkpoint": {"path": "/c"}}),
-        ("runPolicy", {"runPolicy": {"cleanPodPolicy": "All"}}),
+        ("runPolicy.cleanPodPolicy", {"runPolicy": {"cleanPodPolicy": "All"}}),
+        ("runPolicy.backoffLimit", {"runPolicy": {"backoffLimit": 9}}),
+        ("runPolicy.managedBy", {"runPolicy": {"managedBy": "example.com/other"}}),
     ],
 )
 def test_a_field_that_is_fixed_cannot_be_changed(
@@ -72,6 +72,26 @@ def test_a_field_that_is_fixed_cannot_be_changed(
     said = apply(cluster, namespace, manifest(**{"roles": {"worker": 1}, **change}))  # type: ignore[arg-type]
     assert f"spec.{field}" in said
     assert f"{field.rpartition('.')[2]} cannot be changed: delete the job and create it anew" in said
+
+
+@pytest.mark.parametrize(
+    ("said", "change"),
+    [
+        ("template cannot be changed", {"template": TEMPLATE}),
+        ("accelerator cannot be changed", {"accelerator": {"profile": "nvidia-l4"}}),
+        ("args of a role cannot be changed", {"replicaSpecs": {"worker": {"replicas": 1, "args": ["--epochs=9"]}}}),
+        ("template of a role cannot be changed", {"replicaSpecs": {"worker": {"replicas": 1, "template": TEMPLATE}}}),
+    ],
+)
+def test_what_makes_pods_can_be_changed_while_a_job_is_suspended_alone(
+    cluster: ControlPlane, namespace: str, said: str, change: dict[str, object]
+) -> None:
+    running, suspended = {"suspend": False}, {"suspend": True}
+    before: dict[str, object] = {"roles": {"worker": 1}}
+    assert apply(cluster, namespace, manifest(**before, runPolicy=running)) == ""  # type: ignore[arg-type]
+    assert said in apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running))  # type: ignore[arg-type]
+    assert apply(cluster, namespace, manifest(**before, runPolicy=suspended)) == ""  # type: ignore[arg-type]
+    assert apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running)) == ""  # type: ignore[arg-type]
 
 
 def test_roles_cannot_come_and_go(cluster: ControlPlane, namespace: str) -> None:

@@ -37,12 +37,13 @@ def test_a_replica_that_fails_is_named_with_its_code_and_last_words(
     node_testbed: NodeCluster, jobs: ClusterJobs
 ) -> None:
     script = 'if [ "$DTJ_INDEX" = 1 ]; then echo no such flower; exit 3; fi; sleep 300'
-    jobs.submit(tiny("fails", script, roles={"worker": 2}))
+    jobs.submit(tiny("fails", script, roles={"worker": 2}, runPolicy={"backoffLimit": 1}))
     jobs.await_condition("fails", "Failed")
     cause = jobs.job("fails")["status"]["rootCause"]
-    assert (cause["pod"], cause["exitCode"], cause["node"]) == ("fails-worker-1", 3, "node1")
+    assert (cause["pod"], cause["exitCode"], cause["node"]) == ("fails-worker-1-r1", 3, "node1")
     assert cause["message"].strip() == "no such flower"
-    wait_until(lambda: list(jobs.pods()) == ["fails-worker-1"], seconds=30, what="the end of the other pod")
+    kept = {"fails-worker-1", "fails-worker-1-r1"}
+    wait_until(lambda: set(jobs.pods()) == kept, seconds=30, what="the end of the other pods")
 
 
 @pytest.mark.parametrize(

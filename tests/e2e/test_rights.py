@@ -10,6 +10,7 @@ from support.cluster_jobs import ClusterJobs, tiny
 from support.installation import Installation
 from support.waiting import eventually
 from testbed import NodeCluster
+from testbed.processes import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.judges_the_run]
 
@@ -44,8 +45,11 @@ def test_objects_of_others_that_have_a_jobs_names_are_left_alone(jobs: ClusterJo
 
 
 def test_a_worker_that_is_lost_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> None:
-    jobs.submit(tiny("lost", "sleep 300", strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
-    jobs.await_condition("lost", "PodsReady")
+    """It waits for a node that is none, so that it vanishes at once and comes back under its name."""
+    body = tiny("lost", "sleep 300", roles={"worker": 2})
+    body["spec"]["template"]["spec"]["nodeSelector"] = {"no": "where"}  # type: ignore[index,call-overload]
+    jobs.submit(body)
+    wait_until(lambda: len(jobs.pods()) == 2, seconds=60, what="both pods")
     for times in (1, 2):
         jobs.kubectl("delete", "pod", "lost-worker-0", "--now")
 
@@ -54,7 +58,6 @@ def test_a_worker_that_is_lost_twice_is_counted_and_not_repeated(jobs: ClusterJo
             assert [event.get("series", {}).get("count", 1) for event in events] == [expected]
 
         eventually(counted, seconds=60)
-        jobs.await_condition("lost", "PodsReady")
 
 
 def test_the_operator_used_each_right_that_it_has_and_asked_for_no_other(

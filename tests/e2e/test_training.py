@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 
 import pytest
@@ -91,6 +92,29 @@ class TestDisturbances:
         complete(jobs, "grows")
         assert jobs.job("grows")["status"]["attempt"] == 2
         assert "replicas 3" in jobs.log("grows-worker-0-r1")
+
+    def test_a_job_that_is_suspended_saves_and_goes_on_when_it_is_resumed(
+        self, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        """And is deleted a second after its end, as it asks for."""
+        policy: JsonObject = {"ttlSecondsAfterFinished": 1}
+        jobs.submit(
+            training("rests", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, runPolicy=policy)
+        )
+        jobs.await_log("rests-worker-0", "step ", seconds=TRAINING_SECONDS)
+        self._suspend(jobs, "rests", suspend=True)
+        jobs.await_condition("rests", "Suspended")
+        wait_until(lambda: jobs.pods() == {}, seconds=60, what="the end of the pods")
+        assert "startTime" not in jobs.job("rests")["status"]
+        self._suspend(jobs, "rests", suspend=False)
+        jobs.await_log("rests-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        assert jobs.job("rests")["status"].get("restarts", {}).get("total", 0) == 0
+        wait_until(lambda: jobs.kubectl("get", "dtj", "-o", "name") == "", seconds=TRAINING_SECONDS, what="its removal")
+
+    @staticmethod
+    def _suspend(jobs: ClusterJobs, name: str, *, suspend: bool) -> None:
+        patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
+        jobs.kubectl("patch", f"dtj/{name}", "--type=merge", f"--patch={patch}")
 
     def test_the_pods_train_on_while_the_operator_is_gone(
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str

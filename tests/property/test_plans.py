@@ -20,7 +20,7 @@ from dtj.core.observed import Observed, Phase, TemplateVerdict
 from dtj.core.plan import CreatePod, DeletePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.replicas import Replica, format_indexes, parse_indexes, pod_name, replicas
+from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
 from strategies import jobs, stored_objects
 from world import World
 
@@ -178,7 +178,8 @@ class Monkey(RuleBasedStateMachine):
             self.completed[attempt, role] = done
             for index in done:
                 replica = Replica(Role(role), index)
-                running = self.world.pods.get(pod_name(self.world.job.name, replica, attempt))
+                name = pod_name(self.world.job.name, replica, incarnation(self.world.job.status, replica))
+                running = self.world.pods.get(name)
                 assert running is None or running.ended
 
     def teardown(self) -> None:

@@ -98,9 +98,10 @@ class JobWorld:
     # -- the kubelet ---------------------------------------------------------------------------------------------
 
     def run_pods(self, name: str = "digits") -> None:
-        """All pods of the job run and are ready."""
-        for pod in self.pods(name):
-            self.run_pod(pod)
+        """All pods of the job that have not ended run and are ready."""
+        for pod, body in self.pods(name).items():
+            if dig(body, "status", "phase") not in ("Succeeded", "Failed"):
+                self.run_pod(pod)
 
     def run_pod(self, pod: str) -> None:
         """The pod runs, and is ready."""

@@ -38,17 +38,17 @@ def ending(of: Pod, *peers: Pod) -> Ending | None:
         (pod(JOB, "worker-0"), None),
         (pod(JOB, "worker-0", phase=Phase.PENDING), None),
         (pod(JOB, "worker-0", phase=Phase.SUCCEEDED, termination=ended(0)), Ending.COMPLETED),
-        (failed(1), Ending.ERROR),
-        (failed(137), Ending.ERROR),
+        (failed(1), Ending.USER_ERROR),
+        (failed(137), Ending.USER_ERROR),
         (failed(75), Ending.PEER_LOST),
-        (failed(42), Ending.ERROR),
-        (failed(143), Ending.ERROR),
+        (failed(42), Ending.USER_ERROR),
+        (failed(143), Ending.USER_ERROR),
         (failed(42, ran=30), Ending.PREEMPTION),
         (failed(143, ran=31), Ending.PREEMPTION),
         (failed(42, **told(8)), Ending.PREEMPTION),
         (failed(42, disrupted=True), Ending.PREEMPTION),
         (failed(1, **told(8)), Ending.DISRUPTION),
-        (failed(1, **told(12)), Ending.ERROR),
+        (failed(1, **told(12)), Ending.USER_ERROR),
         (failed(137, disrupted=True), Ending.DISRUPTION),
         (replace(pod(JOB, "worker-0"), **told(0)), Ending.DISRUPTION),
     ],
@@ -76,9 +76,9 @@ def test_a_pod_that_the_node_ended_is_a_disruption(reason: str) -> None:
             "request of 0.",
             Ending.DISRUPTION,
         ),
-        ("Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ", Ending.ERROR),
-        ('Container trainer exceeded its local ephemeral storage limit "1Gi". ', Ending.ERROR),
-        ('Usage of EmptyDir volume "cache" exceeds the limit "1Gi". ', Ending.ERROR),
+        ("Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ", Ending.USER_ERROR),
+        ('Container trainer exceeded its local ephemeral storage limit "1Gi". ', Ending.USER_ERROR),
+        ('Usage of EmptyDir volume "cache" exceeds the limit "1Gi". ', Ending.USER_ERROR),
     ],
 )
 def test_an_eviction_for_the_pods_own_use_of_storage_is_its_error(message: str, expected: Ending) -> None:
@@ -95,7 +95,7 @@ def test_a_script_that_leaves_with_0_when_it_is_told_to_go_has_not_completed() -
 def test_peers_that_leave_together_with_one_that_was_told_to_go_are_believed_at_once() -> None:
     peer = replace(pod(JOB, "worker-1"), **told(0))
     assert ending(failed(42), peer) is Ending.PREEMPTION
-    assert ending(failed(42), pod(JOB, "worker-1")) is Ending.ERROR
+    assert ending(failed(42), pod(JOB, "worker-1")) is Ending.USER_ERROR
 
 
 def test_the_earliest_comes_first() -> None:

@@ -23,7 +23,7 @@ WORKER = Replica(Role.WORKER, 0)
 
 def pod(owner: Job, replica: Replica = WORKER, platform: Platform | None = None) -> JsonObject:
     assert owner.spec is not None, owner.problems
-    (made,) = manifests.pods(owner, owner.spec, [replica], platform=platform or Platform(), attempt=1)
+    (made,) = manifests.pods(owner, owner.spec, [replica], platform=platform or Platform())
     return made
 
 

@@ -17,6 +17,9 @@ from world import World
 pytestmark = pytest.mark.unit
 
 
+NO_RETRY = {"backoffLimit": 0}
+
+
 def running(**arguments: object) -> World:
     """A world whose job has all pods running and ready."""
     world = World(job(**arguments))  # type: ignore[arg-type]
@@ -68,7 +71,8 @@ class TestStarting:
         assert running().step() == ()
 
     def test_exactly_the_missing_pods_are_created(self) -> None:
-        world = running(roles={"worker": 4})
+        world = World(job(roles={"worker": 4}))
+        world.settle()
         world.remove("worker-1")
         world.remove("worker-3")
         created = [action for action in world.step() if isinstance(action, CreatePod)]
@@ -235,7 +239,7 @@ class TestSuccess:
 
 class TestFailure:
     def test_the_first_failure_is_the_cause(self) -> None:
-        world = running(roles={"worker": 3})
+        world = running(roles={"worker": 3}, runPolicy=NO_RETRY)
         world.set_pod("worker-2", Phase.FAILED, exit_code=137, message="Killed")
         world.advance(2)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
@@ -250,19 +254,19 @@ class TestFailure:
         assert not world.is_true(Condition.COMPLETE)
 
     def test_the_event_names_pod_code_and_last_line(self) -> None:
-        world = running()
+        world = running(runPolicy=NO_RETRY)
         world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="first\nshapes do not match")
         world.settle()
         world.finish_deletions()
         world.settle()
         assert world.events[-1] == Emit(
             "Warning",
-            Reason.REPLICA_FAILED,
+            Reason.BACKOFF_LIMIT_EXCEEDED,
             "worker-1 (pod digits-worker-1) exited with code 3 (Error): shapes do not match",
         )
 
     def test_failed_pods_are_kept_as_evidence(self) -> None:
-        world = running()
+        world = running(runPolicy=NO_RETRY)
         world.set_pod("worker-1", Phase.FAILED)
         world.settle()
         world.finish_deletions()
@@ -270,7 +274,7 @@ class TestFailure:
         assert sorted(world.pods) == ["digits-worker-1"]
 
     def test_a_failed_job_starts_nothing_again(self) -> None:
-        world = running()
+        world = running(runPolicy=NO_RETRY)
         world.set_pod("worker-1", Phase.FAILED)
         world.settle()
         world.finish_deletions()
@@ -285,7 +289,7 @@ class TestFailure:
     [("Running", ["digits-worker-0"]), ("All", []), ("None", ["digits-worker-0", "digits-worker-1"])],
 )
 def test_clean_pod_policy_holds_for_every_ending(policy: str, kept: list[str], ending: str) -> None:
-    world = running(runPolicy={"cleanPodPolicy": policy})
+    world = running(runPolicy={"cleanPodPolicy": policy, **NO_RETRY})
     world.set_pod("worker-0", Phase.SUCCEEDED if ending == "success" else Phase.FAILED)
     world.settle()
     world.finish_deletions()
@@ -361,7 +365,8 @@ class TestTrouble:
         assert not any(isinstance(action, Emit) for action in world.step())
 
     def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(self) -> None:
-        world = running(roles={"worker": 2})
+        world = World(job(roles={"worker": 2}))
+        world.settle()
         world.verdict = None
         world.template_errors = ("worker: the server's mind has changed",)
         world.remove("worker-1")

@@ -16,8 +16,8 @@ from world import World
 pytestmark = pytest.mark.unit
 
 
-def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None) -> World:
-    world = World(job(strategy=strategy, roles=roles or {"worker": 2}))
+def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None, **policy: object) -> World:
+    world = World(job(strategy=strategy, roles=roles or {"worker": 2}, runPolicy=policy))
     world.settle()
     world.run_all()
     world.settle()
@@ -87,8 +87,8 @@ class TestCollectives:
         world.settle()
         assert world.job.status.attempt == 2
 
-    def test_an_error_before_the_loss_fails_the_job(self) -> None:
-        world = running()
+    def test_an_error_before_the_loss_is_the_cause(self) -> None:
+        world = running(backoffLimit=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=1)
         world.advance(2)
         world.take_away("worker-1")
@@ -106,7 +106,7 @@ class TestCollectives:
         assert world.job.status.attempt == 2
 
     def test_a_lost_peer_is_not_the_cause_where_a_replica_failed(self) -> None:
-        world = running()
+        world = running(backoffLimit=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
         world.advance(2)
         world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="no such flower")
@@ -150,24 +150,48 @@ class TestCollectives:
 class TestParameterServers:
     ROLES = {"chief": 1, "worker": 2, "ps": 1}  # noqa: RUF012
 
-    def test_a_worker_comes_back_alone_under_its_name(self) -> None:
+    def test_a_worker_comes_back_alone_once_its_address_is_free(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         others = {name: pod.uid for name, pod in world.pods.items() if name != "digits-worker-1"}
         world.take_away("worker-1")
         world.settle()
+        assert "digits-worker-1-r1" not in world.pods, "two pods must not share an address"
         world.finish_deletions()
         world.settle()
         assert world.job.status.attempt == 1
+        assert world.job.status.restarts.disruption == 1
         assert {name: world.pods[name].uid for name in others} == others
-        assert "digits-worker-1" in live(world)
+        assert "digits-worker-1-r1" in live(world)
+        assert dig(world.manifests["digits-worker-1-r1"], "spec", "hostname") == "worker-1"
 
-    def test_a_worker_that_was_evicted_makes_room_for_itself(self) -> None:
+    def test_a_pod_that_hangs_on_a_dead_node_is_given_up_after_its_grace_period(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.take_away("worker-1")
         world.settle()
-        world.finish_deletions()
+        world.advance(61)
         world.settle()
-        assert world.pods["digits-worker-0"].phase is Phase.PENDING
+        assert "digits-worker-1-r1" in live(world)
+
+    def test_a_worker_that_failed_is_kept_beside_its_successor(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        for name in ("worker-0", "worker-0-r1"):
+            world.set_pod(name, Phase.FAILED, exit_code=1)
+            world.advance(2)
+            world.settle()
+            world.run_all()
+        assert {"digits-worker-0", "digits-worker-0-r1", "digits-worker-0-r2"} <= set(world.pods)
+        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
+
+    def test_names_of_later_attempts_do_not_meet_those_of_single_replacements(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.set_pod("worker-0", Phase.FAILED, exit_code=1)
+        world.advance(2)
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.take_away("ps-0")
+        world.settle()
+        assert live(world) >= {"digits-worker-0-r2", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r1"}
 
     @pytest.mark.parametrize("lost", ["ps-0", "chief-0"])
     def test_all_start_again_when_servers_or_chief_are_lost(self, lost: str) -> None:
@@ -185,7 +209,15 @@ def test_an_evaluator_comes_back_alone() -> None:
     world.finish_deletions()
     world.settle()
     assert world.job.status.attempt == 1
-    assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0"}
+    assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0-r1"}
+
+
+def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:
+    world = running()
+    world.remove("worker-1")
+    world.settle()
+    assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
+    assert world.job.status.restarts.disruption == 1
 
 
 def job_again(world: World) -> Job:

@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "dtj.rules" -}}
 - apiGroups: [training.dtj.dev]
   resources: [distributedtrainingjobs]
-  verbs: [list, watch]
+  verbs: [list, watch, delete]
 - apiGroups: [training.dtj.dev]
   resources: [distributedtrainingjobs/status]
   verbs: [patch]
@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, create]

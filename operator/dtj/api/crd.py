@@ -37,6 +37,7 @@ PRINTER_COLUMNS: Final = (
     ("State", "string", ".status.state", 0),
     ("Strategy", "string", ".spec.strategy", 0),
     ("Ready", "string", ".status.ready", 0),
+    ("Restarts", "integer", ".status.restarts.total", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Reason", "string", ".status.reason", 1),
     ("Attempt", "integer", ".status.attempt", 1),
@@ -174,8 +175,13 @@ def _convert_plain(source: JsonObject, definitions: JsonObject) -> JsonObject:
 
 
 def _described(schema: JsonObject, source: JsonObject) -> JsonObject:
-    """``schema`` with what is said at the place of its use: description, default, sizes."""
+    """``schema`` with what is said at the place of its use: description, default, sizes.
+
+    An object's default is empty: the API server fills in those of its fields.
+    """
     schema.update({key: copy.deepcopy(source[key]) for key in _KEPT if source.get(key) is not None and key != "type"})
+    if isinstance(schema.get("default"), dict):
+        schema["default"] = {}
     return schema
 
 

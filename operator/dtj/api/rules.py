@@ -30,6 +30,7 @@ TEMPLATES: Final[tuple[Path, ...]] = ((*SPEC, "template"), (*ROLE, "template"))
 ACCELERATORS: Final[tuple[Path, ...]] = ((*SPEC, "accelerator"), (*ROLE, "accelerator"))
 CHECKPOINT: Final[Path] = (*SPEC, "checkpoint")
 ELASTICITY: Final[Path] = (*SPEC, "elastic")
+RUN_POLICY: Final[Path] = (*SPEC, "runPolicy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,15 +161,28 @@ def _cel_reserved(variable: str) -> str:
     return f"({variable}.name == '{Env.TF_CONFIG}' || {variable}.name.startsWith('{Env.PREFIX}'))"
 
 
+def _cel_same(field: str, here: str = "self", there: str = "oldSelf") -> str:
+    return f"has({here}.{field}) == has({there}.{field}) && (!has({here}.{field}) || {here}.{field} == {there}.{field})"
+
+
+_WHILE_SUSPENDED: Final = "oldSelf.runPolicy.suspend"
+_TEMPLATE_MESSAGE: Final = "cannot be changed while the job runs: suspend it first, or delete it and create it anew"
+
+
 def _immutable(field: str, *, at: Path = SPEC) -> Rule:
     """A field that is fixed once the job exists."""
     return Rule(
         at=(at,),
-        cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        cel=_cel_same(field),
         message=f"{field} cannot be changed: delete the job and create it anew",
         holds=None,
         field=field,
     )
+
+
+def _numbers(codes: JsonObject, field: str) -> list[int]:
+    listed = codes.get(field)
+    return [code for code in listed if isinstance(code, int)] if isinstance(listed, list) else []
 
 
 def _worker_bounds_hold(spec: JsonObject) -> bool:
@@ -431,20 +445,45 @@ RULES: Final[tuple[Rule, ...]] = (
         field="replicaSpecs",
     ),
     *(
-        _immutable(field, at=ROLE)
+        Rule(
+            at=(SPEC,),
+            cel=f"{_WHILE_SUSPENDED} || self.replicaSpecs.all(r, !(r in oldSelf.replicaSpecs) || "
+            "self.replicaSpecs[r] == null || oldSelf.replicaSpecs[r] == null || "
+            f"({_cel_same(field, 'self.replicaSpecs[r]', 'oldSelf.replicaSpecs[r]')}))",
+            message=f"{field} of a role {_TEMPLATE_MESSAGE}",
+            holds=None,
+            field="replicaSpecs",
+        )
         for field in ("template", "command", "args", "env", "resources", "nodeSelector", "tolerations", "accelerator")
     ),
     *(
-        _immutable(field)
-        for field in (
-            "strategy",
-            "template",
-            "accelerator",
-            "elastic",
-            "port",
-            "checkpoint",
-            "export",
-            "runPolicy",
+        Rule(
+            at=(SPEC,),
+            cel=f"{_WHILE_SUSPENDED} || ({_cel_same(field)})",
+            message=f"{field} {_TEMPLATE_MESSAGE}",
+            holds=None,
+            field=field,
         )
+        for field in ("template", "accelerator")
+    ),
+    _immutable("restartPolicy", at=ROLE),
+    *(_immutable(field) for field in ("strategy", "elastic", "port", "checkpoint", "export")),
+    *(
+        _immutable(field, at=RUN_POLICY)
+        for field in (
+            "cleanPodPolicy",
+            "successPolicy",
+            "backoffLimit",
+            "disruptionLimit",
+            "restartScope",
+            "exitCodes",
+            "managedBy",
+        )
+    ),
+    Rule(
+        at=((*RUN_POLICY, "exitCodes"),),
+        cel="!has(self.retryable) || !has(self.fatal) || self.retryable.all(c, !(c in self.fatal))",
+        message="an exit code is either retryable or fatal: remove it from one of them",
+        holds=lambda codes: not set(_numbers(codes, "retryable")) & set(_numbers(codes, "fatal")),
     ),
 )

@@ -99,6 +99,22 @@ VOLUME_SOURCE: Final = ("spec", "volumes", "source")
 Template = Annotated[JsonObject, PodTemplateFragment()]
 
 
+class RestartPolicy(StrEnum):
+    """Which errors of a replica's own are retried."""
+
+    ON_FAILURE = "OnFailure"
+    EXIT_CODE = "ExitCode"
+    NEVER = "Never"
+
+
+class RestartScope(StrEnum):
+    """Who starts again when a replica is lost."""
+
+    AUTO = "Auto"
+    POD = "Pod"
+    JOB = "Job"
+
+
 class Accelerator(_Model):
     """The accelerator of each pod, by a profile of the operator's configuration."""
 
@@ -148,6 +164,13 @@ class ReplicaSpec(_Model):
     resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
         default=None,
         description="resources replaces the trainer container's resources for this role.",
+    )
+    restart_policy: RestartPolicy = Field(
+        default=RestartPolicy.ON_FAILURE,
+        description="restartPolicy tells which errors of this role are retried, within runPolicy.backoffLimit: "
+        "OnFailure (all but the exit codes listed as fatal), ExitCode (all but those that no restart can help: 1, 2, "
+        "126, 127, 128, 134, 139, unless listed as retryable) or Never. What the infrastructure takes away comes back "
+        "under each of them.",
     )
     node_selector: dict[str, str] | None = Field(
         default=None,
@@ -252,9 +275,76 @@ class Elastic(_Model):
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
 
 
+ExitCode = Annotated[int, Field(ge=1, le=255)]
+
+
+class ExitCodes(_Model):
+    """Exit codes whose meaning is not the usual one."""
+
+    retryable: list[ExitCode] = Field(
+        default=[], max_length=255, description="retryable are exit codes that restartPolicy ExitCode retries, too."
+    )
+    fatal: list[ExitCode] = Field(
+        default=[], max_length=255, description="fatal are exit codes that fail the job at once, under any policy."
+    )
+
+
 class RunPolicy(_Model):
     """How a job runs and ends."""
 
+    suspend: bool = Field(
+        default=False,
+        description="suspend stops the job's pods, which save a checkpoint within their grace period, and keeps the "
+        "job for later. May change at any time; while it is true, templates may change, too.",
+    )
+    backoff_limit: int = Field(
+        default=3,
+        ge=0,
+        le=1_000_000,
+        description="backoffLimit is the number of restarts that errors of the training itself may use.",
+    )
+    disruption_limit: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="disruptionLimit is the number of restarts that the infrastructure may cause; no limit by default.",
+    )
+    restart_scope: RestartScope = Field(
+        default=RestartScope.AUTO,
+        description="restartScope tells who starts again when a replica is lost: Auto (as the strategy needs), Pod "
+        "(that replica alone) or Job (all of them).",
+    )
+    exit_codes: ExitCodes | None = Field(
+        default=None, description="exitCodes are exit codes whose meaning is not the usual one."
+    )
+    active_deadline_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_147_483_647,
+        description="activeDeadlineSeconds is how long the job may run, in seconds from its start or its latest "
+        "resumption; then it fails.",
+    )
+    start_deadline_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_147_483_647,
+        description="startDeadlineSeconds is how long it may take, in seconds from creation or resumption, until all "
+        "pods are ready; then the job fails, and says what kept it.",
+    )
+    ttl_seconds_after_finished: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description="ttlSecondsAfterFinished is how long the job is kept after its end, in seconds; for ever by "
+        "default.",
+    )
+    managed_by: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        description="managedBy names the controller that runs the job. With any other name than "
+        f"{names.CONTROLLER} the operator keeps its hands off it.",
+    )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,
         description="cleanPodPolicy tells which pods are deleted at the end: Running (those that still run), "

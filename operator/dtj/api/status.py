@@ -52,11 +52,37 @@ class ReplicaStatus(_Model):
         description="completedIndexes are the replicas that completed in this attempt and do not run again in it, "
         "such as 0-1,3.",
     )
+    restarts: dict[str, int] = Field(
+        default={},
+        max_length=10_000,
+        description="restarts is how often single replicas were replaced alone, by index; later pods' names count on.",
+    )
+
+
+class RestartCounts(_Model):
+    """Restarts by who caused them; written before any pod is touched."""
+
+    user: int = Field(
+        default=0, ge=0, description="user is the number of restarts after errors of the training itself."
+    )
+    out_of_memory: int = Field(default=0, ge=0, description="outOfMemory is the number of restarts after OOMKilled.")
+    preemption: int = Field(
+        default=0,
+        ge=0,
+        description="preemption is the number of restarts of replicas that saved and left when told to.",
+    )
+    disruption: int = Field(
+        default=0, ge=0, description="disruption is the number of restarts that the infrastructure caused."
+    )
+    total: int = Field(default=0, ge=0, description="total is the sum of all.")
 
 
 class RootCause(_Model):
     """The first failure of the job."""
 
+    kind: str = Field(
+        default="", alias="class", description="class is what kind of end it was: UserError, OutOfMemory, Disruption, …"
+    )
     role: str = Field(default="", description="role is the task type of the replica that failed first.")
     index: int = Field(default=0, description="index is its task index.")
     pod: str = Field(default="", description="pod is its pod.")
@@ -75,18 +101,23 @@ class JobStatus(_Model):
     )
     state: str = Field(
         default="",
-        description="state sums the job up in one word for people: Pending, Starting, Running, Succeeded, Failed. "
-        "Programs read the conditions.",
+        description="state sums the job up in one word for people: Pending, Starting, Running, Restarting, Suspended, "
+        "Succeeded, Failed. Programs read the conditions.",
     )
     reason: str = Field(default="", description="reason is why the job is in this state, in one word.")
     ready: str = Field(default="", description="ready is the number of ready pods out of all, such as 3/4.")
     conditions: tuple[ConditionStatus, ...] = Field(
         default=(),
         max_length=32,
-        description="conditions are PodsReady, Invalid, Complete and Failed; conditions of other types are left alone.",
+        description="conditions are PodsReady, Suspended, Restarting, Invalid, Complete and Failed; conditions of "
+        "other types are left alone.",
     )
     start_time: str | None = Field(
-        default=None, description="startTime is when the pods were first created (RFC 3339)."
+        default=None,
+        description="startTime is when the pods of this run were first created (RFC 3339); a suspended job has none.",
+    )
+    ready_time: str | None = Field(
+        default=None, description="readyTime is when all pods of this run were ready for the first time (RFC 3339)."
     )
     completion_time: str | None = Field(
         default=None, description="completionTime is when the job ended, with success or without (RFC 3339)."
@@ -94,6 +125,10 @@ class JobStatus(_Model):
     attempt: int = Field(default=0, description="attempt counts the runs of the whole job, from 1.")
     last_restart_time: str | None = Field(
         default=None, description="lastRestartTime is when the latest attempt after the first began (RFC 3339)."
+    )
+    restarts: RestartCounts = Field(
+        default=RestartCounts(),
+        description="restarts counts restarts by who caused them, over the whole life of the job.",
     )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
     root_cause: RootCause | None = Field(

@@ -254,7 +254,7 @@ def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory
 def _first_pods(manifest: Manifest) -> tuple[JsonObject, ...]:
     """A pod of each role, as the planner makes it."""
     first = (Replica(role, 0) for role in manifest.spec.roles())
-    return manifests.pods(manifest.job, manifest.spec, first, platform=Platform(), attempt=1)
+    return manifests.pods(manifest.job, manifest.spec, first, platform=Platform())
 
 
 def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: Place) -> Iterator[str]:
@@ -265,6 +265,8 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
     python = shown_path(trainer.python, base=place.base)
     for image in dict.fromkeys(filter(None, map(image_of, pods))):
         yield f"Image {image} is not pulled: the command runs with {python}."
+    if spec.run_policy.suspend:
+        yield "The job is suspended, but runs at once: on this machine it is you who starts it."
     if any(accelerator_of(spec, role) is not None for role in spec.roles()):
         yield "Accelerators are not allotted: TensorFlow takes the GPUs or TPUs that it finds on this machine."
     omitted = dict.fromkeys(part for pod in pods for part in omissions_of(pod))

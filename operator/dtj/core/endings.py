@@ -40,8 +40,9 @@ class Ending(StrEnum):
     COMPLETED = "Completed"
     PREEMPTION = "Preemption"
     DISRUPTION = "Disruption"
+    OUT_OF_MEMORY = "OutOfMemory"
     PEER_LOST = "PeerLost"
-    ERROR = "Error"
+    USER_ERROR = "UserError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ def _ending(pod: Pod, *, together: bool) -> Ending | None:
         return Ending.PREEMPTION
     if told or _taken_away(pod):
         return Ending.DISRUPTION
-    return Ending.PEER_LOST if code == PEER_LOST else Ending.ERROR
+    if pod.termination is not None and pod.termination.reason == "OOMKilled":
+        return Ending.OUT_OF_MEMORY
+    return Ending.PEER_LOST if code == PEER_LOST else Ending.USER_ERROR
 
 
 def _taken_away(pod: Pod) -> bool:

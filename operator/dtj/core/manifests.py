@@ -12,7 +12,7 @@ from dtj.api.names import Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec
 from dtj.core import accelerators
 from dtj.core.platform import Platform
-from dtj.core.replicas import Replica, pod_name
+from dtj.core.replicas import Replica, incarnation, pod_name
 from dtj.core.tf_config import Cluster
 
 
@@ -66,15 +66,14 @@ def claim(job: Job, spec: JobSpec) -> JsonObject | None:
     }
 
 
-def pods(
-    job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platform, attempt: int
-) -> tuple[JsonObject, ...]:
+def pods(job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platform) -> tuple[JsonObject, ...]:
     """The pods of these replicas: the user's template, with what each replica needs added.
 
     Where both speak, ours wins for identity (name, host name, labels, TF_CONFIG, restart policy), the user's
     for everything else.
     """
     cluster = Cluster.of(job, spec, platform.network)
+    attempt = max(job.status.attempt, 1)
     return tuple(_pod(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt) for replica in wanted)
 
 
@@ -102,7 +101,7 @@ def _pod(
 
     metadata = _metadata(
         job,
-        pod_name(job.name, replica, attempt),
+        pod_name(job.name, replica, incarnation(job.status, replica)),
         labels={
             **_map(template, "metadata", "labels"),
             **_labels(job),

@@ -48,7 +48,8 @@ class Blocker:
 class Pod:
     """A pod that carries a job's labels, whoever owns it. ``role``, ``index`` and ``attempt`` come from the labels.
 
-    ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was told to go.
+    ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was told to go,
+    ``deletion_due`` when its grace period is over.
     """
 
     namespace: str
@@ -63,6 +64,7 @@ class Pod:
     ready: bool = False
     terminating: bool = False
     deletion_requested_at: datetime | None = None
+    deletion_due: datetime | None = None
     disrupted: bool = False
     node: str = ""
     reason: str = ""

@@ -1,7 +1,7 @@
-"""What the ends of its pods mean for a job: success by its policy, a failure, or an interruption.
+"""What the ends of its pods mean for a job: success by its policy, or the loss of a replica.
 
-The first end is the cause; what happens to its peers after it is a consequence. In this version a failure of the
-job's own is not retried: the first replica that fails, fails the job.
+The first end is the cause; what happens to its peers after it is a consequence. What becomes of a loss is decided
+by :mod:`dtj.core.recovery`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dtj.api.spec import JobSpec, Role, Strategy, as_role
+from dtj.api.names import Reason
+from dtj.api.spec import JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
 from dtj.core.endings import Ended, Ending, endings
 from dtj.core.observed import Phase, Pod
@@ -21,26 +22,35 @@ class Success:
     """The replicas that decide have completed."""
 
     message: str
+    reason: Reason = Reason.TRAINING_SUCCEEDED
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A replica failed before the job could succeed."""
+    """The job cannot succeed any more: why, and which pod's end it was, if it was one's."""
 
-    cause: RootCause
+    reason: Reason
     message: str
+    cause: RootCause | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Interruption:
-    """The infrastructure took a replica away."""
+class Loss:
+    """Replicas have ended, or are being taken away, before their work was done; the first of them is the cause."""
 
-    first: Ended
+    ends: tuple[Ended, ...]
+
+    @property
+    def first(self) -> Ended:
+        """The cause."""
+        return self.ends[0]
 
     @property
     def message(self) -> str:
         """Who, and what became of it."""
         pod = self.first.pod
+        if not self.first.by_infrastructure:
+            return how_it_failed(root_cause(self.first))
         how = {
             Ending.PREEMPTION: "was told to go and saved its work",
             Ending.PEER_LOST: "lost a peer",
@@ -61,38 +71,36 @@ def completed(pods: Iterable[Pod], recorded: Iterable[Replica]) -> frozenset[Rep
     return frozenset(recorded) | {replica for replica in now_done if replica is not None}
 
 
-def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Success | Failure | Interruption | None:
+def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Success | Loss | None:
     """What the pods of one attempt show, or None where they just go on.
 
     Where several are seen, the earliest counts: what happens to the peers of a chief that has completed is no
-    failure of the job, and no more is the error of a worker whose peer was evicted a moment before.
+    failure of the job, and no more is the error of a worker whose peer was evicted a moment before. A loss that
+    concerns all comes before one that concerns a replica alone; a lost peer is a cause only where there is no other.
     """
     ends = endings(pods)
-    failed = [ended for ended in ends if ended.ending is Ending.ERROR]
+    losses = [e for e in ends if e.ending is not Ending.COMPLETED and replica_of(e.pod) not in done]
+    losses.sort(key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e.pod), e.at))
     deciding = deciding_replicas(spec)
     if deciding and deciding <= done:
         decided_at = max(
             (e.at for e in ends if e.ending is Ending.COMPLETED and replica_of(e.pod) in deciding), default=None
         )
-        if not failed or decided_at is None or decided_at <= failed[0].at:
-            later = [ended for ended in ends if ended.pod.phase is Phase.FAILED]
-            return Success(_success_message(deciding, later))
-    interrupted = [e for e in ends if e.by_infrastructure and replica_of(e.pod) not in done]
-    # A lost peer is a consequence: it is a cause only where there is no other.
-    interrupted.sort(key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e.pod), e.at))
-    if interrupted and (
-        not failed or (interrupted[0].ending is not Ending.PEER_LOST and interrupted[0].at <= failed[0].at)
-    ):
-        return Interruption(interrupted[0])
-    return _failure(failed[0].pod) if failed else None
+        errors = [e for e in ends if not e.by_infrastructure and e.ending is not Ending.COMPLETED]
+        if not errors or decided_at is None or decided_at <= errors[0].at:
+            return Success(_success_message(deciding, [e for e in ends if e.pod.phase is Phase.FAILED]))
+    return Loss(tuple(losses)) if losses else None
 
 
 def concerns_all(spec: JobSpec, pod: Pod) -> bool:
     """Whether the loss of this pod ends the work of all: then all start again, from the checkpoint.
 
     Collectives break when one member is lost. A worker of a ParameterServer job comes back alone, to servers that
-    hold the variables; an evaluator has no peers.
+    hold the variables; an evaluator has no peers. ``runPolicy.restartScope`` may say otherwise.
     """
+    scope = spec.run_policy.restart_scope
+    if scope is not RestartScope.AUTO:
+        return scope is RestartScope.JOB
     if pod.role == Role.EVALUATOR:
         return False
     return spec.strategy is not Strategy.PARAMETER_SERVER or pod.role != Role.WORKER
@@ -108,9 +116,11 @@ def _success_message(deciding: frozenset[Replica], failed: list[Ended]) -> str:
     return who + after
 
 
-def _failure(pod: Pod) -> Failure:
+def root_cause(ended: Ended) -> RootCause:
+    """What is known of the end of a pod."""
+    pod = ended.pod
     end = pod.termination
-    cause = RootCause(
+    known = RootCause(
         role=pod.role,
         index=pod.index,
         pod=pod.name,
@@ -120,7 +130,7 @@ def _failure(pod: Pod) -> Failure:
         reason=(end.reason if end is not None else "") or pod.reason,
         message=(end.message if end is not None else "") or pod.message,
     )
-    return Failure(cause=cause, message=_failure_message(cause))
+    return known.model_copy(update={"kind": str(ended.ending)})
 
 
 def _signal(pod: Pod) -> int | None:
@@ -133,7 +143,8 @@ def _signal(pod: Pod) -> int | None:
     return end.exit_code - 128 if 128 < end.exit_code < 160 else None
 
 
-def _failure_message(cause: RootCause) -> str:
+def how_it_failed(cause: RootCause) -> str:
+    """A failure in one line: who, how, and its last words."""
     how = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
     why = f" ({cause.reason})" if cause.reason else ""
     last_line = cause.message.strip().rpartition("\n")[2]

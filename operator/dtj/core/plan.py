@@ -61,6 +61,19 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteService:
+    """Delete the job's Service; that it is gone is no error."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteJob:
+    """Delete the job itself, and with it all that it owns."""
+
+
+@dataclass(frozen=True, slots=True)
 class PatchStatus:
     """Make the stored status this one, where the job is still the version that was observed."""
 
@@ -84,6 +97,16 @@ class RequeueAfter:
 
 
 Action: TypeAlias = (
-    CheckPods | ApplyService | PointService | CreateClaim | CreatePod | DeletePod | PatchStatus | Emit | RequeueAfter
+    CheckPods
+    | ApplyService
+    | PointService
+    | DeleteService
+    | CreateClaim
+    | CreatePod
+    | DeletePod
+    | DeleteJob
+    | PatchStatus
+    | Emit
+    | RequeueAfter
 )
 Plan: TypeAlias = tuple[Action, ...]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dtj.api.names import Label
 from dtj.api.spec import JobSpec, Role, SuccessPolicy
+from dtj.api.status import JobStatus
 
 TRAINING_ROLES = (Role.CHIEF, Role.WORKER)
 """The roles that compute gradients: they get the job's accelerator, and their order ranks TPU hosts."""
@@ -43,13 +44,19 @@ def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
     return frozenset(training[:1])
 
 
-def pod_name(job: str, replica: Replica, attempt: int = 1) -> str:
-    """A pod's name is a function of job, replica and attempt, so that creating it twice makes one pod.
+def pod_name(job: str, replica: Replica, incarnation: int = 0) -> str:
+    """A pod's name is a function of job, replica and incarnation, so that creating it twice makes one pod.
 
-    Later attempts have names of their own: they need not wait for the pods of the one before to be gone.
+    Later incarnations have names of their own: they need not wait for the pod of the one before to be gone.
     """
-    incarnation = f"-r{attempt - 1}" if attempt > 1 else ""
-    return f"{job}-{replica.role}-{replica.index}{incarnation}"
+    return f"{job}-{replica.role}-{replica.index}" + (f"-r{incarnation}" if incarnation else "")
+
+
+def incarnation(status: JobStatus, replica: Replica) -> int:
+    """How often a replica was started before: by new attempts of all, and alone."""
+    counts = status.replica_statuses.get(replica.role)
+    alone = counts.restarts.get(str(replica.index), 0) if counts is not None else 0
+    return max(status.attempt, 1) - 1 + alone
 
 
 def worker_selector(job: str) -> str:

@@ -37,6 +37,8 @@ class Verdicts:
     """What each condition should say; the defaults are those of a job that has not begun."""
 
     pods_ready: Assertion = Assertion("False", Reason.WAITING_FOR_PODS)
+    suspended: Assertion = Assertion("False", Reason.NOT_SUSPENDED)
+    restarting: Assertion = Assertion("False", Reason.NOT_RESTARTING)
     invalid: Assertion = Assertion("False", Reason.VALID)
     success_criteria_met: Assertion = Assertion("False", Reason.NOT_FINISHED)
     failure_target: Assertion = Assertion("False", Reason.NOT_FINISHED)
@@ -46,6 +48,8 @@ class Verdicts:
     def items(self) -> tuple[tuple[Condition, Assertion], ...]:
         return (
             (Condition.PODS_READY, self.pods_ready),
+            (Condition.SUSPENDED, self.suspended),
+            (Condition.RESTARTING, self.restarting),
             (Condition.INVALID, self.invalid),
             (Condition.SUCCESS_CRITERIA_MET, self.success_criteria_met),
             (Condition.FAILURE_TARGET, self.failure_target),
@@ -84,9 +88,17 @@ def recorded_completions(status: JobStatus) -> frozenset[Replica]:
 
 
 def replica_statuses(
-    spec: JobSpec, pods: tuple[Pod, ...], *, done: frozenset[Replica], starting: frozenset[Replica]
+    spec: JobSpec,
+    pods: tuple[Pod, ...],
+    *,
+    done: frozenset[Replica],
+    starting: frozenset[Replica],
+    recorded: dict[str, ReplicaStatus],
 ) -> dict[str, ReplicaStatus]:
-    """Counts by role. ``starting`` are replicas whose pods this very plan creates: they count as active."""
+    """Counts by role. ``starting`` are replicas whose pods this very plan creates: they count as active.
+
+    What was counted before (``recorded``) and is no number of pods is carried on.
+    """
     statuses = {}
     for role in spec.roles():
         own = [pod for pod in pods if pod.role == role]
@@ -99,6 +111,7 @@ def replica_statuses(
             succeeded=len(indexes),
             failed=sum(pod.phase is Phase.FAILED for pod in own),
             completed_indexes=format_indexes(indexes),
+            restarts=recorded[role].restarts if role in recorded else {},
         )
     return statuses
 
@@ -142,7 +155,7 @@ def _without_counts(status: JobStatus) -> JsonObject:
 
 def _durable_counts(counts: ReplicaStatus) -> ReplicaStatus:
     """``counts`` with what must be durable alone: completed replicas are more than a number."""
-    return ReplicaStatus(desired=counts.desired, completed_indexes=counts.completed_indexes)
+    return ReplicaStatus(desired=counts.desired, completed_indexes=counts.completed_indexes, restarts=counts.restarts)
 
 
 def state(verdicts: Verdicts, *, started: bool) -> tuple[State, Reason]:
@@ -153,8 +166,12 @@ def state(verdicts: Verdicts, *, started: bool) -> tuple[State, Reason]:
         return State.FAILED, verdicts.failed.reason
     if verdicts.invalid.status == "True":
         return State.PENDING, verdicts.invalid.reason
+    if verdicts.suspended.status == "True":
+        return State.SUSPENDED, verdicts.suspended.reason
     if "True" in (verdicts.success_criteria_met.status, verdicts.failure_target.status):
         return State.RUNNING, verdicts.pods_ready.reason
+    if verdicts.restarting.status == "True":
+        return State.RESTARTING, verdicts.pods_ready.reason
     if verdicts.pods_ready.status == "True" or not started:
         word = State.RUNNING if verdicts.pods_ready.status == "True" else State.PENDING
         return word, verdicts.pods_ready.reason

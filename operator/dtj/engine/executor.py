@@ -22,7 +22,9 @@ from dtj.core.plan import (
     CheckPods,
     CreateClaim,
     CreatePod,
+    DeleteJob,
     DeletePod,
+    DeleteService,
     Emit,
     PatchStatus,
     Plan,
@@ -38,7 +40,7 @@ from dtj.engine.patching import status_patch
 from dtj.engine.stores import JobRecord, JobStore
 from dtj.kube.errors import ApiError, Conflict, NotFound
 from dtj.kube.events import EventRecorder, Subject
-from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway
+from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +127,10 @@ class Executor:
             match action:
                 case CheckPods():
                     await self._check(running.job, action)
+                case DeleteService():
+                    await self._delete(SERVICES, running.job, name=action.name, uid=action.uid)
+                case DeleteJob():
+                    await self._delete(JOBS, running.job, name=running.job.name, uid=running.job.uid)
                 case PointService():
                     await self._point_service(running.job, action)
                 case PatchStatus():
@@ -159,6 +165,13 @@ class Executor:
             self._expectations.settle(job.uid, expectation)
             raise
         deleted.append(deletion.name)
+
+    async def _delete(self, resource: Resource, job: Job, *, name: str, uid: str) -> None:
+        try:
+            await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid)
+        except (NotFound, Conflict):
+            return  # it is gone, or the name is another one's by now
+        log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
 
     async def _point_service(self, job: Job, action: PointService) -> None:
         try:

@@ -187,6 +187,7 @@ def pod_from(record: PodRecord) -> Pod:
         ready=record.ready,
         terminating=metadata.deletion_timestamp is not None,
         deletion_requested_at=_deletion_requested_at(metadata, ended_at=parse_time(end.finished_at) if end else None),
+        deletion_due=parse_time(metadata.deletion_timestamp),
         disrupted=record.has_condition("DisruptionTarget"),
         node=record.spec.node_name,
         reason=status.reason,

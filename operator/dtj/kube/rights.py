@@ -35,9 +35,11 @@ class Right:
 WHERE_JOBS_RUN: Final = (
     Right(JOBS, ("list", "watch"), "to know the jobs"),
     Right(JOBS, ("patch",), "to write their status", subresource="status"),
+    Right(JOBS, ("delete",), "for runPolicy.ttlSecondsAfterFinished"),
     Right(PODS, ("list", "watch"), "to know how the replicas are"),
     Right(PODS, ("create", "delete"), "to start and stop replicas"),
     Right(SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"),
+    Right(SERVICES, ("delete",), "to suspend a job"),
     Right(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
     Right(PODS, ("get",), "to see what has a name that a job wants"),
     Right(SERVICES, ("get",), "to see what has a name that a job wants"),

@@ -95,6 +95,7 @@ class LocalRun:
         trainer: Trainer,
         environ: Mapping[str, str],
     ) -> None:
+        body = for_a_person(body)
         job = Job.from_object(body)
         assert job.spec is not None, "the manifest was checked"
         self._body = body
@@ -224,7 +225,9 @@ class _Scene:
         )
 
     def _pods(self) -> dict[Replica, Pod]:
-        pods = sorted(self._engine.state.pods.of(self._job).values(), key=lambda pod: pod.attempt)
+        pods = sorted(
+            self._engine.state.pods.of(self._job).values(), key=lambda pod: (pod.attempt, len(pod.name), pod.name)
+        )
         return {replica: pod for pod in pods if (replica := replica_of(pod)) is not None}
 
     def _status_ports(self) -> dict[Replica, int]:
@@ -233,6 +236,17 @@ class _Scene:
             for replica, pod in self._pods().items()
             if pod.phase is Phase.RUNNING
         }
+
+
+def for_a_person(body: JsonObject) -> JsonObject:
+    """The manifest for a run that somebody watches: it starts at once, stays until its end has been read, and an error
+    is shown rather than tried again, unless the manifest says how often."""
+    spec = dig(body, "spec")
+    given = dig(spec, "runPolicy")
+    policy = dict(given) if isinstance(given, dict) else {}
+    for field in ("suspend", "ttlSecondsAfterFinished", "managedBy"):
+        policy.pop(field, None)
+    return {**body, "spec": {**(spec if isinstance(spec, dict) else {}), "runPolicy": {"backoffLimit": 0, **policy}}}
 
 
 def read_result(file: Path) -> Result | None:

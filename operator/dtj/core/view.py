@@ -1,0 +1,129 @@
+"""An observed job with its pods told apart, and the one way to write its status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from dtj.api.job import Job
+from dtj.api.names import Condition, Reason
+from dtj.api.spec import CleanPodPolicy
+from dtj.api.status import JobStatus
+from dtj.core.observed import Observed, Pod
+from dtj.core.plan import Action, DeletePod, Emit, PatchStatus, Plan, RequeueAfter
+from dtj.core.status import (
+    Assertion,
+    Verdicts,
+    conditions,
+    differs_only_in_counts,
+    differs_only_in_words,
+    state,
+)
+from dtj.core.validity import Problem
+
+COUNT_UPDATE_INTERVAL = timedelta(seconds=10)
+"""Least time between two status writes that change nothing but numbers of pods.
+
+A start of many pods would else cost a write for each of them.
+"""
+
+WORDS_UPDATE_INTERVAL = timedelta(seconds=60)
+"""Least time between two status writes that change nothing but messages.
+
+The scheduler's and the kubelet's words may change at every attempt, for as long as a pod cannot start.
+"""
+
+
+def writes(actions: tuple[Action, ...]) -> bool:
+    """Whether the status is written now, rather than later or not at all."""
+    return any(isinstance(action, PatchStatus) for action in actions)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An observation with its pods told apart: ours by owner UID, and strangers."""
+
+    observed: Observed
+    now: datetime
+    own: tuple[Pod, ...]
+    strangers: tuple[Pod, ...]
+
+    @classmethod
+    def of(cls, observed: Observed, now: datetime) -> View:
+        own = tuple(pod for pod in observed.pods if pod.owner_uid == observed.job.uid)
+        strangers = tuple(pod for pod in observed.pods if pod.owner_uid != observed.job.uid)
+        return cls(observed=observed, now=now, own=own, strangers=strangers)
+
+    @property
+    def job(self) -> Job:
+        return self.observed.job
+
+    def to_stop(self) -> tuple[Pod, ...]:
+        """Our pods that the clean-up policy wants gone and that are not gone yet."""
+        spec = self.job.spec
+        policy = spec.run_policy.clean_pod_policy if spec is not None else CleanPodPolicy.NONE
+        if policy is CleanPodPolicy.NONE:
+            return ()
+        return tuple(pod for pod in self.own if policy is CleanPodPolicy.ALL or not pod.ended)
+
+    def stop_pods(self) -> tuple[DeletePod, ...]:
+        """Delete what must stop; what is already on its way out needs no second call."""
+        return tuple(DeletePod(pod.name, pod.uid) for pod in self.to_stop() if not pod.terminating)
+
+    def patch(self, status: JobStatus) -> tuple[Action, ...]:
+        """Write ``status`` where it differs from the stored one; mere counts wait for their turn."""
+        before = self.job.status
+        if status == before:
+            return ()
+        written = self.observed.status_written_at
+        if written is not None and differs_only_in_counts(before, status):
+            words = differs_only_in_words(before, status)
+            due = written + (WORDS_UPDATE_INTERVAL if words else COUNT_UPDATE_INTERVAL)
+            if self.now < due:
+                return (RequeueAfter((due - self.now).total_seconds()),)
+        return (PatchStatus(status),)
+
+    def with_verdicts(self, base: JobStatus, verdicts: Verdicts) -> JobStatus:
+        """``base`` with conditions and summary as ``verdicts`` say; what they leave open is as it was."""
+        verdicts = self._carried_on(verdicts)
+        word, reason = state(verdicts, started=base.start_time is not None)
+        return base.model_copy(
+            update={
+                "observed_generation": self.job.generation,
+                "state": str(word),
+                "reason": str(reason),
+                "conditions": conditions(
+                    self.job.status.conditions, verdicts, generation=self.job.generation, now=self.now
+                ),
+            }
+        )
+
+    def _carried_on(self, verdicts: Verdicts) -> Verdicts:
+        """A job that was suspended once is a resumed one, and one that restarts does so until it is ready or ends."""
+        suspended = self.job.status.condition(Condition.SUSPENDED)
+        if suspended is not None and verdicts.suspended.status != "True":
+            was = suspended.status == "True" or suspended.reason == Reason.RESUMED
+            verdicts = replace(verdicts, suspended=Assertion("False", Reason.RESUMED)) if was else verdicts
+        restarting = self.job.status.condition(Condition.RESTARTING)
+        over = "True" in (
+            verdicts.pods_ready.status,
+            verdicts.suspended.status,
+            verdicts.success_criteria_met.status,
+            verdicts.failure_target.status,
+        )
+        if restarting is not None and restarting.status == "True" and verdicts.restarting.status != "True" and not over:
+            going_on = Assertion("True", Reason(restarting.reason), restarting.message)
+            verdicts = replace(verdicts, restarting=going_on)
+        return verdicts
+
+    def report_invalid(self, found: tuple[Problem, ...]) -> Plan:
+        """Say what is wrong; nothing is created, and what runs already is left alone."""
+        reason = found[0].reason if found else Reason.INVALID_SPEC
+        message = "; ".join(problem.message for problem in found) or "spec: cannot be read"
+        invalid = Assertion("True", reason, message)
+        status = self.with_verdicts(
+            self.job.status,
+            Verdicts(pods_ready=Assertion("False", Reason.PENDING, "the job is not valid"), invalid=invalid),
+        )
+        changed = self.patch(status)
+        return (*changed, Emit("Warning", reason, message)) if writes(changed) else changed

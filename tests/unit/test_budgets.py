@@ -1,0 +1,184 @@
+"""Who pays for a restart, how often, and what no restart can help."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Phase
+from dtj.core.plan import CreatePod
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def running(*, role: dict[str, object] | None = None, workers: int = 1, **policy: object) -> World:
+    world = World(job(replicaSpecs={"worker": {"replicas": workers, **(role or {})}}, runPolicy=policy))
+    world.settle()
+    world.run_all()
+    world.settle()
+    return world
+
+
+def fail(world: World, code: int, *, oom: bool = False) -> None:
+    """The latest pod of worker 0 ends; time passes until no backoff holds anything back."""
+    number = world.job.status.attempt - 1
+    name = "worker-0" + (f"-r{number}" if number else "")
+    world.set_pod(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
+    world.settle()
+    world.advance(61)
+    world.settle()
+    world.run_all()
+    world.settle()
+
+
+def reason(world: World) -> str:
+    condition = world.job.status.condition(Condition.FAILED)
+    return condition.reason if condition is not None and condition.status == "True" else ""
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(limit: int) -> None:
+    world = running(backoffLimit=limit)
+    for _ in range(limit + 3):
+        if not world.job.status.terminal:
+            fail(world, 3)
+    assert len(world.taken(CreatePod)) == limit + 1
+    assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
+    assert world.job.status.restarts.user == world.job.status.restarts.total == limit
+
+
+def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() -> None:
+    world = running(backoffLimit=2)
+    fail(world, 137, oom=True)
+    fail(world, 3)
+    assert (world.job.status.restarts.out_of_memory, world.job.status.restarts.user) == (1, 1)
+    fail(world, 137, oom=True)
+    assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
+    assert world.job.status.root_cause is not None
+    assert world.job.status.root_cause.kind == "OutOfMemory"
+
+
+def test_the_infrastructure_pays_from_a_budget_of_its_own() -> None:
+    world = running(backoffLimit=0, disruptionLimit=1)
+    for name in ("worker-0", "worker-0-r1"):
+        world.take_away(name)
+        world.settle()
+        world.advance(61)
+        world.finish_deletions()
+        world.run_all()
+        world.settle()
+    assert reason(world) == Reason.DISRUPTION_LIMIT_EXCEEDED
+    assert world.job.status.restarts.disruption == 1
+
+
+def test_a_disruption_is_no_error_without_a_limit_however_often() -> None:
+    world = running(backoffLimit=0)
+    for attempt in range(1, 8):
+        world.take_away(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
+        world.settle()
+        world.finish_deletions()
+        world.run_all()
+        world.settle()
+    assert (world.job.status.attempt, world.job.status.restarts.disruption) == (8, 7)
+    assert world.job.status.state == "Running"
+
+
+def test_saving_and_leaving_is_charged_to_nobody() -> None:
+    world = running(backoffLimit=0, disruptionLimit=0)
+    world.set_pod("worker-0", Phase.FAILED, exit_code=42, disrupted=True)
+    world.settle()
+    assert (world.job.status.attempt, world.job.status.restarts.preemption) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("role", "policy", "code", "expected"),
+    [
+        ({}, {}, 1, ""),
+        ({"restartPolicy": "ExitCode"}, {}, 1, Reason.FATAL_EXIT_CODE),
+        ({"restartPolicy": "ExitCode"}, {}, 139, Reason.FATAL_EXIT_CODE),
+        ({"restartPolicy": "ExitCode"}, {}, 3, ""),
+        ({"restartPolicy": "ExitCode"}, {"exitCodes": {"retryable": [1]}}, 1, ""),
+        ({}, {"exitCodes": {"fatal": [3]}}, 3, Reason.FATAL_EXIT_CODE),
+        ({"restartPolicy": "Never"}, {}, 3, Reason.REPLICA_FAILED),
+    ],
+)
+def test_policy_and_exit_code_decide_whether_an_error_is_retried(
+    role: dict[str, object], policy: dict[str, object], code: int, expected: str
+) -> None:
+    world = running(role=role, **policy)  # type: ignore[arg-type]
+    fail(world, code)
+    assert reason(world) == expected
+
+
+def test_no_policy_makes_a_disruption_fatal() -> None:
+    world = running(role={"restartPolicy": "Never"})
+    world.take_away("worker-0")
+    world.settle()
+    assert world.job.status.attempt == 2
+
+
+def test_never_holds_for_memory_too() -> None:
+    world = running(role={"restartPolicy": "Never"})
+    fail(world, 137, oom=True)
+    assert reason(world) == Reason.REPLICA_FAILED
+
+
+def test_errors_are_retried_after_a_time_that_doubles() -> None:
+    world = running(backoffLimit=9)
+    for number, seconds in enumerate((1, 2, 4, 8), start=1):
+        name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
+        world.set_pod(name, Phase.FAILED, exit_code=3)
+        world.settle()
+        world.advance(seconds - 0.5)
+        world.settle()
+        assert world.job.status.attempt == number
+        assert world.job.status.state == "Restarting"
+        world.advance(0.5)
+        world.settle()
+        assert world.job.status.attempt == number + 1
+        world.run_all()
+        world.settle()
+
+
+def test_the_time_begins_anew_after_ten_minutes_of_work() -> None:
+    world = running(backoffLimit=9)
+    for _ in range(5):
+        fail(world, 3)
+    world.advance(600)
+    world.set_pod("worker-0-r5", Phase.FAILED, exit_code=3)
+    world.settle()
+    world.advance(1)
+    world.settle()
+    assert world.job.status.attempt == 7
+
+
+def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
+    world = running(workers=3, backoffLimit=1)
+    world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="the cause")
+    world.advance(1)
+    for peer in ("worker-0", "worker-2"):
+        world.set_pod(peer, Phase.FAILED, exit_code=75)
+    world.settle()
+    assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
+    assert world.job.status.root_cause is not None
+    assert world.job.status.root_cause.message == "the cause"
+
+
+def test_success_forgets_the_cause_of_earlier_restarts() -> None:
+    world = running()
+    fail(world, 3)
+    world.set_pod("worker-0-r1", Phase.SUCCEEDED)
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.root_cause is None
+
+
+@pytest.mark.parametrize(("scope", "created"), [("Pod", {"0"}), ("Job", {"0", "1"})])
+def test_the_scope_of_a_restart_can_be_given(scope: str, created: set[str]) -> None:
+    world = running(workers=2, restartScope=scope)
+    world.set_pod("worker-0", Phase.FAILED, exit_code=3)
+    world.advance(1)
+    world.settle()
+    assert {name for name in world.pods if name.endswith("-r1")} == {f"digits-worker-{i}-r1" for i in created}

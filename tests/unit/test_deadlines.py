@@ -1,0 +1,123 @@
+"""Time limits: to start, to run, and to be kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Phase
+from dtj.core.plan import DeleteJob, RequeueAfter
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def world_of(**policy: object) -> World:
+    world = World(job(runPolicy=policy))
+    world.settle()
+    return world
+
+
+def ready(world: World) -> World:
+    world.run_all()
+    world.settle()
+    return world
+
+
+def next_look(world: World) -> float:
+    return min(action.seconds for action in world.step() if isinstance(action, RequeueAfter))
+
+
+def failed_for(world: World) -> str:
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    condition = world.job.status.condition(Condition.FAILED)
+    return condition.reason if condition is not None and condition.status == "True" else ""
+
+
+def test_a_silent_job_fails_when_it_has_run_too_long() -> None:
+    world = ready(world_of(activeDeadlineSeconds=100))
+    assert next_look(world) == 100
+    world.advance(99)
+    assert failed_for(world) == ""
+    world.advance(1)
+    assert failed_for(world) == Reason.DEADLINE_EXCEEDED
+    assert world.pods == {}
+
+
+def test_a_job_whose_pods_do_not_start_fails_and_says_what_kept_it() -> None:
+    world = world_of(startDeadlineSeconds=60)
+    world.advance(20)
+    world.block("worker-1", Reason.UNSCHEDULABLE, "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    world.settle()
+    world.advance(40)
+    assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
+    message = world.events[-1].message
+    assert message.startswith("not all pods were ready within 60 s, which is runPolicy.startDeadlineSeconds: ")
+    assert "Insufficient nvidia.com/gpu" in message
+
+
+def test_the_start_deadline_is_over_once_all_pods_were_ready() -> None:
+    world = ready(world_of(startDeadlineSeconds=60))
+    world.take_away("worker-0")
+    world.settle()
+    world.advance(100)
+    assert failed_for(world) == ""
+
+
+def test_an_invalid_job_fails_at_its_start_deadline() -> None:
+    world = World(job(accelerator={"profile": "nvidia-l5"}, runPolicy={"startDeadlineSeconds": 60}))
+    world.settle()
+    assert world.is_true(Condition.INVALID)
+    world.advance(60)
+    assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
+    assert "nvidia-l5" in world.events[-1].message
+
+
+def test_success_before_the_deadline_counts() -> None:
+    world = ready(world_of(activeDeadlineSeconds=100))
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.advance(101)
+    world.settle()
+    assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
+
+
+def test_deadlines_begin_anew_when_a_job_is_resumed() -> None:
+    limits = {"activeDeadlineSeconds": 100, "startDeadlineSeconds": 60}
+    world = ready(world_of(**limits))
+    for suspend in (True, False):
+        world.advance(90)
+        spec = job(runPolicy={**limits, "suspend": suspend}).spec
+        world.job = replace(world.job, spec=spec, generation=world.job.generation + 1)
+        world.settle()
+        world.finish_deletions()
+    assert failed_for(world) == ""
+    world.advance(59)
+    assert failed_for(world) == ""
+    world.advance(1)
+    assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
+
+
+def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
+    world = ready(world_of(ttlSecondsAfterFinished=30))
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.terminal
+    assert next_look(world) == 30
+    world.advance(30)
+    assert world.step() == (DeleteJob(),)
+
+
+def test_a_suspended_job_is_kept_however_long() -> None:
+    world = World(job(runPolicy={"suspend": True, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 1}))
+    world.settle()
+    world.advance(1_000_000)
+    world.settle()
+    assert world.job.status.state == "Suspended"
+    assert not world.job.deleting

@@ -1,0 +1,138 @@
+"""Jobs that are stopped by their owner's will, and go on later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Child, Phase
+from dtj.core.plan import CreatePod, DeletePod, PatchStatus
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def set_suspend(world: World, suspend: bool) -> None:
+    wanted = job(runPolicy={"suspend": suspend})
+    world.job = replace(world.job, spec=wanted.spec, raw_spec=wanted.raw_spec, generation=world.job.generation + 1)
+
+
+def running() -> World:
+    world = World(job())
+    world.settle()
+    world.run_all()
+    world.settle()
+    return world
+
+
+def suspended() -> World:
+    world = running()
+    set_suspend(world, True)
+    world.settle()
+    return world
+
+
+def test_a_job_that_is_created_suspended_creates_nothing_and_says_so() -> None:
+    world = World(job(runPolicy={"suspend": True}))
+    world.settle()
+    assert world.pods == {}
+    assert world.service is None
+    assert (world.job.status.state, world.job.status.start_time) == ("Suspended", None)
+    assert world.is_true(Condition.SUSPENDED)
+    assert world.step() == ()
+
+
+def test_suspending_stops_all_pods_and_the_service_and_is_recorded_first() -> None:
+    world = running()
+    set_suspend(world, True)
+    first = world.step()
+    assert any(isinstance(action, PatchStatus) for action in first)
+    assert not any(isinstance(action, DeletePod) for action in first)
+    world.settle()
+    assert all(pod.terminating for pod in world.pods.values())
+    assert world.service is None
+    assert world.job.status.start_time is None
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 143])
+def test_what_the_pods_leave_with_is_no_failure_and_no_success(code: int) -> None:
+    world = suspended()
+    for name in ("worker-0", "worker-1"):
+        world.set_pod(name, Phase.FAILED if code else Phase.SUCCEEDED, exit_code=code)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.state == "Suspended"
+    assert world.job.status.restarts.total == 0
+
+
+def test_resuming_begins_an_attempt_and_counts_no_restart() -> None:
+    world = suspended()
+    set_suspend(world, False)
+    world.settle()
+    assert [name for name, pod in world.pods.items() if not pod.terminating] == [
+        "digits-worker-0-r1",
+        "digits-worker-1-r1",
+    ]
+    world.finish_deletions()
+    world.run_all()
+    world.settle()
+    assert (world.job.status.state, world.job.status.attempt) == ("Running", 2)
+    assert world.job.status.start_time is not None
+    assert world.job.status.restarts.total == 0
+    assert [e.reason for e in world.events if e.reason in (Reason.SUSPENDED, Reason.RESUMED)] == [
+        Reason.SUSPENDED,
+        Reason.RESUMED,
+    ]
+
+
+def test_it_can_be_done_again_and_again() -> None:
+    world = running()
+    for cycle in range(1, 6):
+        set_suspend(world, True)
+        world.settle()
+        world.finish_deletions()
+        set_suspend(world, False)
+        world.settle()
+        world.run_all()
+        world.settle()
+        assert (world.job.status.state, world.job.status.attempt) == ("Running", cycle + 1)
+
+
+def test_a_job_that_had_succeeded_before_is_done() -> None:
+    world = running()
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    set_suspend(world, True)
+    world.settle()
+    assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
+
+
+def test_objects_of_others_are_left_alone() -> None:
+    world = running()
+    world.service = Child(namespace="default", name="digits", uid="theirs", owner_uid="somebody")
+    world.pods["digits-worker-9"] = replace(world.pods["digits-worker-1"], name="digits-worker-9", owner_uid="somebody")
+    set_suspend(world, True)
+    world.settle()
+    assert world.service is not None
+    assert not world.pods["digits-worker-9"].terminating
+
+
+def test_a_restarted_operator_goes_on_suspending() -> None:
+    world = running()
+    set_suspend(world, True)
+    world.step()
+    world.verdict = world.status_written_at = None
+    world.settle()
+    assert all(pod.terminating for pod in world.pods.values())
+    assert world.job.status.attempt == 2
+
+
+def test_a_job_that_another_controller_runs_is_left_alone() -> None:
+    world = World(job(runPolicy={"managedBy": "example.com/other"}))
+    assert world.step() == ()
+    ours = World(job(runPolicy={"managedBy": "training.dtj.dev/dtj-operator"}))
+    ours.settle()
+    assert len(ours.taken(CreatePod)) == 2
