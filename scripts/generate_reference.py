@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from dtj.api.crd import PRINTER_COLUMNS, job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.profiles import SHIPPED_PROFILES
 from dtj.api.rules import RULES, Rule
+from dtj.core.hints import HINTS, Hint
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
@@ -53,6 +55,9 @@ def render() -> str:
         "## Conditions\n\n"
         "Every type is set with the first status write, so `kubectl wait --for=condition=Complete` works at once.\n\n"
         + _table(("Type", "True when"), ((f"`{kind}`", meaning) for kind, meaning in CONDITIONS.items())),
+        "## Hints\n\n"
+        "`status.rootCause.hint` is the first of these that fits the last words, the reason or the exit code.\n\n"
+        + _table(("Fits", "What to do"), ((_fits(known), known.advice) for known in HINTS)),
         "## Printer columns\n\n"
         + _table(
             ("Column", "From", "Shown"),
@@ -69,6 +74,8 @@ def render() -> str:
 
 CONDITIONS = {
     names.Condition.PODS_READY: "all replicas of this attempt are ready or have completed",
+    names.Condition.SUSPENDED: "the job is suspended by runPolicy.suspend: it has no pods and no Service",
+    names.Condition.RESTARTING: "a replica was lost, and not all of the next attempt are ready yet",
     names.Condition.INVALID: "the job cannot be run as it is; the message says why. Nothing is created",
     names.Condition.SUCCESS_CRITERIA_MET: "the job will succeed as soon as the pods that must stop are gone",
     names.Condition.FAILURE_TARGET: "the job will fail as soon as the pods that must stop are gone",
@@ -152,6 +159,21 @@ def _default(field: JsonObject) -> str:
 
 def _meaning(field: JsonObject) -> str:
     return str(field.get("description", "")).replace("\n", " ")
+
+
+def _fits(known: Hint) -> str:
+    """When a hint is given."""
+    parts = (
+        f"reason `{known.reason}`" if known.reason else "",
+        f"exit code {known.exit_code}" if known.exit_code is not None else "",
+        " or ".join(f"`{words}`" for words in _alternatives(known.pattern)) if known.pattern else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The alternatives of a regular expression as a person reads them."""
+    return [part.replace("\\", "").replace("`", "") for part in re.split(r"\|(?![^(]*\))", pattern)]
 
 
 def _places(rule: Rule) -> str:

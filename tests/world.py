@@ -69,11 +69,15 @@ class World:
 
     def step(self) -> Plan:
         """Plan once and carry it out; the plan."""
-        actions = plan(self.observed(), self.now)
+        actions = self.planned()
         for action in actions:
             self._carry_out(action)
         self.history.extend(actions)
         return actions
+
+    def planned(self) -> Plan:
+        """What the planner wants now."""
+        return plan(self.observed(), self.now)
 
     def settle(self, *, passes: int = 20) -> None:
         """Plan until there is nothing left to do; fails where that does not come."""

@@ -182,3 +182,11 @@ def test_the_scope_of_a_restart_can_be_given(scope: str, created: set[str]) -> N
     world.advance(1)
     world.settle()
     assert {name for name in world.pods if name.endswith("-r1")} == {f"digits-worker-{i}-r1" for i in created}
+
+
+def test_the_cause_comes_with_what_to_do() -> None:
+    world = running(backoffLimit=0)
+    world.set_pod("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
+    world.settle()
+    assert world.job.status.root_cause is not None
+    assert world.job.status.root_cause.hint == "the image lacks a Python package: add it to the image"

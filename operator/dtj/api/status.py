@@ -91,6 +91,7 @@ class RootCause(_Model):
     signal: int | None = Field(default=None, description="signal is the signal that ended it, if one did.")
     reason: str = Field(default="", description="reason is the kubelet's word for the end, such as OOMKilled.")
     message: str = Field(default="", max_length=32768, description="message is what the pod said of its end.")
+    hint: str = Field(default="", max_length=1024, description="hint is what to do, where the pod's words are known.")
 
 
 class JobStatus(_Model):

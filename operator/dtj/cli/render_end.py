@@ -73,6 +73,8 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
         yield _field("cause", f"{cause.role}-{cause.index} {_how(cause)}")
         for line in cause.message.strip().splitlines()[-_CAUSE_LINES:]:
             yield Text(f"               {line}")
+        if cause.hint:
+            yield _field("hint", cause.hint)
         yield _field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
     else:
         condition = ended.status.condition(Condition.FAILED)

@@ -13,6 +13,7 @@ from dtj.api.names import Reason
 from dtj.api.spec import JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
 from dtj.core.endings import Ended, Ending, endings
+from dtj.core.hints import hint
 from dtj.core.observed import Phase, Pod
 from dtj.core.replicas import Replica, deciding_replicas
 
@@ -120,7 +121,7 @@ def root_cause(ended: Ended) -> RootCause:
     """What is known of the end of a pod."""
     pod = ended.pod
     end = pod.termination
-    known = RootCause(
+    cause = RootCause(
         role=pod.role,
         index=pod.index,
         pod=pod.name,
@@ -130,7 +131,8 @@ def root_cause(ended: Ended) -> RootCause:
         reason=(end.reason if end is not None else "") or pod.reason,
         message=(end.message if end is not None else "") or pod.message,
     )
-    return known.model_copy(update={"kind": str(ended.ending)})
+    advice = hint(message=cause.message, reason=cause.reason, exit_code=cause.exit_code)
+    return cause.model_copy(update={"kind": str(ended.ending), "hint": advice})
 
 
 def _signal(pod: Pod) -> int | None:

@@ -1,0 +1,209 @@
+"""What to do about a failure whose words are known: one table, first match wins.
+
+The patterns are TensorFlow's, Keras's, Python's, the shell's and the kubelet's own words; a test makes each of them
+fail for real and compares.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """``advice`` for failures of which ``pattern`` is found in the last words, or that ended with ``exit_code``."""
+
+    name: str
+    advice: str
+    pattern: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+
+    def fits(self, *, message: str, reason: str, exit_code: int | None) -> bool:
+        """Whether all that this hint names is so."""
+        return (
+            (not self.pattern or re.search(self.pattern, message) is not None)
+            and (self.exit_code is None or self.exit_code == exit_code)
+            and (not self.reason or self.reason == reason)
+        )
+
+
+def hint(*, message: str, reason: str, exit_code: int | None) -> str:
+    """What to do; empty where nothing is known."""
+    found = (h for h in HINTS if h.fits(message=message, reason=reason, exit_code=exit_code))
+    return next((h.advice for h in found), "")
+
+
+HINTS: Final = (
+    # -- the command
+    Hint("not-executable", "the command is there, but may not be executed: chmod +x it in the image", exit_code=126),
+    Hint("no-such-command", "the image has no such command: check command and PATH", exit_code=127),
+    # -- memory and machines
+    Hint(
+        "out-of-memory-killed",
+        "the container used more memory than its limit: raise resources.limits.memory, or shrink batch and buffers",
+        reason="OOMKilled",
+    ),
+    Hint(
+        "device-out-of-memory",
+        "the device has too little memory for a tensor: use a smaller batch per replica, or more replicas",
+        r"OOM when allocating tensor|ResourceExhaustedError",
+    ),
+    Hint(
+        "ephemeral-storage",
+        "the pod wrote more to its own disk than it may: write to checkpoint.volume or checkpoint.claimTemplate",
+        "exceed(s|ed) the",
+        reason="Evicted",
+    ),
+    Hint("disk-full", "a disk is full: enlarge the claim, or lower checkpoint.keep", "No space left on device"),
+    Hint("too-many-files", "too many files are open: read fewer in parallel, or close them", "Too many open files"),
+    Hint(
+        "read-only",
+        "the place is read-only: write below the checkpoint or export directory, or mount an emptyDir",
+        "Read-only file system",
+    ),
+    Hint(
+        "not-permitted",
+        "the container's user may not do this: set securityContext.fsGroup or runAsUser so that it owns the volume",
+        "Permission denied",
+    ),
+    # -- the cluster
+    Hint(
+        "name-resolution",
+        "a name does not resolve: inside a job take addresses from TF_CONFIG; outside, check DNS and network policies",
+        "Name or service not known|Temporary failure in name resolution|DNS resolution failed",
+    ),
+    Hint(
+        "port-taken",
+        "TensorFlow's port is taken: start one server in a pod, or choose another spec.port",
+        "Could not start gRPC server|Address already in use",
+    ),
+    Hint(
+        "strategy-too-late",
+        "make the MultiWorkerMirroredStrategy before any other TensorFlow operation of the program",
+        "Collective ops must be configured at program startup",
+    ),
+    Hint(
+        "tpu-without-name",
+        "TPUClusterResolver needs to be told where the TPU is: inside a TPU pod use tpu='local'",
+        "Please provide a TPU Name to connect to",
+    ),
+    Hint(
+        "no-tpu",
+        "no TPU is there, or the image's TensorFlow knows none: check accelerator.profile, use the trainer's tpu image",
+        "TPUs not found in the cluster|ConfigureDistributedTPU",
+    ),
+    # -- data
+    Hint(
+        "file-sharding",
+        "there are fewer files than workers: write more files, or set auto_shard_policy to DATA",
+        "Could not apply FILE based sharding",
+    ),
+    Hint(
+        "no-record-file",
+        "the file is no TFRecord, or is damaged: check path and compression_type",
+        "corrupted record at",
+    ),
+    Hint(
+        "end-of-data",
+        "the data ended before the steps did: call dataset.repeat(), or lower steps_per_epoch",
+        "End of sequence|ran out of data",
+    ),
+    Hint(
+        "ragged",
+        "rows have different lengths: pad them, or use a ragged tensor",
+        "non-rectangular Python sequence",
+    ),
+    # -- checkpoints and models
+    Hint(
+        "other-shape-in-checkpoint",
+        "the checkpoint was written by another model: use another checkpoint directory, or the model of before",
+        "attempting to restore variable with shape|Shapes of all inputs must match|but the checkpoint had shape",
+    ),
+    Hint(
+        "other-objects-in-checkpoint",
+        "the checkpoint does not hold what the program wants to restore: use another directory, or expect_partial()",
+        "were not bound to checkpointed values|Unresolved object in checkpoint",
+    ),
+    Hint(
+        "no-checkpoint",
+        "there is no checkpoint at this path: check it, and that the volume is mounted in every pod",
+        "Unsuccessful TensorSliceReader constructor",
+    ),
+    Hint(
+        "no-model",
+        "there is no saved model at this path: check it, and that the volume is mounted",
+        r"SavedModel file does not exist|ensure the file is an accessible `\.keras`",
+    ),
+    Hint(
+        "no-such-file",
+        "a path does not exist in the pod: mount the volume that holds it, or correct it",
+        "No such file or directory|Could not find directory|FileNotFoundError",
+    ),
+    # -- the program
+    Hint(
+        "not-a-number",
+        "the loss or a gradient is not a number: lower the learning rate, clip gradients, look for log and division",
+        "Tensor had (NaN|Inf)|NaN values|Inf and NaN",
+    ),
+    Hint(
+        "label-out-of-range",
+        "a label is not below the number of classes: enlarge the last layer, or renumber the labels from 0",
+        r"Received a label value of|outside the valid range",
+    ),
+    Hint(
+        "target-and-output",
+        "labels and output have different shapes: integer labels need a sparse loss, one-hot labels a categorical one",
+        "`target` and `output` must have the same",
+    ),
+    Hint(
+        "layer-input",
+        "the data has another shape than the model's input: adjust the input layer or the data",
+        "is incompatible with the layer",
+    ),
+    Hint(
+        "shapes",
+        "tensors do not fit each other: compare the two shapes that the message names",
+        "Incompatible shapes|size-incompatible|must be broadcastable",
+    ),
+    Hint(
+        "types",
+        "an operation got numbers of two types: tf.cast one of them",
+        r"was expected to be an? \w+ tensor but is an? \w+ tensor",
+    ),
+    Hint(
+        "variable-in-function",
+        "a tf.function makes variables at each call: make them once, outside",
+        "only supports singleton tf.Variables",
+    ),
+    Hint(
+        "eager-only",
+        "inside tf.function a tensor has no value yet: use TensorFlow operations, or tf.py_function",
+        "'SymbolicTensor' object has no attribute 'numpy'|numpy\\(\\) is only available when eager",
+    ),
+    Hint(
+        "module-missing",
+        "the image lacks a Python package: add it to the image",
+        "ModuleNotFoundError|No module named",
+    ),
+    Hint("syntax", "the program is no valid Python for the image's version: see the line that it names", "SyntaxError"),
+    Hint(
+        "arguments",
+        "the program does not know an argument: compare the template's args with its --help",
+        "unrecognized arguments|the following arguments are required|invalid choice:",
+    ),
+    # -- only an exit code
+    Hint("aborted", "the program ended itself by abort(): look above for a failed check of a library", exit_code=134),
+    Hint(
+        "killed",
+        "something killed the program: most often the node ran out of memory; set resources.requests.memory",
+        exit_code=137,
+    ),
+    Hint(
+        "segmentation-fault",
+        "a library crashed: compare its version with TensorFlow's, and drop custom operations built for another one",
+        exit_code=139,
+    ),
+)

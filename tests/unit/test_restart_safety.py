@@ -1,0 +1,151 @@
+"""The operator is killed after every single call that it makes, restarted, and must come to the same end.
+
+Each workload is run once to count the calls, and then once for each of them. The world keeps what was done; what the
+operator had in memory is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.status import JobStatus
+from dtj.core.observed import Phase
+from dtj.core.plan import CheckPods, Emit, RequeueAfter
+from world import World
+
+pytestmark = pytest.mark.unit
+
+Workload = Callable[["MortalWorld"], None]
+
+
+class MortalWorld(World):
+    """Its operator dies right after its ``dies_after``-th call; 0 for an operator that lives."""
+
+    dies_after: int = 0
+    calls: int = 0
+
+    def step(self) -> tuple[object, ...]:  # type: ignore[override]
+        actions = self.planned()
+        for action in actions:
+            self._carry_out(action)
+            self.history.append(action)
+            if isinstance(action, Emit | RequeueAfter | CheckPods):
+                continue
+            self.calls += 1
+            if self.calls == self.dies_after:
+                self.verdict = self.refusal = self.status_written_at = None
+                return (action,)
+        return actions
+
+    def end(self) -> tuple[object, ...]:
+        """What must be the same in the end, however often the operator died."""
+        status = self.job.status
+        pods = sorted((name, pod.phase) for name, pod in self.pods.items())
+        return (
+            status.state,
+            status.reason,
+            status.attempt,
+            status.restarts,
+            status.root_cause,
+            status.replica_statuses,
+            pods,
+            self.service is not None,
+            self.created,
+        )
+
+
+def start(world: World) -> None:
+    world.settle()
+    world.run_all()
+    world.settle()
+
+
+def clean(world: World) -> None:
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+
+
+def from_creation_to_completion(world: World) -> None:
+    start(world)
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    clean(world)
+
+
+def a_worker_fails_and_all_start_again(world: World) -> None:
+    start(world)
+    world.set_pod("worker-1", Phase.FAILED, exit_code=3)
+    world.settle()
+    world.advance(2)
+    clean(world)
+    start(world)
+    world.set_pod("worker-0-r1", Phase.SUCCEEDED)
+    clean(world)
+
+
+def the_last_error_that_is_allowed(world: World) -> None:
+    start(world)
+    for name in ("worker-0", "worker-0-r1"):
+        world.set_pod(name, Phase.FAILED, exit_code=3)
+        world.settle()
+        world.advance(60)
+        clean(world)
+        start(world)
+
+
+def a_drain(world: World) -> None:
+    start(world)
+    world.take_away("worker-1")
+    clean(world)
+    start(world)
+
+
+def suspended_and_resumed(world: World) -> None:
+    start(world)
+    for suspend in (True, False):
+        spec = job(runPolicy={"suspend": suspend, "backoffLimit": 1}).spec
+        world.job = replace(world.job, spec=spec, generation=world.job.generation + 1)
+        clean(world)
+    start(world)
+    world.set_pod("worker-0-r1", Phase.SUCCEEDED)
+    clean(world)
+
+
+def deleted_and_created_again(world: World) -> None:
+    start(world)
+    world.job = replace(world.job, uid="another", status=JobStatus(), created_at=world.now)
+    world.settle()
+    world.pods.clear()
+    world.service = None
+    start(world)
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    clean(world)
+
+
+WORKLOADS: tuple[Workload, ...] = (
+    from_creation_to_completion,
+    a_worker_fails_and_all_start_again,
+    the_last_error_that_is_allowed,
+    a_drain,
+    suspended_and_resumed,
+    deleted_and_created_again,
+)
+
+
+def run(workload: Workload, *, dies_after: int) -> MortalWorld:
+    world = MortalWorld(job(runPolicy={"backoffLimit": 1}))
+    world.dies_after = dies_after
+    workload(world)
+    return world
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.__name__)
+def test_an_operator_that_dies_after_any_call_comes_to_the_same_end(workload: Workload) -> None:
+    alive = run(workload, dies_after=0)
+    assert alive.calls > 5
+    for call in range(1, alive.calls + 1):
+        assert run(workload, dies_after=call).end() == alive.end(), f"after call {call}"
