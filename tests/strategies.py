@@ -51,6 +51,9 @@ def jobs(draw: st.DrawFn) -> Job:
     policy = {
         "successPolicy": draw(st.sampled_from(["Chief", "AllWorkers"])),
         "cleanPodPolicy": draw(st.sampled_from(["Running", "All", "None"])),
+        "backoffLimit": draw(st.integers(0, 3)),
+        "restartScope": draw(st.sampled_from(["Auto", "Auto", "Pod", "Job"])),
+        **draw(st.fixed_dictionaries({}, optional={"disruptionLimit": st.integers(0, 3)})),
     }
     body = manifest(
         draw(NAMES),

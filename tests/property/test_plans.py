@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -104,7 +105,7 @@ class Monkey(RuleBasedStateMachine):
         self.world = World(job)
         self.ended: set[Condition] = set()
         self.completed: dict[tuple[int, str], frozenset[int]] = {}
-        self.attempt = 0
+        self.attempt = self.restarts = 0
 
     def _pick(self, data: st.DataObject) -> str:
         name = data.draw(st.sampled_from(sorted(self.world.pods)))
@@ -151,6 +152,17 @@ class Monkey(RuleBasedStateMachine):
     def the_service_vanishes(self) -> None:
         self.world.service = None
 
+    @rule(suspend=st.booleans())
+    def its_owner_suspends_or_resumes_it(self, suspend: bool) -> None:
+        self._suspend(suspend)
+
+    def _suspend(self, suspend: bool) -> None:
+        job = self.world.job
+        assert job.spec is not None
+        policy = job.spec.run_policy.model_copy(update={"suspend": suspend})
+        spec = job.spec.model_copy(update={"run_policy": policy})
+        self.world.job = replace(job, spec=spec, generation=job.generation + 1)
+
     @rule()
     def the_operator_restarts(self) -> None:
         self.world.verdict = self.world.refusal = self.world.status_written_at = None
@@ -166,6 +178,16 @@ class Monkey(RuleBasedStateMachine):
         assert len(now) <= 1
         assert self.ended <= now
         self.ended = now
+
+    @invariant()
+    def budgets_are_never_overdrawn_and_counters_never_fall(self) -> None:
+        assert self.world.job.spec is not None
+        policy, counts = self.world.job.spec.run_policy, self.world.job.status.restarts
+        assert counts.user + counts.out_of_memory <= policy.backoff_limit
+        assert policy.disruption_limit is None or counts.disruption <= policy.disruption_limit
+        assert counts.total == counts.user + counts.out_of_memory + counts.preemption + counts.disruption
+        assert counts.total >= self.restarts
+        self.restarts = counts.total
 
     @invariant()
     def completed_replicas_stay_completed_and_are_never_run_again_in_their_attempt(self) -> None:
@@ -186,7 +208,8 @@ class Monkey(RuleBasedStateMachine):
         """When the monkey stops and all pods do their work, the job ends in a bounded number of passes."""
         if not hasattr(self, "world"):
             return
-        for _ in range(8):
+        self._suspend(False)
+        for _ in range(12):
             self.world.advance(60)
             self.world.settle()
             self.world.finish_deletions()
@@ -197,7 +220,7 @@ class Monkey(RuleBasedStateMachine):
 
 
 TestMonkey = pytest.mark.property(Monkey.TestCase)
-TestMonkey.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestMonkey.settings = settings(max_examples=200, stateful_step_count=25, deadline=None)
 
 
 def test_a_pods_name_depends_on_job_and_replica_alone() -> None:
