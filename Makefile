@@ -70,6 +70,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
 	$(OPERATOR)/python scripts/generate_chart.py --check
+	$(OPERATOR)/python scripts/generate_behaviour.py --check
 
 format: operator ## let ruff mend what it can
 	$(OPERATOR)/ruff format .
@@ -78,10 +79,11 @@ format: operator ## let ruff mend what it can
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/reference.md and the generated parts of the chart, from the types
+generate: operator ## crds/, docs/{reference,behaviour}.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
 	$(OPERATOR)/python scripts/generate_chart.py
+	$(OPERATOR)/python scripts/generate_behaviour.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies anew

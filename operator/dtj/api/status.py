@@ -167,8 +167,11 @@ class JobStatus(_Model):
         return self.is_true(Condition.COMPLETE) or self.is_true(Condition.FAILED)
 
     def to_object(self) -> JsonObject:
-        """The JSON to store; fields without a value are left out."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        """The JSON to store; fields without a value are left out, but for a 0 that a person looks for."""
+        body: JsonObject = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        if self.attempt:
+            body.setdefault("restarts", {"total": 0})
+        return body
 
 
 _M = TypeVar("_M", bound=BaseModel)
