@@ -34,6 +34,8 @@ CHAPTERS = {
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
         "unit/test_restart_safety.py",
+        "unit/test_engine_chaos.py",
+        "unit/test_engine_stories.py",
         "api/test_operator_survival.py",
         "api/test_operator_election.py",
         "e2e/test_rights.py",
