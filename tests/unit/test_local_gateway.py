@@ -134,6 +134,15 @@ async def test_a_job_fails_with_its_first_failure_and_the_others_are_stopped(tmp
     assert marked_processes(mark) == []
 
 
+async def test_what_is_tried_again_ends_with_the_last_words_of_the_last_time(tmp_path: Path) -> None:
+    code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
+    ended = await run_locally(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path)
+    assert ended.end is End.FAILED
+    cause = ended.status.root_cause
+    assert cause is not None
+    assert (cause.pod, cause.message) == ("tiny-worker-0-r1", "boom of attempt 2")
+
+
 async def test_servers_are_stopped_when_the_chief_has_completed(tmp_path: Path) -> None:
     mark = new_mark()
     code = "import os, time; os.environ['DTJ_ROLE'] == 'chief' or time.sleep(600)"

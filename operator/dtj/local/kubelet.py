@@ -122,6 +122,7 @@ class Kubelet:
         command = self._command_of(pod)
         environment = {**command.environment, TERMINATION_LOG: str(last_words)}
         self._before_start(pod)
+        written = output.stat().st_size if output.exists() else 0  # by earlier incarnations
         try:
             process = await Process.start(command.arguments, environment=environment, log=output)
         except OSError as error:
@@ -134,7 +135,7 @@ class Kubelet:
             exit_code = await process.wait()
         finally:
             process.kill()
-        message = _take(last_words) or (tail(output) if exit_code else "")
+        message = _take(last_words) or (tail(output, since=written) if exit_code else "")
         self._end(key, exit_code=exit_code, reason="Error" if exit_code else "Completed", message=message)
         log.info("%s: ended with exit code %d", name, exit_code)
 

@@ -61,12 +61,13 @@ class Process:
         return code if code >= 0 else 128 - code
 
 
-def tail(log: Path) -> str:
-    """The last lines of a log, as much as a termination message holds; empty where there is none."""
+def tail(log: Path, *, since: int = 0) -> str:
+    """The last lines of a log from byte ``since`` on, as much as a termination message holds; empty where there is
+    none."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
+            file.seek(max(since, size - _TAIL_BYTES))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
