@@ -190,3 +190,21 @@ def test_the_cause_comes_with_what_to_do() -> None:
     world.settle()
     assert world.job.status.root_cause is not None
     assert world.job.status.root_cause.hint == "the image lacks a Python package: add it to the image"
+
+
+def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
+    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(3600)
+    for number, seconds in enumerate((1, 2, 4)):
+        world.set_pod(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
+        world.settle()
+        world.advance(seconds - 0.5)
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" not in world.pods
+        world.advance(0.5)
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" in world.pods
+        world.run_all()

@@ -31,7 +31,7 @@ A node that refuses every pod at once must not be asked without end.
 
 LONGEST_BACKOFF: Final = timedelta(seconds=60)
 GOOD_RUN: Final = timedelta(minutes=10)
-"""An attempt that ran so long was no quick failure: the backoff begins anew."""
+"""A pod that ran so long was no quick failure: the backoff begins anew."""
 
 
 def refusal(spec: JobSpec, status: JobStatus, ended: Ended) -> Failure | None:
@@ -88,10 +88,11 @@ def due(status: JobStatus, ended: Ended, *, all_at_once: bool, now: datetime) ->
     A time of the end that is unknown or lies in the future (clocks differ) delays nothing for ever.
     """
     ended_at = ended.at if ended.at <= now else now
-    began = parse_time(status.last_restart_time) or parse_time(status.start_time)
     if ended.by_infrastructure:
         when = ended_at + CAUSE_PATIENCE if ended.ending is Ending.PEER_LOST and ended.at != LATEST else now
         return max(when, next_attempt(status, now)) if all_at_once else when
+    end = ended.pod.termination
+    began = (end.started_at if end is not None else None) or ended.pod.created_at
     lasted = ended_at - began if began is not None else timedelta()
     earlier = 0 if lasted >= GOOD_RUN else min(errors(status.restarts), 10)
     backoff = min(timedelta(seconds=2**earlier), LONGEST_BACKOFF)
