@@ -366,8 +366,8 @@ def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedP
     )
 
 
-def _is_empty(found: Mapping[str, JsonObject]) -> None:
-    assert not found
+def _is_there(found: Mapping[str, JsonObject], number: int) -> None:
+    assert len(found) == number
 
 
 def _is_gone(world: JobWorld, name: str) -> None:
@@ -381,21 +381,19 @@ def _live_through_everything(world: JobWorld) -> None:
     storage: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
     world.apply(manifest("done", strategy="ParameterServer", roles=roles, checkpoint=storage))
     world.await_pods(["chief-0", "worker-0", "ps-0"], "done")
-    # A worker that vanishes twice: the second time the same words become a count.
-    for times in (1, 2):
-        world.plane.kubectl("delete", "pod", "done-worker-0", "-n", world.namespace, "--wait=false")
-        eventually(partial(_counted, world, "ReplicaLost", times))
     # A chief that lost a peer: all start again.
     world.end_pod("done-chief-0", exit_code=75)
     world.await_pods(["chief-0", "chief-0-r1", "worker-0-r1", "ps-0-r1"], "done")
     world.end_pod("done-chief-0-r1", exit_code=0)
     world.await_state("Succeeded", "done")
-    # A job that is suspended, and one that is not kept.
-    world.apply(manifest("paused"))
-    world.await_pods(["worker-0", "worker-1"], "paused")
-    world.apply(manifest("paused", runPolicy={"suspend": True}))
-    world.await_state("Suspended", "paused")
-    eventually(lambda: _is_empty(world.services("paused")))
+    # A job that is suspended twice: the second time the same words become a count. And one that is not kept.
+    for times in (1, 2):
+        world.apply(manifest("paused", runPolicy={"suspend": False}))
+        eventually(lambda: _is_there(world.pods("paused"), 2))
+        world.apply(manifest("paused", runPolicy={"suspend": True}))
+        eventually(partial(_counted, world, "Suspended", times))
+        eventually(lambda: _is_there(world.pods("paused"), 0))
+        eventually(lambda: _is_there(world.services("paused"), 0))
     world.apply(manifest("brief", roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0}))
     world.await_pods(["worker-0"], "brief")
     world.end_pod("brief-worker-0", exit_code=0)

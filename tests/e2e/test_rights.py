@@ -44,20 +44,20 @@ def test_objects_of_others_that_have_a_jobs_names_are_left_alone(jobs: ClusterJo
     eventually(said, seconds=60)
 
 
-def test_a_worker_that_is_lost_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> None:
-    """It waits for a node that is none, so that it vanishes at once and comes back under its name."""
-    body = tiny("lost", "sleep 300", roles={"worker": 2})
-    body["spec"]["template"]["spec"]["nodeSelector"] = {"no": "where"}  # type: ignore[index,call-overload]
-    jobs.submit(body)
-    wait_until(lambda: len(jobs.pods()) == 2, seconds=60, what="both pods")
+def test_what_happens_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> None:
+    jobs.submit(tiny("pauses", "trap 'exit 42' TERM; sleep 300 & wait", roles={"worker": 2}))
     for times in (1, 2):
-        jobs.kubectl("delete", "pod", "lost-worker-0", "--now")
+        jobs.await_condition("pauses", "PodsReady")
+        jobs.suspend("pauses", suspend=True)
+        jobs.await_condition("pauses", "Suspended")
+        wait_until(lambda: jobs.pods() == {}, seconds=60, what="the end of the pods")
 
         def counted(expected: int = times) -> None:
-            events = jobs.events("ReplicaLost")
+            events = jobs.events("Suspended")
             assert [event.get("series", {}).get("count", 1) for event in events] == [expected]
 
         eventually(counted, seconds=60)
+        jobs.suspend("pauses", suspend=False)
 
 
 def test_the_operator_used_each_right_that_it_has_and_asked_for_no_other(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 
 import pytest
@@ -102,19 +101,14 @@ class TestDisturbances:
             training("rests", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, runPolicy=policy)
         )
         jobs.await_log("rests-worker-0", "step ", seconds=TRAINING_SECONDS)
-        self._suspend(jobs, "rests", suspend=True)
+        jobs.suspend("rests", suspend=True)
         jobs.await_condition("rests", "Suspended")
         wait_until(lambda: jobs.pods() == {}, seconds=60, what="the end of the pods")
         assert "startTime" not in jobs.job("rests")["status"]
-        self._suspend(jobs, "rests", suspend=False)
+        jobs.suspend("rests", suspend=False)
         jobs.await_log("rests-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
         assert jobs.job("rests")["status"].get("restarts", {}).get("total", 0) == 0
         wait_until(lambda: jobs.kubectl("get", "dtj", "-o", "name") == "", seconds=TRAINING_SECONDS, what="its removal")
-
-    @staticmethod
-    def _suspend(jobs: ClusterJobs, name: str, *, suspend: bool) -> None:
-        patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
-        jobs.kubectl("patch", f"dtj/{name}", "--type=merge", f"--patch={patch}")
 
     def test_the_pods_train_on_while_the_operator_is_gone(
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str

@@ -70,6 +70,11 @@ class ClusterJobs:
         found = self.cluster.api.request("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
         return [event for event in found if event.get("reason") == reason]
 
+    def suspend(self, job: str, *, suspend: bool) -> None:
+        """Set ``runPolicy.suspend``."""
+        patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
+        self.kubectl("patch", f"dtj/{job}", "--type=merge", f"--patch={patch}")
+
     def delete(self, job: str) -> None:
         """``kubectl delete``."""
         self.kubectl("delete", f"dtj/{job}")
