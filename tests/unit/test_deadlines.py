@@ -78,6 +78,14 @@ def test_an_invalid_job_fails_at_its_start_deadline() -> None:
     assert "nvidia-l5" in world.events[-1].message
 
 
+def test_a_template_that_is_refused_is_what_kept_it() -> None:
+    world = World(job(runPolicy={"startDeadlineSeconds": 60}), template_errors=("worker: spec.containers[0].imge",))
+    world.settle()
+    world.advance(60)
+    assert failed_for(world) == Reason.START_DEADLINE_EXCEEDED
+    assert "worker: spec.containers[0].imge" in world.events[-1].message
+
+
 def test_success_before_the_deadline_counts() -> None:
     world = ready(world_of(activeDeadlineSeconds=100))
     world.set_pod("worker-0", Phase.SUCCEEDED)

@@ -215,8 +215,11 @@ def test_an_evaluator_comes_back_alone() -> None:
 def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:
     world = running()
     world.remove("worker-1")
+    world.set_pod("worker-0", Phase.FAILED, exit_code=75)
     world.settle()
-    assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
+    (event,) = (event for event in world.events if event.reason is Reason.NEW_ATTEMPT)
+    assert "worker-1 (pod digits-worker-1) was taken away" in event.message
+    assert live(world) >= {"digits-worker-0-r1", "digits-worker-1-r1"}
     assert world.job.status.restarts.disruption == 1
 
 

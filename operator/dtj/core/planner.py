@@ -108,9 +108,10 @@ class _Valid(Picture):
         resized = self._resized(done)
         if resized is not None:
             return self._resize(resized)
-        lost = (*(loss.ends if loss is not None else ()), *self._vanished(done))
+        lost = [*(loss.ends if loss is not None else ()), *self._vanished(done)]
         if lost:
-            return self._recover(Loss(lost), done)
+            lost.sort(key=lambda ended: ended.ending is Ending.PEER_LOST)  # a follow-up, also of a pod that vanished
+            return self._recover(Loss(tuple(lost)), done)
         collision = self._collision()
         return collision if collision is not None else self._run(done)
 
@@ -148,8 +149,11 @@ class _Valid(Picture):
         return Failure(Reason.START_DEADLINE_EXCEEDED, f"not all pods were ready {limit}: {why}")
 
     def _told(self) -> str:
-        """What the status says of objects that keep the job from starting and are not its own."""
+        """What the status says that keeps the job from starting and is no pod of its own."""
+        invalid = self.job.status.condition(Condition.INVALID)
         ready = self.job.status.condition(Condition.PODS_READY)
+        if invalid is not None and invalid.status == "True":
+            return invalid.message
         return ready.message if ready is not None and ready.reason == Reason.NAME_TAKEN else ""
 
     def _deadlines(self) -> tuple[RequeueAfter, ...]:
