@@ -12,7 +12,8 @@ from dtj.api import names
 from dtj.api.crd import PRINTER_COLUMNS, job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.profiles import SHIPPED_PROFILES
-from dtj.api.rules import RULES, Rule
+from dtj.api.rule import Rule
+from dtj.api.rules import RULES
 from dtj.core.hints import HINTS, Hint
 
 ROOT = Path(__file__).resolve().parents[1]

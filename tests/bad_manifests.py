@@ -51,6 +51,13 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "more workers than elastic allows": manifest(roles={"worker": 3}, elastic={"maxReplicas": 2}),
     "elastic without workers": manifest(roles={"chief": 1}, elastic={"maxReplicas": 2}),
     "an exit code that is retryable and fatal": manifest(runPolicy={"exitCodes": {"retryable": [3, 4], "fatal": [4]}}),
+    "a queue with a gang that has none": manifest(runPolicy={"scheduling": {"gang": "Native", "queue": "team-a"}}),
+    "Kueue without a queue": manifest(runPolicy={"scheduling": {"gang": "Kueue"}}),
+    "more pods available than there are": manifest(runPolicy={"scheduling": {"minAvailable": 3}}),
+    "something to do on a stall that never is": manifest(runPolicy={"onStall": "Fail"}),
+    "a size of memory that is none": manifest(
+        runPolicy={"onOutOfMemory": {"increasePercent": 50, "maxMemory": "64 gigabytes"}}
+    ),
     "the port of the progress server": manifest(port=2223),
     "a role without template where none is shared": manifest(
         template=None, replicaSpecs=_roles(chief={"template": _containers("a")}, worker={"replicas": 1})
@@ -99,6 +106,10 @@ SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "an empty export path": manifest(export={"path": ""}),
     "a success policy that is none": manifest(runPolicy={"successPolicy": "Somebody"}),
     "a clean-up policy that is none": manifest(runPolicy={"cleanPodPolicy": "Some"}),
+    "a gang that is none": manifest(runPolicy={"scheduling": {"gang": "Bang"}}),
+    "a gang of none": manifest(runPolicy={"scheduling": {"minAvailable": 0}}),
+    "an increase of nothing": manifest(runPolicy={"onOutOfMemory": {"increasePercent": 0, "maxMemory": "1Gi"}}),
+    "a stall of no time": manifest(runPolicy={"stallTimeoutSeconds": 0}),
     "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
     "an access mode that is none": manifest(checkpoint={"claimTemplate": {"storage": "1Gi", "accessModes": ["RWX"]}}),
     "a container without name": manifest(template={"spec": {"containers": [{"image": "x"}]}}),

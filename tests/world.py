@@ -11,21 +11,38 @@ from datetime import datetime, timedelta
 from builders import NOW, ended
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import Condition, Label, Reason
-from dtj.core.observed import Blocker, Child, CreationRefusal, Observed, Phase, Pod, TemplateVerdict
+from dtj.api.names import Annotation, Condition, Label, Reason
+from dtj.core.observed import (
+    Blocker,
+    Child,
+    CreationRefusal,
+    Flavor,
+    GangApi,
+    GangObject,
+    GangsFound,
+    Observed,
+    Phase,
+    Pod,
+    TemplateVerdict,
+)
 from dtj.core.plan import (
     Action,
     ApplyService,
     CheckPods,
     CreateClaim,
+    CreateGang,
     CreatePod,
+    DeleteGang,
     DeleteJob,
     DeletePod,
     DeleteService,
     Emit,
+    LookForGangs,
     PatchStatus,
     Plan,
     PointService,
+    ReadFlavors,
+    ReleaseQuota,
     RequeueAfter,
 )
 from dtj.core.planner import plan
@@ -48,8 +65,15 @@ class World:
     verdict: TemplateVerdict | None = None
     template_errors: tuple[str, ...] = ()
     enforces_restricted: bool = False
+    priority: int | None = None
     refusal: CreationRefusal | None = None
     status_written_at: datetime | None = None
+    installed: tuple[GangApi, ...] = ()
+    gangs: GangsFound | None = None
+    gang: GangObject | None = None
+    gang_manifests: list[JsonObject] = field(default_factory=list)
+    known_flavors: dict[str, Flavor] = field(default_factory=dict)
+    flavors: dict[str, Flavor] = field(default_factory=dict)
     now: datetime = NOW
     events: list[Emit] = field(default_factory=list)
     history: list[Action] = field(default_factory=list)
@@ -65,6 +89,9 @@ class World:
             verdict=self.verdict,
             refusal=self.refusal,
             status_written_at=self.status_written_at,
+            gangs=self.gangs,
+            gang=self.gang,
+            flavors=self.flavors,
         )
 
     def step(self) -> Plan:
@@ -151,7 +178,25 @@ class World:
             case CheckPods(generation=generation, restricted=restricted):
                 wanted = self.enforces_restricted and not restricted
                 errors = ("worker: violates PodSecurity",) if wanted else self.template_errors
-                self.verdict = TemplateVerdict(generation, errors, restricted=restricted, wants_restricted=wanted)
+                self.verdict = TemplateVerdict(
+                    generation, errors, restricted=restricted, wants_restricted=wanted, priority=self.priority
+                )
+            case LookForGangs():
+                self.gangs = GangsFound(self.installed, self.now)
+            case ReadFlavors(names=flavors):
+                self.flavors.update({name: self.known_flavors[name] for name in flavors})
+            case CreateGang(api=api, manifest=body):
+                self._create_gang(api, body)
+            case DeleteGang(uid=uid):
+                assert self.gang is not None
+                assert self.gang.uid == uid
+                self.gang = None
+            case ReleaseQuota(version=version, status=given):
+                assert self.gang is not None
+                assert self.gang.version == version
+                self.kueue_says(
+                    {key: value for key, value in {**self.gang.status, **given}.items() if value is not None}
+                )
             case ApplyService(manifest=body):
                 self.service = self._child(body)
             case CreateClaim(manifest=body):
@@ -178,6 +223,24 @@ class World:
                 self.events.append(action)
             case RequeueAfter():
                 pass
+
+    def kueue_says(self, status: JsonObject) -> None:
+        """Kueue, or we, write the status of the Workload."""
+        assert self.gang is not None
+        self.gang = replace(self.gang, status=status, version=f"{int(self.gang.version) + 1}")
+
+    def _create_gang(self, api: GangApi, body: JsonObject) -> None:
+        assert self.gang is None
+        self.gang_manifests.append(body)
+        self.gang = GangObject(
+            namespace=self.job.namespace,
+            name=text(dig(body, "metadata", "name")),
+            uid=f"uid-of-gang-{len(self.gang_manifests)}",
+            owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
+            api=api,
+            version="1",
+            size=text(dig(body, "metadata", "annotations", Annotation.GANG_SIZE)),
+        )
 
     def _child(self, body: JsonObject) -> Child:
         selector = dig(body, "spec", "selector")

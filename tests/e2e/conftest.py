@@ -44,6 +44,7 @@ def installed(
         helm,
         values={
             **images,
+            "gangSchedulers": ["Native"],
             "crds": {"enabled": False},  # they are there, as after `kubectl apply -f crds/`
             "networkPolicy": {"trainingPods": {"enabled": True, "namespaces": [LOCKED_NAMESPACE]}},
         },

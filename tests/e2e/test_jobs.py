@@ -25,7 +25,7 @@ def test_replicas_meet_under_the_names_of_tf_config_and_deletion_leaves_nothing(
     node_testbed: NodeCluster, jobs: ClusterJobs
 ) -> None:
     roles = {"chief": 1, "worker": 2}
-    jobs.submit(tiny("meet", MEET_ALL, roles=roles, runPolicy={"successPolicy": "AllWorkers"}))
+    jobs.submit(tiny("meet", MEET_ALL, roles=roles, runPolicy={"successPolicy": "AllWorkers", "scheduling": {}}))
     jobs.await_condition("meet", "Complete")
     assert {pod["spec"]["nodeName"] for pod in jobs.pods().values()} == {"node1"}
     jobs.delete("meet")

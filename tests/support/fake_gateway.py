@@ -66,6 +66,9 @@ class FakeGateway:
 
     def __init__(self, *, latency: float = 0.0) -> None:
         self.latency = latency
+        self.served: set[Resource] = set()
+        """What discovery finds beside what every API server has."""
+
         self.calls: list[Call] = []
         self.in_flight = 0
         self.most_in_flight = 0
@@ -189,9 +192,13 @@ class FakeGateway:
         finally:
             self._watchers.discard(watcher)
 
-    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         await self._called(Call("get", resource.plural, name))
-        return copy.deepcopy(self._existing(resource, (namespace, name)))
+        return copy.deepcopy(self._existing(resource, (namespace or "", name)))
+
+    async def serves(self, resource: Resource) -> bool:
+        await self._called(Call("discover", resource.plural, resource.api_version))
+        return resource in self.served
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dtj.api.json import JsonObject
-from dtj.kube.rights import FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
+from dtj.kube.rights import FOR_GANGS, FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -37,7 +37,7 @@ def grant(plane: ControlPlane, namespace: str) -> None:
     """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    rules = _rules(WHERE_JOBS_RUN, FOR_THE_ELECTION)
+    rules = _rules(WHERE_JOBS_RUN, FOR_THE_ELECTION, *FOR_GANGS.values())
     plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
     plane.api.request(
         "POST",

@@ -263,6 +263,9 @@ class ControlPlane(Cluster):
             audit_log_path=self.audit.path,
             audit_log_maxsize=100_000,
             shutdown_delay_duration="0s",
+            # Gang scheduling of Kubernetes' own (KEP-4671) is alpha in this version.
+            feature_gates="GenericWorkload=true",
+            runtime_config="scheduling.k8s.io/v1alpha1=true",
         )
 
     def _controllers_command(self) -> list[str]:
@@ -279,7 +282,8 @@ class ControlPlane(Cluster):
         )
 
     def _scheduler_command(self) -> list[str]:
-        return self._command("kube-scheduler", config=self.run / "scheduler.json", secure_port=0)
+        gates = "GenericWorkload=true,GangScheduling=true"
+        return self._command("kube-scheduler", config=self.run / "scheduler.json", secure_port=0, feature_gates=gates)
 
     # -- conditions -----------------------------------------------------------------------------------------------
 

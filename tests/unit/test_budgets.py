@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import job
+from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
 from dtj.core.plan import CreatePod
@@ -208,3 +209,57 @@ def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
         world.settle()
         assert f"digits-worker-0-r{number + 1}" in world.pods
         world.run_all()
+
+
+class TestMoreMemoryAfterOutOfMemory:
+    """``runPolicy.onOutOfMemory``: each such restart of a role gives its pods more, up to a most."""
+
+    def world(self, *, increase: int = 50, most: str = "4Gi", limit: str = "1Gi") -> World:
+        resources = {"limits": {"memory": limit, "cpu": "1"}, "requests": {"memory": "512Mi"}}
+        template = {"spec": {"containers": [{"name": "trainer", "image": "x", "resources": resources}]}}
+        policy = {"backoffLimit": 20, "onOutOfMemory": {"increasePercent": increase, "maxMemory": most}}
+        return World(job(roles={"chief": 1, "worker": 1}, template=template, runPolicy=policy))
+
+    def run_out(self, world: World, attempt: int) -> None:
+        world.settle()
+        world.run_all()
+        world.settle()
+        suffix = f"-r{attempt - 1}" if attempt > 1 else ""
+        world.set_pod(f"worker-0{suffix}", Phase.FAILED, exit_code=137, reason="OOMKilled")
+        world.advance(61)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+
+    def memory(self, world: World, pod: str, kind: str = "limits") -> object:
+        return dig(world.manifests[f"digits-{pod}"], "spec", "containers", 0, "resources", kind, "memory")
+
+    def test_the_pods_of_that_role_get_more_and_others_what_they_had(self) -> None:
+        world = self.world()
+        self.run_out(world, 1)
+        assert self.memory(world, "worker-0-r1") == "1536Mi"
+        assert self.memory(world, "worker-0-r1", "requests") == "768Mi"
+        assert self.memory(world, "chief-0-r1") == "1Gi"
+        assert world.job.status.replica_statuses["worker"].memory_increases == 1
+
+    def test_each_time_more_and_never_more_than_the_most(self) -> None:
+        world = self.world(increase=100)
+        for attempt in (1, 2, 3):
+            self.run_out(world, attempt)
+        limits = [self.memory(world, f"worker-0-r{attempt}") for attempt in (1, 2, 3)]
+        assert limits == ["2048Mi", "4096Mi", "4096Mi"]
+
+    def test_who_has_more_than_the_most_keeps_it(self) -> None:
+        world = self.world(limit="8Gi")
+        self.run_out(world, 1)
+        assert self.memory(world, "worker-0-r1") == "8Gi"
+
+    def test_other_errors_give_nothing(self) -> None:
+        world = self.world()
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.set_pod("worker-0", Phase.FAILED, exit_code=3)
+        world.advance(61)
+        world.settle()
+        assert self.memory(world, "worker-0-r1") == "1Gi"

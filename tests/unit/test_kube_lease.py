@@ -35,7 +35,7 @@ class Line(FakeGateway):
         self.cut = False
         self.hangs = False
 
-    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         return await self._through(self.server.get(resource, namespace=namespace, name=name))
 
     async def create(

@@ -284,4 +284,4 @@ async def test_a_log_that_cannot_be_written_fails_the_replica_with_the_reason(tm
     ended = await run_locally(python_job("pass", roles={"worker": 1}), tmp_path, show=show)
     assert ended.status.root_cause is not None
     assert (ended.status.root_cause.exit_code, ended.status.root_cause.reason) == (128, "StartError")
-    assert "Is a directory" in ended.status.root_cause.message
+    assert "Is a directory" in ended.status.root_cause.log_tail

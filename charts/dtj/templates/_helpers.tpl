@@ -67,6 +67,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if has "Kueue" .Values.gangSchedulers }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
+{{- if has "Volcano" .Values.gangSchedulers }}
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get, list, watch, create, delete]
+{{- end }}
+{{- if has "Coscheduling" .Values.gangSchedulers }}
+- apiGroups: [scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs: [get, list, watch, create, delete]
+{{- end }}
+{{- if has "Native" .Values.gangSchedulers }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups, workloads]
+  verbs: [get, list, watch, create, delete]
+{{- end }}
 {{- end -}}
 
 {{/* The subject of the operator's bindings. */}}

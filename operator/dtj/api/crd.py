@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.api.pod_schema import fragment, pod_template_schema, volume_source_schema
-from dtj.api.rules import ANY_KEY, RULES, Path, Rule
+from dtj.api.rule import ANY_KEY, Path, Rule
+from dtj.api.rules import RULES
 from dtj.api.spec import POD_TEMPLATE_PATH, VOLUME_SOURCE, JobSpec
 from dtj.api.status import JobStatus
 

@@ -56,6 +56,12 @@ class Label:
     APP_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
 
+class Annotation:
+    """Annotation keys of what a job owns."""
+
+    GANG_SIZE: Final = f"{GROUP}/gang-size"
+
+
 class Env:
     """Environment variables that each container of a job gets."""
 
@@ -88,6 +94,7 @@ class Condition(StrEnum):
     PODS_READY = "PodsReady"
     SUSPENDED = "Suspended"
     RESTARTING = "Restarting"
+    STALLED = "Stalled"
     INVALID = "Invalid"
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
     FAILURE_TARGET = "FailureTarget"
@@ -142,4 +149,10 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     SUSPENDING = "Suspending"
     RESUMED = "Resumed"
+    QUEUED = "Queued"
+    ADMITTED = "Admitted"
+    GANG_RELEASED = "GangReleased"
+    GANG_UNAVAILABLE = "GangUnavailable"
+    STALLED = "Stalled"
+    NOT_STALLED = "NotStalled"
     TRAINING_SUCCEEDED = "TrainingSucceeded"

@@ -8,45 +8,32 @@ A test applies manifests that break each rule to a real API server and compares.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
 
 from dtj.api import names
+from dtj.api.changes import CHANGES
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Env
-from dtj.api.spec import ELASTIC, MAX_REPLICAS, SINGLE_PROCESS, Role, Strategy, as_role
-
-Path = tuple[str, ...]
-ANY_KEY: Final = "*"
-
-JOB: Final[Path] = ()
-SPEC: Final[Path] = ("spec",)
-ROLES: Final[Path] = (*SPEC, "replicaSpecs")
-ROLE: Final[Path] = (*ROLES, ANY_KEY)
-TEMPLATES: Final[tuple[Path, ...]] = ((*SPEC, "template"), (*ROLE, "template"))
-ACCELERATORS: Final[tuple[Path, ...]] = ((*SPEC, "accelerator"), (*ROLE, "accelerator"))
-CHECKPOINT: Final[Path] = (*SPEC, "checkpoint")
-ELASTICITY: Final[Path] = (*SPEC, "elastic")
-RUN_POLICY: Final[Path] = (*SPEC, "runPolicy")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One relation.
-
-    ``at`` are the places in the schema where it applies; ``cel`` and ``holds`` see the value there as ``self``.
-    ``field`` is the field below that place which the message is about (CEL's ``fieldPath``). A rule whose
-    ``holds`` is None compares with the stored object, which only the API server knows.
-    """
-
-    at: tuple[Path, ...]
-    cel: str
-    message: str
-    holds: Callable[[JsonObject], bool] | None
-    field: str = ""
+from dtj.api.rule import (
+    ACCELERATORS,
+    ANY_KEY,
+    CHECKPOINT,
+    ELASTICITY,
+    JOB,
+    ROLE,
+    ROLES,
+    RUN_POLICY,
+    SCHEDULING,
+    SPEC,
+    TEMPLATES,
+    Path,
+    Rule,
+)
+from dtj.api.spec import ELASTIC, MAX_REPLICAS, QUEUEING, SINGLE_PROCESS, Gang, OnStall, Role, Strategy, as_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,25 +146,6 @@ def _cel_strategy(*strategies: Strategy) -> str:
 
 def _cel_reserved(variable: str) -> str:
     return f"({variable}.name == '{Env.TF_CONFIG}' || {variable}.name.startsWith('{Env.PREFIX}'))"
-
-
-def _cel_same(field: str, here: str = "self", there: str = "oldSelf") -> str:
-    return f"has({here}.{field}) == has({there}.{field}) && (!has({here}.{field}) || {here}.{field} == {there}.{field})"
-
-
-_WHILE_SUSPENDED: Final = "oldSelf.runPolicy.suspend"
-_TEMPLATE_MESSAGE: Final = "cannot be changed while the job runs: suspend it first, or delete it and create it anew"
-
-
-def _immutable(field: str, *, at: Path = SPEC) -> Rule:
-    """A field that is fixed once the job exists."""
-    return Rule(
-        at=(at,),
-        cel=_cel_same(field),
-        message=f"{field} cannot be changed: delete the job and create it anew",
-        holds=None,
-        field=field,
-    )
 
 
 def _numbers(codes: JsonObject, field: str) -> list[int]:
@@ -427,63 +395,49 @@ RULES: Final[tuple[Rule, ...]] = (
         field="replicaSpecs",
     ),
     Rule(
-        at=(SPEC,),
-        cel="size(self.replicaSpecs) == size(oldSelf.replicaSpecs) && "
-        "self.replicaSpecs.all(r, r in oldSelf.replicaSpecs)",
-        message="roles cannot be added or removed: delete the job and create it anew",
-        holds=None,
-        field="replicaSpecs",
-    ),
-    Rule(
-        at=(SPEC,),
-        cel="self.replicaSpecs.all(r, !(r in oldSelf.replicaSpecs) || self.replicaSpecs[r] == null || "
-        "oldSelf.replicaSpecs[r] == null || self.replicaSpecs[r].replicas == oldSelf.replicaSpecs[r].replicas || "
-        f"(r == '{Role.WORKER}' && has(self.elastic)))",
-        message="only the workers of a job with elastic can be scaled: delete the job, and create it anew with "
-        "the new numbers, or with elastic",
-        holds=None,
-        field="replicaSpecs",
-    ),
-    *(
-        Rule(
-            at=(SPEC,),
-            cel=f"{_WHILE_SUSPENDED} || self.replicaSpecs.all(r, !(r in oldSelf.replicaSpecs) || "
-            "self.replicaSpecs[r] == null || oldSelf.replicaSpecs[r] == null || "
-            f"({_cel_same(field, 'self.replicaSpecs[r]', 'oldSelf.replicaSpecs[r]')}))",
-            message=f"{field} of a role {_TEMPLATE_MESSAGE}",
-            holds=None,
-            field="replicaSpecs",
-        )
-        for field in ("template", "command", "args", "env", "resources", "nodeSelector", "tolerations", "accelerator")
-    ),
-    *(
-        Rule(
-            at=(SPEC,),
-            cel=f"{_WHILE_SUSPENDED} || ({_cel_same(field)})",
-            message=f"{field} {_TEMPLATE_MESSAGE}",
-            holds=None,
-            field=field,
-        )
-        for field in ("template", "accelerator")
-    ),
-    _immutable("restartPolicy", at=ROLE),
-    *(_immutable(field) for field in ("strategy", "elastic", "port", "checkpoint", "export")),
-    *(
-        _immutable(field, at=RUN_POLICY)
-        for field in (
-            "cleanPodPolicy",
-            "successPolicy",
-            "backoffLimit",
-            "disruptionLimit",
-            "restartScope",
-            "exitCodes",
-            "managedBy",
-        )
-    ),
-    Rule(
         at=((*RUN_POLICY, "exitCodes"),),
         cel="!has(self.retryable) || !has(self.fatal) || self.retryable.all(c, !(c in self.fatal))",
         message="an exit code is either retryable or fatal: remove it from one of them",
         holds=lambda codes: not set(_numbers(codes, "retryable")) & set(_numbers(codes, "fatal")),
     ),
+    Rule(
+        at=(SCHEDULING,),
+        cel=f"!has(self.queue) || self.gang in [{', '.join(repr(str(gang)) for gang in QUEUEING)}]",
+        message="only Kueue and Volcano have queues: remove queue, or change gang",
+        holds=lambda scheduling: "queue" not in scheduling or scheduling.get("gang", Gang.AUTO) in QUEUEING,
+        field="queue",
+    ),
+    Rule(
+        at=(SCHEDULING,),
+        cel=f"self.gang != '{Gang.KUEUE}' || has(self.queue)",
+        message="Kueue needs to know the LocalQueue: set queue",
+        holds=lambda scheduling: scheduling.get("gang") != Gang.KUEUE or "queue" in scheduling,
+        field="queue",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.runPolicy.scheduling) || !has(self.runPolicy.scheduling.minAvailable) || "
+        f"self.runPolicy.scheduling.minAvailable <= {_cel_count(*Role)}",
+        message="minAvailable must not be larger than the number of the job's pods: lower it, or leave it out",
+        holds=lambda spec: (
+            not isinstance(least := dig(spec, "runPolicy", "scheduling", "minAvailable"), int)
+            or least <= _count(spec, *Role)
+        ),
+        field="runPolicy",
+    ),
+    Rule(
+        at=(RUN_POLICY,),
+        cel=f"!has(self.onStall) || self.onStall == '{OnStall.NONE}' || has(self.stallTimeoutSeconds)",
+        message="onStall needs to know what a stall is: set stallTimeoutSeconds",
+        holds=lambda policy: policy.get("onStall", OnStall.NONE) == OnStall.NONE or "stallTimeoutSeconds" in policy,
+        field="onStall",
+    ),
+    Rule(
+        at=((*RUN_POLICY, "onOutOfMemory"),),
+        cel=f"self.maxMemory.matches('{_QUANTITY}')",
+        message="maxMemory is a size such as 64Gi",
+        holds=lambda given: _matches(_QUANTITY, given.get("maxMemory")),
+        field="maxMemory",
+    ),
+    *CHANGES,
 )

@@ -115,6 +115,29 @@ class RestartScope(StrEnum):
     JOB = "Job"
 
 
+class Gang(StrEnum):
+    """Who sees to it that all pods of a job are scheduled, or none."""
+
+    AUTO = "Auto"
+    NONE = "None"
+    VOLCANO = "Volcano"
+    COSCHEDULING = "Coscheduling"
+    NATIVE = "Native"
+    KUEUE = "Kueue"
+
+
+QUEUEING: Final = (Gang.AUTO, Gang.VOLCANO, Gang.KUEUE)
+"""The values of ``gang`` beside which a queue means something."""
+
+
+class OnStall(StrEnum):
+    """What happens to a job that makes no progress."""
+
+    NONE = "None"
+    RESTART = "Restart"
+    FAIL = "Fail"
+
+
 class Accelerator(_Model):
     """The accelerator of each pod, by a profile of the operator's configuration."""
 
@@ -289,6 +312,59 @@ class ExitCodes(_Model):
     )
 
 
+class Scheduling(_Model):
+    """How the pods of a job are scheduled together."""
+
+    gang: Gang = Field(
+        default=Gang.AUTO,
+        description="gang names who schedules all pods of the job or none: Kueue, Volcano, Coscheduling (of the "
+        "scheduler plugins), Native (the PodGroups of Kubernetes 1.35 and later), None, or Auto: with a queue Kueue or "
+        "Volcano, else Volcano, Coscheduling or Native, whichever the cluster has.",
+    )
+    queue: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="queue is the LocalQueue of Kueue, or the Queue of Volcano, in which the job waits.",
+    )
+    min_available: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_REPLICAS,
+        description="minAvailable is the number of pods that must be schedulable before any of them starts; all of "
+        "the job's by default. Kueue admits whole jobs only.",
+    )
+    priority_class_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description="priorityClassName is the priority class of the job's pods, and of the job in its queue.",
+    )
+    timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_147_483_647,
+        description="timeoutSeconds is how long, in seconds, pods that have found a node keep it while they wait for "
+        "the others; Coscheduling alone knows such a limit.",
+    )
+
+
+class OnOutOfMemory(_Model):
+    """What a replica gets that was killed for want of memory."""
+
+    increase_percent: int = Field(
+        ge=1,
+        le=1000,
+        description="increasePercent is by how much the memory of the role's pods grows with each such restart, in "
+        "percent of what it was before.",
+    )
+    max_memory: str = Field(
+        min_length=1,
+        max_length=32,
+        description="maxMemory is the most memory that a pod gets this way, as a Kubernetes quantity such as 64Gi.",
+    )
+
+
 class RunPolicy(_Model):
     """How a job runs and ends."""
 
@@ -330,6 +406,27 @@ class RunPolicy(_Model):
         le=2_147_483_647,
         description="startDeadlineSeconds is how long it may take, in seconds from creation or resumption, until all "
         "pods are ready; then the job fails, and says what kept it.",
+    )
+    stall_timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=2_147_483_647,
+        description="stallTimeoutSeconds is how long a job whose pods are all ready may report no new step, in "
+        "seconds; then the condition Stalled becomes True. No limit by default.",
+    )
+    on_stall: OnStall = Field(
+        default=OnStall.NONE,
+        description="onStall is what happens to a stalled job beside the condition: None, Restart (a new attempt of "
+        "all, which backoffLimit pays) or Fail.",
+    )
+    on_out_of_memory: OnOutOfMemory | None = Field(
+        default=None,
+        description="onOutOfMemory gives more memory to pods of a role that was killed for want of it; the same again "
+        "by default.",
+    )
+    scheduling: Scheduling | None = Field(
+        default=None,
+        description="scheduling has the job's pods scheduled together, or queued; each on its own by default.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,

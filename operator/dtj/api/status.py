@@ -52,6 +52,12 @@ class ReplicaStatus(_Model):
         description="completedIndexes are the replicas that completed in this attempt and do not run again in it, "
         "such as 0-1,3.",
     )
+    memory_increases: int = Field(
+        default=0,
+        ge=0,
+        description="memoryIncreases is how often pods of this role were killed for want of memory, and so, with "
+        "runPolicy.onOutOfMemory, how often their memory grew.",
+    )
     restarts: dict[str, int] = Field(
         default={},
         max_length=10_000,
@@ -90,7 +96,10 @@ class RootCause(_Model):
     exit_code: int | None = Field(default=None, description="exitCode is the exit code of its trainer container.")
     signal: int | None = Field(default=None, description="signal is the signal that ended it, if one did.")
     reason: str = Field(default="", description="reason is the kubelet's word for the end, such as OOMKilled.")
-    message: str = Field(default="", max_length=32768, description="message is what the pod said of its end.")
+    message: str = Field(default="", max_length=32768, description="message is the last line that the pod said.")
+    log_tail: str = Field(
+        default="", max_length=32768, description="logTail is the last lines of the pod's log, message included."
+    )
     hint: str = Field(default="", max_length=1024, description="hint is what to do, where the pod's words are known.")
 
 
@@ -110,8 +119,8 @@ class JobStatus(_Model):
     conditions: tuple[ConditionStatus, ...] = Field(
         default=(),
         max_length=32,
-        description="conditions are PodsReady, Suspended, Restarting, Invalid, Complete and Failed; conditions of "
-        "other types are left alone.",
+        description="conditions are PodsReady, Suspended, Restarting, Stalled, Invalid, Complete and Failed; "
+        "conditions of other types are left alone.",
     )
     start_time: str | None = Field(
         default=None,
@@ -134,6 +143,9 @@ class JobStatus(_Model):
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
     root_cause: RootCause | None = Field(
         default=None, description="rootCause is the first failure, where there was one."
+    )
+    gang: str = Field(
+        default="", description="gang is who schedules this run's pods together: one of runPolicy.scheduling.gang."
     )
     selector: str = Field(default="", description="selector selects the worker pods, for the scale subresource.")
 

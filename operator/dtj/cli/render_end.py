@@ -71,7 +71,7 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
     cause = ended.status.root_cause
     if cause is not None:
         yield _field("cause", f"{cause.role}-{cause.index} {_how(cause)}")
-        for line in cause.message.strip().splitlines()[-_CAUSE_LINES:]:
+        for line in cause.log_tail.splitlines()[-_CAUSE_LINES:]:
             yield Text(f"               {line}")
         if cause.hint:
             yield _field("hint", cause.hint)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from fractions import Fraction
+from typing import Final
 
-from dtj.api import names
+from dtj.api import names, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
@@ -14,6 +16,9 @@ from dtj.core import accelerators
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, incarnation, pod_name
 from dtj.core.tf_config import Cluster
+
+_MOST_INCREASES: Final = 1000
+"""Increases that are computed; by then any most is reached."""
 
 
 def service_selector(job: Job, attempt: int) -> dict[str, str]:
@@ -88,6 +93,7 @@ def _pod(
     if platform.trainer_image and not main.get("image"):
         main["image"] = platform.trainer_image
     _apply_role(pod_spec, main, role_spec)
+    _apply_more_memory(job, spec, replica, main)
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, replica.role, platform))
     _apply_ports(main, spec)
     _apply_checkpoint_volume(job, spec, pod_spec)
@@ -98,6 +104,9 @@ def _pod(
     _apply_security(pod_spec, restricted=platform.restricted)
     pod_spec.update(restartPolicy="Never", hostname=replica.hostname, subdomain=job.name)
     pod_spec.setdefault("enableServiceLinks", False)
+    scheduling = spec.run_policy.scheduling
+    if scheduling is not None and scheduling.priority_class_name is not None:
+        pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
 
     metadata = _metadata(
         job,
@@ -139,6 +148,11 @@ def _labels(job: Job) -> JsonObject:
     }
 
 
+def gang_metadata(job: Job) -> JsonObject:
+    """Metadata of the one PodGroup or Workload of a job."""
+    return _metadata(job, job.name, labels=_labels(job))
+
+
 def _metadata(job: Job, name: str, *, labels: JsonObject) -> JsonObject:
     return {
         "name": name,
@@ -162,6 +176,20 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
         _object(pod_spec, "nodeSelector").update(role.node_selector)
     if role.tolerations is not None:
         _extend(pod_spec, "tolerations", role.tolerations)
+
+
+def _apply_more_memory(job: Job, spec: JobSpec, replica: Replica, main: JsonObject) -> None:
+    """What a role gets whose pods were killed for want of memory: more each time, up to a most."""
+    policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(replica.role)
+    if policy is None or counts is None or counts.memory_increases == 0:
+        return
+    most = quantities.parse(policy.max_memory)
+    factor = Fraction(100 + policy.increase_percent, 100) ** min(counts.memory_increases, _MOST_INCREASES)
+    for kind in ("limits", "requests"):
+        given = dig(main, "resources", kind)
+        before = quantities.parse(given.get("memory")) if isinstance(given, dict) else None
+        if isinstance(given, dict) and before is not None and most is not None and before < most:
+            given["memory"] = quantities.as_memory(min(before * factor, most))
 
 
 def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerators.AcceleratorNeeds | None) -> None:

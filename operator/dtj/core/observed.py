@@ -10,7 +10,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject
 from dtj.api.names import Reason
+from dtj.api.spec import Gang
 from dtj.core.platform import Platform
 
 
@@ -91,18 +93,67 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
+class GangApi:
+    """An API in which somebody wants to be told which pods belong together."""
+
+    gang: Gang
+    api_version: str
+    kind: str
+    plural: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangsFound:
+    """Which of these APIs the cluster serves, newest versions first, and when that was asked; ``denied`` are those that
+    the operator has no right to."""
+
+    apis: tuple[GangApi, ...]
+    at: datetime
+    denied: tuple[GangApi, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GangObject:
+    """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
+
+    ``status`` is what the scheduler or the queue says, as it is stored; ``active`` is Kueue's word for a Workload that
+    may be admitted.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    owner_uid: str
+    api: GangApi
+    version: str = ""
+    size: str = ""
+    active: bool = True
+    terminating: bool = False
+    status: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A ResourceFlavor of Kueue: where the pods that are admitted to it go."""
+
+    node_labels: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateVerdict:
     """What the API server's strict dry run said of the first pod of each role, at one generation.
 
     ``errors`` are the server's own words, empty when it accepted all. ``restricted`` says whether the pods were
     made to fit the Pod Security Standard "restricted", as those that follow are then; ``wants_restricted``, whether
-    the namespace enforces it and refused one of them.
+    the namespace enforces it and refused one of them. ``priority`` is what the cluster makes of their priority class.
     """
 
     generation: int
     errors: tuple[str, ...] = ()
     restricted: bool = False
     wants_restricted: bool = False
+    priority: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +182,8 @@ class Observed:
     verdict: TemplateVerdict | None = None
     refusal: CreationRefusal | None = None
     status_written_at: datetime | None = None
+    gangs: GangsFound | None = None
+    """None where nobody has asked yet."""
+
+    gang: GangObject | None = None
+    flavors: dict[str, Flavor] = field(default_factory=dict)

@@ -121,18 +121,22 @@ def root_cause(ended: Ended) -> RootCause:
     """What is known of the end of a pod."""
     pod = ended.pod
     end = pod.termination
+    words = ((end.message if end is not None else "") or pod.message).strip()
+    reason = (end.reason if end is not None else "") or pod.reason
+    exit_code = end.exit_code if end is not None else None
     cause = RootCause(
         role=pod.role,
         index=pod.index,
         pod=pod.name,
         node=pod.node,
-        exit_code=end.exit_code if end is not None else None,
+        exit_code=exit_code,
         signal=_signal(pod),
-        reason=(end.reason if end is not None else "") or pod.reason,
-        message=(end.message if end is not None else "") or pod.message,
+        reason=reason,
+        message=words.rpartition("\n")[2],
+        log_tail=words,
+        hint=hint(message=words, reason=reason, exit_code=exit_code),
     )
-    advice = hint(message=cause.message, reason=cause.reason, exit_code=cause.exit_code)
-    return cause.model_copy(update={"kind": str(ended.ending), "hint": advice})
+    return cause.model_copy(update={"kind": str(ended.ending)})
 
 
 def _signal(pod: Pod) -> int | None:
@@ -149,5 +153,5 @@ def how_it_failed(cause: RootCause) -> str:
     """A failure in one line: who, how, and its last words."""
     how = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
     why = f" ({cause.reason})" if cause.reason else ""
-    last_line = cause.message.strip().rpartition("\n")[2]
-    return f"{cause.role}-{cause.index} (pod {cause.pod}) {how}{why}" + (f": {last_line}" if last_line else "")
+    last_words = f": {cause.message}" if cause.message else ""
+    return f"{cause.role}-{cause.index} (pod {cause.pod}) {how}{why}{last_words}"

@@ -9,11 +9,13 @@ from datetime import datetime
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
-from dtj.api.spec import JobSpec
+from dtj.api.spec import Gang, JobSpec
 from dtj.api.status import JobStatus
-from dtj.core import blockers, manifests
-from dtj.core.observed import Child, Pod, TemplateVerdict
+from dtj.core import blockers, gangs, manifests
+from dtj.core.gangs import Group
+from dtj.core.observed import Child, GangApi, GangObject, Pod, TemplateVerdict
 from dtj.core.outcome import completed, replica_of
+from dtj.core.plan import CreateGang, DeleteGang
 from dtj.core.replicas import Replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
     Assertion,
@@ -103,13 +105,60 @@ class Picture:
             return Assertion("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
         return Assertion("False", Reason.WAITING_FOR_PODS, ready)
 
+    @property
+    def gang(self) -> GangApi | None:
+        """Who is told which pods belong together; None where nobody is. What a run began with, it goes on with."""
+        found, scheduling = self.view.observed.gangs, self.spec.run_policy.scheduling
+        if found is None or scheduling is None:
+            return None
+        if self.job.status.start_time is not None:
+            return gangs.served(self.job.status.gang, found)
+        chosen = gangs.choose(scheduling, found)
+        return chosen if isinstance(chosen, GangApi) else None
+
+    @property
+    def gang_object(self) -> GangObject | None:
+        """Our PodGroup or Workload, where it is there."""
+        found = self.view.observed.gang
+        return found if found is not None and found.owner_uid == self.job.uid else None
+
+    def new_gang(self, api: GangApi) -> CreateGang:
+        """What tells ``api`` of this job."""
+        group = Group(api, self.job, self.spec, self.attempt)
+        first_of_role = self.pods([Replica(role, 0) for role in self.spec.roles()])
+        priority = self.verdict.priority if self.verdict is not None else None
+        return CreateGang(api, group.manifest(manifests.gang_metadata(self.job), first_of_role, priority=priority))
+
+    def drop_gang(self) -> tuple[DeleteGang, ...]:
+        """Nobody need hold anything for this job any more."""
+        found = self.gang_object
+        if found is None or found.terminating:
+            return ()
+        return (DeleteGang(found.api, found.name, found.uid),)
+
     def pods(self, wanted: Iterable[Replica], *, restricted: bool = False) -> tuple[JsonObject, ...]:
         """Their manifests; made to fit the Pod Security Standard "restricted" where the namespace was found to
         enforce it, too."""
         platform = self.view.observed.platform
         if restricted or (self.verdict is not None and self.verdict.restricted):
             platform = replace(platform, restricted=True)
-        return manifests.pods(self.job, self.spec, wanted, platform=platform)
+        wanted = tuple(wanted)
+        made = manifests.pods(self.job, self.spec, wanted, platform=platform)
+        for replica, pod in zip(wanted, made, strict=True):
+            self._into_gang(replica, pod)
+        return made
+
+    def _into_gang(self, replica: Replica, pod: JsonObject) -> None:
+        """One that comes back alone joins nobody: the others run, and some of them may have completed."""
+        api = self.gang
+        if api is None:
+            return
+        group = Group(api, self.job, self.spec, self.attempt)
+        group.prepare(pod)
+        if not self.alone(replica):
+            group.join(pod)
+        if api.gang is Gang.KUEUE and self.gang_object is not None:
+            gangs.place(pod, replica.role, self.gang_object, self.view.observed.flavors)
 
     def status(self, *, starting: frozenset[Replica]) -> JobStatus:
         """The stored status with pods counted anew; ``starting`` are those that this pass creates."""

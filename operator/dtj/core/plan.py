@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
+from dtj.core.observed import GangApi
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,46 @@ class CheckPods:
     generation: int
     manifests: tuple[JsonObject, ...]
     restricted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LookForGangs:
+    """Ask the API server which gang schedulers there are; the answer is :attr:`~dtj.core.observed.Observed.gangs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFlavors:
+    """Read these ResourceFlavors of Kueue, of which a job was given some."""
+
+    api: GangApi
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGang:
+    """Create the PodGroup or Workload of the job."""
+
+    api: GangApi
+    manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGang:
+    """Delete the job's PodGroup or Workload; that it is gone is no error."""
+
+    api: GangApi
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseQuota:
+    """Give back to Kueue what it has taken away: the job's pods are gone. ``status`` is the Workload's."""
+
+    api: GangApi
+    name: str
+    version: str
+    status: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +139,11 @@ class RequeueAfter:
 
 Action: TypeAlias = (
     CheckPods
+    | LookForGangs
+    | ReadFlavors
+    | CreateGang
+    | DeleteGang
+    | ReleaseQuota
     | ApplyService
     | PointService
     | DeleteService

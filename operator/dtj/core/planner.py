@@ -16,27 +16,20 @@ from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Role
 from dtj.api.status import JobStatus
-from dtj.core import blockers, deadlines, manifests, recovery
+from dtj.core import deadlines, recovery
 from dtj.core.endings import Ended, Ending
+from dtj.core.holding import Holding
 from dtj.core.observed import Observed, Pod
 from dtj.core.outcome import Failure, Loss, Success, concerns_all, decide, replica_of, root_cause
-from dtj.core.picture import Picture
 from dtj.core.plan import (
-    Action,
-    ApplyService,
-    CheckPods,
-    CreateClaim,
-    CreatePod,
     DeleteJob,
-    DeletePod,
-    DeleteService,
     Emit,
+    LookForGangs,
     PatchStatus,
     Plan,
-    PointService,
     RequeueAfter,
 )
-from dtj.core.replicas import Replica, replicas, worker_selector
+from dtj.core.replicas import Replica
 from dtj.core.status import (
     Assertion,
     Verdicts,
@@ -45,16 +38,7 @@ from dtj.core.status import (
     replica_statuses,
 )
 from dtj.core.validity import Problem, problems
-from dtj.core.view import View, writes
-
-COLLISION_RETRY_SECONDS = 30.0
-"""When to look again whether a foreign object that has one of our names is gone."""
-
-COLLISION_PATIENCE_SECONDS = 10.0
-"""For how long a new job does not complain of names that are taken."""
-
-STUCK_SECONDS = 30.0
-"""How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
+from dtj.core.view import View
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -83,10 +67,12 @@ def _removal(view: View) -> Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Valid(Picture):
+class _Valid(Holding):
     """Planning of a job whose manifest can be read."""
 
     def plan(self, found: tuple[Problem, ...]) -> Plan:
+        if self.must_look_for_gangs():
+            return (LookForGangs(),)
         recorded = self._recorded_outcome()
         if recorded is not None:
             return self._finish(recorded)
@@ -94,9 +80,9 @@ class _Valid(Picture):
         outcome = decide(self.spec, self.current(), done)
         if isinstance(outcome, Success):
             return self._finish(outcome)
-        suspend = self.spec.run_policy.suspend
-        if suspend and (self.view.own or self.job.status.start_time is not None or not found):
-            return self._suspend()
+        if self.spec.run_policy.suspend and (self.begun or not found):
+            return self.suspend()
+        found = (*found, *self.gang_problems())
         late = self._late(done, found)
         if late is not None:
             return self._finish(late)
@@ -104,7 +90,10 @@ class _Valid(Picture):
 
     def _go_on(self, loss: Loss | None, done: frozenset[Replica], found: tuple[Problem, ...]) -> Plan:
         if found:
-            return self.view.report_invalid(found)
+            return (*self.view.report_invalid(found), *self.look_again())
+        for held in (self.queue(), self.release()):
+            if held is not None:
+                return held  # empty where nothing is to be done but to wait
         resized = self._resized(done)
         if resized is not None:
             return self._resize(resized)
@@ -112,8 +101,8 @@ class _Valid(Picture):
         if lost:
             lost.sort(key=lambda ended: ended.ending is Ending.PEER_LOST)  # a follow-up, also of a pod that vanished
             return self._recover(Loss(tuple(lost)), done)
-        collision = self._collision()
-        return collision if collision is not None else self._run(done)
+        collision = self.collision()
+        return collision if collision is not None else self.run(done)
 
     def _recorded_outcome(self) -> Success | Failure | None:
         """How the job will end, where that was decided in an earlier pass."""
@@ -160,177 +149,6 @@ class _Valid(Picture):
         """When to look again, though nothing happens until then."""
         due = (deadlines.active(self.job, self.spec), deadlines.start(self.job, self.spec))
         return tuple(RequeueAfter(self.seconds_until(moment)) for moment in due if moment is not None)
-
-    # -- suspending ------------------------------------------------------------------------------------------
-
-    def _suspend(self) -> Plan:
-        """Stop what runs, by our own will: whatever its pods' exit codes are then, nothing has failed.
-
-        The next attempt's number is recorded first, so that resumed pods need not wait for the names of these.
-        """
-        status = self.job.status
-        started = status.start_time is not None
-        told = Assertion("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
-        counts = replica_statuses(
-            self.spec, (), done=frozenset(), starting=frozenset(), recorded=status.replica_statuses
-        )
-        status = status.model_copy(
-            update={
-                "start_time": None,
-                "ready_time": None,
-                "attempt": self.attempt + 1 if started else status.attempt,
-                "replica_statuses": counts,
-                "ready": ready_text(self.spec, counts),
-                "selector": worker_selector(self.job.name),
-            }
-        )
-        verdicts = Verdicts(pods_ready=Assertion("False", Reason.SUSPENDED), suspended=told)
-        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
-        if started:
-            words = f"stopping {len([pod for pod in self.view.own if not pod.ended])} pods"
-            return (*changed, Emit("Normal", Reason.SUSPENDED, words), RequeueAfter(0.0))
-        stop = tuple(DeletePod(pod.name, pod.uid) for pod in self.view.own if not pod.terminating)
-        service = self.view.observed.service
-        ours = service is not None and service.owner_uid == self.job.uid
-        drop = (DeleteService(service.name, service.uid),) if service is not None and ours else ()
-        return (*changed, *stop, *drop)
-
-    # -- running ---------------------------------------------------------------------------------------------
-
-    def _collision(self) -> Plan | None:
-        """Objects with our names that are not ours: said aloud, and nothing is created around them."""
-        ours = {self.name_of(replica) for replica in replicas(self.spec)}
-        taken = [f'pod "{pod.name}"' for pod in self.view.strangers if pod.name in ours]
-        for kind, child in (
-            ("service", self.view.observed.service),
-            ("persistentvolumeclaim", self.claim_in_use()),
-        ):
-            if child is not None and child.owner_uid != self.job.uid:
-                taken.append(f'{kind} "{child.name}"')
-        if not taken:
-            return None
-        patience = self._patience()
-        if patience > 0:
-            return (RequeueAfter(patience),)
-        message = (
-            f"{', '.join(sorted(taken))} exists and belongs to something else: it is left alone; "
-            "delete it, or give this job another name"
-        )
-        verdicts = Verdicts(pods_ready=Assertion("False", Reason.NAME_TAKEN, message))
-        changed = self.view.patch(self.view.with_verdicts(self.status(starting=frozenset()), verdicts))
-        said = (Emit("Warning", Reason.NAME_TAKEN, message),) if writes(changed) else ()
-        return (*changed, *said, RequeueAfter(COLLISION_RETRY_SECONDS))
-
-    def _patience(self) -> float:
-        """Seconds for which a new job waits in silence for its names.
-
-        Of a job that was deleted and created anew, the predecessor's objects are about to be collected.
-        """
-        created = self.job.created_at
-        return COLLISION_PATIENCE_SECONDS - (self.view.now - created).total_seconds() if created is not None else 0.0
-
-    def _check_template(self) -> Plan | None:
-        """Before pods are created: does the API server take one of each role? Its own words go into the status.
-
-        Where the namespace enforces the Pod Security Standard "restricted", it is asked again with pods that fit it.
-        A job that has started is not invalid any more: what is refused then is said when its pod is created.
-        """
-        verdict = self.verdict
-        if verdict is None or (verdict.wants_restricted and not verdict.restricted):
-            restricted = self.view.observed.platform.restricted or verdict is not None
-            first_of_role = (Replica(role, 0) for role in self.spec.roles())
-            return (CheckPods(self.job.generation, self.pods(first_of_role, restricted=restricted), restricted),)
-        if not verdict.errors or self.view.own or self.job.status.start_time is not None:
-            return None
-        return self.view.report_invalid(tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors))
-
-    def _run(self, done: frozenset[Replica]) -> Plan:
-        missing = self.missing(done)
-        held = {replica: wait for replica in missing if (wait := self._room_in(replica)) > 0}
-        wanted = [replica for replica in missing if replica not in held]
-        check = self._check_template() if wanted else None
-        if check is not None:
-            return check
-        creations = (*self._left_behind(), *self._shared_objects(), *map(CreatePod, self.pods(wanted)))
-        first_pods = not self.current()
-        status = self.status(starting=frozenset(wanted))
-        starting = status.start_time is None
-        if starting:
-            status = status.model_copy(update={"start_time": format_time(self.view.now), "attempt": self.attempt})
-        readiness = self.readiness(done, status)
-        if readiness.status == "True" and status.ready_time is None:
-            status = status.model_copy(update={"ready_time": format_time(self.view.now)})
-        changed = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=readiness)))
-        events = self._events(wanted, starting=starting, changed=writes(changed))
-        # How many replicas the pods of an attempt are told of is recorded before the first of them exists.
-        made = (*changed, *creations) if first_pods else (*creations, *changed)
-        again = (RequeueAfter(min(held.values())),) if held else ()
-        return (*made, *events, *self._blocked_news(readiness, changed=writes(changed)), *again)
-
-    def _room_in(self, replica: Replica) -> float:
-        """Seconds for which a replica that comes back alone waits for its predecessor: two must not share an address.
-
-        One that hangs on a dead node is given up some time after its grace period.
-        """
-        if not self.alone(replica):
-            return 0.0
-        before = [pod for pod in self.view.own if replica_of(pod) == replica and not pod.ended]
-        waits = [
-            (pod.deletion_due - self.view.now).total_seconds() + STUCK_SECONDS
-            if pod.deletion_due is not None
-            else STUCK_SECONDS
-            for pod in before
-            if pod.attempt >= self.attempt
-        ]
-        return max(waits, default=0.0)
-
-    def _events(self, created: list[Replica], *, starting: bool, changed: bool) -> tuple[Emit, ...]:
-        refusal = self.view.observed.refusal
-        if refusal is not None:
-            message = f"{refusal.name}: {refusal.message}"
-            return (Emit("Warning", Reason.POD_CREATION_FAILED, message),) if changed else ()
-        if not created:
-            return ()
-        if not starting and self.current():
-            gone = len([replica for replica in created if not self.alone(replica)])
-            return (Emit("Warning", Reason.REPLICA_LOST, f"created {gone} pods anew that were gone"),) if gone else ()
-        roles = ", ".join(f"{self.spec.replicas(role)} {role}" for role in self.spec.roles())
-        which = f" for attempt {self.attempt}" if self.attempt > 1 else ""
-        said = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
-        if starting and self.job.status.is_true(Condition.SUSPENDED):
-            return (Emit("Normal", Reason.RESUMED, f"resumed as attempt {self.attempt}"), said)
-        return (said,)
-
-    def _blocked_news(self, readiness: Assertion, *, changed: bool) -> tuple[Action, ...]:
-        """An event when a kind of blocker first shows, and another look at pods too young to be named."""
-        before = self.job.status.condition(Condition.PODS_READY)
-        new = readiness.reason in blockers.REASONS and (before is None or before.reason != readiness.reason)
-        wait = blockers.seconds_until_named(self.blocked(), self.view.now)
-        return (
-            *((Emit("Warning", readiness.reason, readiness.message),) if new and changed else ()),
-            *((RequeueAfter(wait),) if wait is not None else ()),
-        )
-
-    def _shared_objects(self) -> tuple[Action, ...]:
-        """Claim and Service, before the pods that need them."""
-        claim = manifests.claim(self.job, self.spec)
-        return (
-            *((CreateClaim(claim),) if claim is not None and self.view.observed.claim is None else ()),
-            *self._service(),
-        )
-
-    def _service(self) -> tuple[Action, ...]:
-        """The Service; the addresses of an older attempt vanish when it selects this one."""
-        service = self.view.observed.service
-        if service is None:
-            return (ApplyService(manifests.service(self.job, self.spec, attempt=self.attempt)),)
-        selector = manifests.service_selector(self.job, self.attempt)
-        return (PointService(service.name, selector),) if service.selector != selector else ()
-
-    def _left_behind(self) -> tuple[Action, ...]:
-        """What is left of older incarnations. Pods that failed are kept: their logs are evidence."""
-        older = (pod for pod in self.view.own if not pod.ended and not self.is_current(pod))
-        return tuple(DeletePod(pod.name, pod.uid) for pod in older if not pod.terminating)
 
     # -- recovering ------------------------------------------------------------------------------------------
 
@@ -399,13 +217,13 @@ class _Valid(Picture):
         """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them."""
         number = self.attempt + 1
         message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
-        before = self.job.status
-        status = self._charged(before, ended).model_copy(
+        charged = self._charged(self.job.status, ended)
+        status = charged.model_copy(
             update={
                 "attempt": number,
                 "last_restart_time": format_time(self.view.now),
                 "replica_statuses": replica_statuses(
-                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=before.replica_statuses
+                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=charged.replica_statuses
                 ),
                 "ready": ready_text(self.spec, {}),
             }
@@ -440,7 +258,7 @@ class _Valid(Picture):
             said.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
         again = (RequeueAfter(min(waits)),) if waits else ()
         if not said:
-            return (*self._run(done), *again)
+            return (*self.run(done), *again)
         waiting = Assertion("False", Reason.WAITING_FOR_PODS, said[-1].message)
         recorded = PatchStatus(self.view.with_verdicts(status, Verdicts(pods_ready=waiting)))
         return (recorded, *said, RequeueAfter(0.0))
@@ -453,6 +271,8 @@ class _Valid(Picture):
         update: dict[str, object] = {"restarts": recovery.charged(status.restarts, ended.ending)}
         if not ended.by_infrastructure:
             update["root_cause"] = root_cause(ended)
+        if ended.ending is Ending.OUT_OF_MEMORY:
+            update["replica_statuses"] = recovery.out_of_memory(status, ended.pod.role)
         return status.model_copy(update=update)
 
     # -- ending ----------------------------------------------------------------------------------------------
@@ -471,6 +291,8 @@ class _Valid(Picture):
         status = self.status(starting=frozenset()).model_copy(update={"root_cause": cause})
         if leftovers:
             return (*self.view.patch(self.view.with_verdicts(status, verdicts)), *self.view.stop_pods())
+        if self.drop_gang():
+            return (*self.view.patch(self.view.with_verdicts(status, verdicts)), *self.drop_gang())
         verdicts = replace(verdicts, complete=met) if isinstance(outcome, Success) else replace(verdicts, failed=met)
         status = status.model_copy(update={"completion_time": format_time(self.view.now)})
         return (

@@ -82,6 +82,16 @@ def replaced(status: JobStatus, replica: Replica) -> dict[str, ReplicaStatus]:
     return {**status.replica_statuses, str(replica.role): counts.model_copy(update={"restarts": restarts})}
 
 
+def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
+    """The counts by role where one more pod of this role was killed for want of memory.
+
+    ``runPolicy.onOutOfMemory`` says what that means for the pods to come.
+    """
+    counts = status.replica_statuses.get(role, ReplicaStatus())
+    counted = counts.model_copy(update={"memory_increases": counts.memory_increases + 1})
+    return {**status.replica_statuses, role: counted}
+
+
 def due(status: JobStatus, ended: Ended, *, all_at_once: bool, now: datetime) -> datetime:
     """When the restart may begin: after a backoff where it was an error, else at once.
 

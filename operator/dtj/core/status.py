@@ -39,6 +39,7 @@ class Verdicts:
     pods_ready: Assertion = Assertion("False", Reason.WAITING_FOR_PODS)
     suspended: Assertion = Assertion("False", Reason.NOT_SUSPENDED)
     restarting: Assertion = Assertion("False", Reason.NOT_RESTARTING)
+    stalled: Assertion = Assertion("False", Reason.NOT_STALLED)
     invalid: Assertion = Assertion("False", Reason.VALID)
     success_criteria_met: Assertion = Assertion("False", Reason.NOT_FINISHED)
     failure_target: Assertion = Assertion("False", Reason.NOT_FINISHED)
@@ -50,6 +51,7 @@ class Verdicts:
             (Condition.PODS_READY, self.pods_ready),
             (Condition.SUSPENDED, self.suspended),
             (Condition.RESTARTING, self.restarting),
+            (Condition.STALLED, self.stalled),
             (Condition.INVALID, self.invalid),
             (Condition.SUCCESS_CRITERIA_MET, self.success_criteria_met),
             (Condition.FAILURE_TARGET, self.failure_target),
@@ -111,6 +113,7 @@ def replica_statuses(
             succeeded=len(indexes),
             failed=sum(pod.phase is Phase.FAILED for pod in own),
             completed_indexes=format_indexes(indexes),
+            memory_increases=recorded[role].memory_increases if role in recorded else 0,
             restarts=recorded[role].restarts if role in recorded else {},
         )
     return statuses
@@ -155,7 +158,12 @@ def _without_counts(status: JobStatus) -> JsonObject:
 
 def _durable_counts(counts: ReplicaStatus) -> ReplicaStatus:
     """``counts`` with what must be durable alone: completed replicas are more than a number."""
-    return ReplicaStatus(desired=counts.desired, completed_indexes=counts.completed_indexes, restarts=counts.restarts)
+    return ReplicaStatus(
+        desired=counts.desired,
+        completed_indexes=counts.completed_indexes,
+        memory_increases=counts.memory_increases,
+        restarts=counts.restarts,
+    )
 
 
 def state(verdicts: Verdicts, *, started: bool) -> tuple[State, Reason]:

@@ -17,9 +17,10 @@ from typing import Final, TypeAlias
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
-from dtj.core.observed import Child, CreationRefusal, Pod, TemplateVerdict
+from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.core.plan import CheckPods
 from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.gangs import seen_gang
 from dtj.engine.logs import about
 from dtj.engine.memory import Memories, Sighting
 from dtj.engine.parallel import slow_start
@@ -51,6 +52,7 @@ class _Answer:
 
     errors: tuple[str, ...] = ()
     wants_restricted: bool = False
+    priority: int | None = None
 
 
 class _Refused(Exception):
@@ -97,7 +99,7 @@ class Creator:
                 for resource, manifest in wanted
             )
         except _Refused as refused:
-            self._refuse(job, refused)
+            self.refuse(job, refused.name, refused.error)
             raise Replan from refused
         finally:
             if created:
@@ -117,6 +119,7 @@ class Creator:
             errors=tuple(dict.fromkeys(error for answer in answers for error in answer.errors)),
             restricted=check.restricted,
             wants_restricted=any(answer.wants_restricted for answer in answers),
+            priority=next((answer.priority for answer in answers if answer.priority is not None), None),
         )
 
     async def look_again(self, job: Job) -> None:
@@ -174,7 +177,7 @@ class Creator:
     async def _dry_run(self, job: Job, manifest: JsonObject) -> _Answer:
         role = text(dig(manifest, "metadata", "labels", Label.ROLE))
         try:
-            await self._gateway.create(PODS, namespace=job.namespace, body=manifest, dry_run=True)
+            taken = await self._gateway.create(PODS, namespace=job.namespace, body=manifest, dry_run=True)
         except AlreadyExists:
             return _Answer()
         except Forbidden as error:
@@ -183,27 +186,29 @@ class Creator:
             return _Answer()
         except Invalid as error:
             return _Answer(tuple(f"{role}: {cause}" for cause in error.causes or (error.message,)))
-        return _Answer()
+        priority = dig(taken, "spec", "priority")
+        return _Answer(priority=priority if isinstance(priority, int) else None)
 
-    def _refuse(self, job: Job, refused: _Refused) -> None:
+    def refuse(self, job: Job, name: str, error: ApiError) -> None:
+        """The API server will not have this, or give it: said in the status, and tried again after a while."""
         memory = self._memories.of(job.uid)
         memory.refusals += 1
         memory.refusal = CreationRefusal(
-            name=refused.name,
-            reason=refused.error.reason,
-            message=refused.error.message,
+            name=name,
+            reason=error.reason,
+            message=error.message,
             at=self._now(),
         )
-        if isinstance(refused.error, Forbidden) and refused.error.wants_restricted:
+        if isinstance(error, Forbidden) and error.wants_restricted:
             memory.verdict = None  # the namespace enforces it since the check: the next one will find out
-        delay = max(self._backoff.delay(memory.refusals), refused.error.retry_after or 0.0)
+        delay = max(self._backoff.delay(memory.refusals), error.retry_after or 0.0)
         memory.hold_until = _loop_time() + delay
         log.warning(
             "%s was refused: %s; next attempt in %.0f s",
-            refused.name,
-            refused.error.message,
+            name,
+            error.message,
             delay,
-            extra=about(job, action="create", reason=refused.error.reason),
+            extra=about(job, action="create", reason=error.reason),
         )
 
 
@@ -211,7 +216,7 @@ def _count(names: Sequence[str], resource: Resource) -> str:
     return f"{resource.kind} {names[0]}" if len(names) == 1 else f"{len(names)} {resource.plural}"
 
 
-def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child) -> Sighting:
+def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child | GangObject) -> Sighting:
     """What was found. A pod without our labels stands where ours should: role and index are those of ours."""
     found = _seen(resource, body)
     if isinstance(found, Pod) and isinstance(instead_of, Pod):
@@ -225,12 +230,12 @@ def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child) 
     return Sighting(value=found, checked_at=_loop_time())
 
 
-def _seen(resource: Resource, body: JsonObject) -> Pod | Child:
+def _seen(resource: Resource, body: JsonObject) -> Pod | Child | GangObject:
     if resource == PODS:
         return pod_from(pod_from_object(body))
     if resource == SERVICES:
         return service_from(service_from_object(body))
-    return claim_from(plain_from_object(body))
+    return seen_gang(resource, body) or claim_from(plain_from_object(body))
 
 
 def _loop_time() -> float:

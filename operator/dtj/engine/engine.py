@@ -14,13 +14,14 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from dtj.api.names import Label
-from dtj.core.observed import Child, Pod
+from dtj.core.observed import Child, GangObject, Pod
 from dtj.core.platform import Platform
 from dtj.engine.controller import Controller, PlanFunction
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
 from dtj.engine.expectations import Deed, Expectation, Expectations
 from dtj.engine.feed import JobFeed
+from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
@@ -34,7 +35,7 @@ from dtj.kube.records import Key, decode_plain, decode_pod, decode_service
 SELECTOR: Final = Label.JOB_NAME
 """Label selector of everything that belongs to some job."""
 
-C = TypeVar("C", Pod, Child)
+C = TypeVar("C", Pod, Child, GangObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,14 @@ class Engine:
             expectations=self._expectations,
             recorder=self._recorder,
         )
+        self._gangs = Gangs(
+            gateway,
+            self.state,
+            namespaces=self._namespaces,
+            selector=SELECTOR,
+            on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
+            now=now,
+        )
         self._controller = self._make_controller(plan, metrics=metrics, now=now)
         self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
         metrics.watch_jobs(self.state.jobs)
@@ -105,6 +114,7 @@ class Engine:
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(self._recorder.run(), name="event recorder"),
+                group.create_task(self._gangs.run(), name="gangs"),
                 *(
                     group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
                     for informer in self._informers
@@ -141,6 +151,7 @@ class Engine:
             memories=self.state.memories,
             creator=creator,
             expectations=self._expectations,
+            gangs=self._gangs,
             recorder=self._recorder,
             now=now,
         )
@@ -191,5 +202,5 @@ class Engine:
         for key in {child.job for child in (change.before, change.after) if child is not None}:
             self.queue.add(key)
 
-    def _settle(self, child: Pod | Child, expectation: Expectation) -> None:
+    def _settle(self, child: Pod | Child | GangObject, expectation: Expectation) -> None:
         self._expectations.settle(child.owner_uid, expectation)

@@ -21,24 +21,30 @@ from dtj.core.plan import (
     ApplyService,
     CheckPods,
     CreateClaim,
+    CreateGang,
     CreatePod,
+    DeleteGang,
     DeleteJob,
     DeletePod,
     DeleteService,
     Emit,
+    LookForGangs,
     PatchStatus,
     Plan,
     PointService,
+    ReadFlavors,
+    ReleaseQuota,
     RequeueAfter,
 )
 from dtj.engine.creation import Creator, Replan, Wanted
 from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.gangs import Gangs, resource_of
 from dtj.engine.logs import about
 from dtj.engine.memory import Memories
 from dtj.engine.parallel import slow_start
 from dtj.engine.patching import status_patch
 from dtj.engine.stores import JobRecord, JobStore
-from dtj.kube.errors import ApiError, Conflict, NotFound
+from dtj.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
 
@@ -81,6 +87,7 @@ class Executor:
         memories: Memories,
         creator: Creator,
         expectations: Expectations,
+        gangs: Gangs,
         recorder: EventRecorder,
         now: Callable[[], datetime],
     ) -> None:
@@ -89,6 +96,7 @@ class Executor:
         self._memories = memories
         self._creator = creator
         self._expectations = expectations
+        self._gangs = gangs
         self._recorder = recorder
         self._now = now
 
@@ -115,7 +123,7 @@ class Executor:
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
         """Carry out neighbours of one kind."""
-        wanted = [_wanted(a) for a in actions if isinstance(a, ApplyService | CreateClaim | CreatePod)]
+        wanted = [_wanted(a) for a in actions if isinstance(a, ApplyService | CreateClaim | CreateGang | CreatePod)]
         if wanted and held > 0.0:
             running.come_back(held)
         elif wanted:
@@ -127,6 +135,15 @@ class Executor:
             match action:
                 case CheckPods():
                     await self._check(running.job, action)
+                case LookForGangs():
+                    await self._gangs.look()
+                    raise Replan
+                case ReadFlavors():
+                    await self._read_flavors(running, action, held=held)
+                case DeleteGang():
+                    await self._delete(resource_of(action.api), running.job, name=action.name, uid=action.uid)
+                case ReleaseQuota():
+                    await self._release(running.job, action)
                 case DeleteService():
                     await self._delete(SERVICES, running.job, name=action.name, uid=action.uid)
                 case DeleteJob():
@@ -173,6 +190,29 @@ class Executor:
             return  # it is gone, or the name is another one's by now
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
 
+    async def _read_flavors(self, running: _Pass, action: ReadFlavors, *, held: float) -> None:
+        if held > 0.0:
+            running.come_back(held)
+            return
+        flavors = self._memories.of(running.job.uid).flavors
+        for name in action.names:
+            try:
+                flavors[name] = await self._gangs.flavor(action.api, name)
+            except (Forbidden, NotFound) as error:
+                self._creator.refuse(running.job, f"resourceflavor {name}", error)
+                break
+        raise Replan
+
+    async def _release(self, job: Job, action: ReleaseQuota) -> None:
+        patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}
+        try:
+            await self._gateway.patch(
+                resource_of(action.api), namespace=job.namespace, name=action.name, patch=patch, subresource="status"
+            )
+        except NotFound:
+            return  # the informer is about to show it
+        log.info("gave its quota back", extra=about(job, action="release"))
+
     async def _point_service(self, job: Job, action: PointService) -> None:
         try:
             await self._gateway.patch(
@@ -208,11 +248,13 @@ class Executor:
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
 
 
-def _wanted(action: ApplyService | CreateClaim | CreatePod) -> Wanted:
+def _wanted(action: ApplyService | CreateClaim | CreateGang | CreatePod) -> Wanted:
     match action:
         case ApplyService():
             return SERVICES, action.manifest
         case CreateClaim():
             return CLAIMS, action.manifest
+        case CreateGang():
+            return resource_of(action.api), action.manifest
         case CreatePod():
             return PODS, action.manifest

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dtj.core.observed import Child, CreationRefusal, Pod, TemplateVerdict
+from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, TemplateVerdict
 from dtj.kube.gateway import Resource
 
 
@@ -21,7 +21,7 @@ class Sighting:
     loop's time.
     """
 
-    value: Pod | Child
+    value: Pod | Child | GangObject
     checked_at: float
 
 
@@ -38,6 +38,9 @@ class JobMemory:
     """Event loop's time before which nothing is created for this job, after a refusal."""
 
     status_written_at: datetime | None = None
+    flavors: dict[str, Flavor] = field(default_factory=dict)
+    """ResourceFlavors of Kueue that the job was given, by name."""
+
     sightings: dict[tuple[Resource, str], Sighting] = field(default_factory=dict)
 
     def clear_refusal(self) -> None:
@@ -46,7 +49,7 @@ class JobMemory:
         self.refusals = 0
         self.hold_until = 0.0
 
-    def sighted(self, resource: Resource) -> dict[str, Pod | Child]:
+    def sighted(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:
         """What was sighted of one kind, by name."""
         return {name: seen.value for (kind, name), seen in self.sightings.items() if kind == resource}
 

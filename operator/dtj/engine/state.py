@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dtj.core.manifests import claim_name
-from dtj.core.observed import Child, Observed, Pod
+from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
 from dtj.core.platform import Platform
-from dtj.engine.memory import Memories
+from dtj.engine.memory import JobMemory, Memories
 from dtj.engine.stores import ChildStore, JobRecord, JobStore
 from dtj.kube.gateway import CLAIMS, PODS, SERVICES
 
@@ -19,6 +19,8 @@ class ClusterState:
         self.pods: ChildStore[Pod] = ChildStore()
         self.services: ChildStore[Child] = ChildStore()
         self.claims: ChildStore[Child] = ChildStore()
+        self.gangs: ChildStore[GangObject] = ChildStore()
+        self.gangs_found: GangsFound | None = None
         self.memories = Memories()
 
     def observe(self, record: JobRecord) -> Observed:
@@ -37,8 +39,17 @@ class ClusterState:
             verdict=memory.verdict,
             refusal=memory.refusal,
             status_written_at=memory.status_written_at,
+            gangs=self.gangs_found,
+            gang=self.gangs.get(job.key) or _gang(memory, job.name),
+            flavors=dict(memory.flavors),
         )
 
 
-def _child(sighted: Pod | Child | None) -> Child | None:
+def _gang(memory: JobMemory, name: str) -> GangObject | None:
+    """Somebody else's PodGroup or Workload that has the name which ours should have."""
+    seen = (sighting.value for (_, taken), sighting in memory.sightings.items() if taken == name)
+    return next((value for value in seen if isinstance(value, GangObject)), None)
+
+
+def _child(sighted: Pod | Child | GangObject | None) -> Child | None:
     return sighted if isinstance(sighted, Child) else None

@@ -14,11 +14,11 @@ from typing import Final, Generic, Protocol, TypeVar
 from dtj.api import names
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Label
-from dtj.core.observed import Child, Phase, Pod, Termination
+from dtj.api.names import Annotation, Label
+from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
 from dtj.engine.blockers import blocker_of
 from dtj.kube.informer import Change
-from dtj.kube.records import Key, Metadata, PlainRecord, PodRecord, Record, ServiceRecord
+from dtj.kube.records import GangRecord, Key, Metadata, PlainRecord, PodRecord, Record, ServiceRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +225,23 @@ def _deletion_requested_at(metadata: Metadata, *, ended_at: datetime | None) -> 
 def service_from(record: ServiceRecord) -> Child:
     """A Service as the planner sees it."""
     return _child(record.metadata, selector=record.spec.selector or {})
+
+
+def gang_from(api: GangApi, record: GangRecord) -> GangObject:
+    """A PodGroup or Workload as the planner sees it."""
+    metadata = record.metadata
+    return GangObject(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        owner_uid=metadata.owner_uid,
+        api=api,
+        version=metadata.resource_version,
+        size=metadata.annotation(Annotation.GANG_SIZE),
+        active=record.spec.active is not False,
+        terminating=metadata.deletion_timestamp is not None,
+        status=record.status or {},
+    )
 
 
 def claim_from(record: PlainRecord) -> Child:

@@ -141,7 +141,7 @@ class KubeGateway:
                 await self._refresh_credentials()  # for the next watch: an idle operator makes no other call
             raise
 
-    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
+    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         return await self._call("get", resource, path=_path(resource, namespace, name), decode=_decode_object)
 
     async def create(

@@ -69,8 +69,11 @@ class Gateway(Protocol):
         Raises Gone where the version is too old; the caller lists again.
         """
 
-    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
-        """One object."""
+    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
+        """One object; of the cluster's own where ``namespace`` is None."""
+
+    async def serves(self, resource: Resource) -> bool:
+        """Whether the server knows the resource at all."""
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False

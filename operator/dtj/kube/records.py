@@ -6,7 +6,7 @@ A whole pod decoded costs 25 µs and 20 KiB, such a view 3.5 µs and 2.3 KiB. Wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -34,6 +34,7 @@ class Metadata(_Partial):
     deletion_timestamp: str | None = None
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
 
     @property
@@ -44,6 +45,10 @@ class Metadata(_Partial):
     def owner_uid(self) -> str:
         """UID of the controlling owner, empty where there is none."""
         return next((owner.uid for owner in self.owner_references or () if owner.controller), "")
+
+    def annotation(self, name: str) -> str:
+        """An annotation's value, empty where it is not set."""
+        return (self.annotations or {}).get(name, "")
 
     def label(self, name: str) -> str:
         """A label's value, empty where it is not set."""
@@ -70,6 +75,18 @@ class _ServiceSpec(_Partial):
 class ServiceRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
+
+
+class _GangSpec(_Partial):
+    active: bool | None = True
+
+
+class GangRecord(_Partial):
+    """A PodGroup or Workload of any scheduler; ``status`` is small, and passed on as it is."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    spec: _GangSpec = msgspec.field(default_factory=_GangSpec)
+    status: dict[str, Any] | None = None
 
 
 class _Container(_Partial):
@@ -166,6 +183,7 @@ class PodRecord(_Partial):
 
 decode_pod = msgspec.json.Decoder(PodRecord).decode
 decode_service = msgspec.json.Decoder(ServiceRecord).decode
+decode_gang = msgspec.json.Decoder(GangRecord).decode
 decode_plain = msgspec.json.Decoder(PlainRecord).decode
 
 
@@ -177,6 +195,11 @@ def pod_from_object(body: JsonObject) -> PodRecord:
 def service_from_object(body: JsonObject) -> ServiceRecord:
     """The view of a Service that came as JSON values. Raises msgspec.ValidationError where it is none."""
     return msgspec.convert(body, ServiceRecord)
+
+
+def gang_from_object(body: JsonObject) -> GangRecord:
+    """The view of a PodGroup or Workload that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    return msgspec.convert(body, GangRecord)
 
 
 def plain_from_object(body: JsonObject) -> PlainRecord:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dtj.api.spec import Gang
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Resource
 from dtj.kube.lease import LEASES
 
@@ -47,6 +48,35 @@ WHERE_JOBS_RUN: Final = (
     Right(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
 )
 """Needed in each namespace whose jobs are run: in all of them, or in those that are named."""
+
+_TO_GANG: Final = ("get", "list", "watch", "create", "delete")
+_WHY: Final = "to tell the scheduler, or the queue, which pods belong together"
+
+FOR_GANGS: Final[dict[str, tuple[Right, ...]]] = {
+    Gang.KUEUE: (
+        Right(Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"), _TO_GANG, _WHY),
+        Right(
+            Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
+            ("patch",),
+            "to give back the quota of an evicted job",
+            subresource="status",
+        ),
+    ),
+    Gang.VOLCANO: (Right(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
+    Gang.COSCHEDULING: (Right(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
+    Gang.NATIVE: (
+        Right(Resource("scheduling.k8s.io/v1alpha1", "Workload", "workloads"), _TO_GANG, _WHY),
+        Right(Resource("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups"), _TO_GANG, _WHY),
+    ),
+}
+"""Needed besides in each namespace whose jobs are run, by scheduler. A role does not name versions."""
+
+FLAVORS: Final = Right(
+    Resource("kueue.x-k8s.io/v1beta1", "ResourceFlavor", "resourceflavors"),
+    ("get",),
+    "to send pods where Kueue admitted them to",
+)
+"""Needed in the cluster where Kueue is used."""
 
 IN_THE_CLUSTER: Final = (Right(CRDS, ("list", "watch"), "to notice that the CRD is installed or changed"),)
 """Needed besides by an operator for all namespaces."""

@@ -28,8 +28,12 @@ class LocalGateway:
     ) -> AsyncIterator[WatchEvent]:
         return self._objects.watch(resource, namespace=namespace, selector=selector, after=int(resource_version))
 
-    async def get(self, resource: Resource, *, namespace: str, name: str) -> JsonObject:
-        return self._objects.get((resource, namespace, name))
+    async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
+        return self._objects.get((resource, namespace or "", name))
+
+    async def serves(self, resource: Resource) -> bool:
+        """One machine has nobody to ask for leave."""
+        return False
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False

@@ -244,7 +244,7 @@ def for_a_person(body: JsonObject) -> JsonObject:
     spec = dig(body, "spec")
     given = dig(spec, "runPolicy")
     policy = dict(given) if isinstance(given, dict) else {}
-    for field in ("suspend", "ttlSecondsAfterFinished", "managedBy"):
+    for field in ("suspend", "ttlSecondsAfterFinished", "managedBy", "scheduling"):
         policy.pop(field, None)
     return {**body, "spec": {**(spec if isinstance(spec, dict) else {}), "runPolicy": {"backoffLimit": 0, **policy}}}
 

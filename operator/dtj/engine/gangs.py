@@ -1,0 +1,134 @@
+"""The gang schedulers of the cluster: which there are, and the objects by which they are told of jobs.
+
+Neither is asked for before the first job that wants one: most clusters have none, and an operator that lists what is
+not served would log errors for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.core.gangs import APIS
+from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
+from dtj.engine.state import ClusterState
+from dtj.engine.stores import Labelled, gang_from, labelled
+from dtj.kube.errors import Forbidden
+from dtj.kube.gateway import Gateway, Resource
+from dtj.kube.informer import Change, Informer
+from dtj.kube.records import decode_gang, gang_from_object
+
+FRESH_SECONDS: Final = 30.0
+"""For how long one answer serves all jobs that ask."""
+
+
+def resource_of(api: GangApi) -> Resource:
+    """The API as the Gateway knows it."""
+    return Resource(api.api_version, api.kind, api.plural)
+
+
+_BY_RESOURCE: Final = {resource_of(api): api for api in APIS}
+
+
+def seen_gang(resource: Resource, body: JsonObject) -> GangObject | None:
+    """A PodGroup or Workload out of its JSON; None where the resource is neither."""
+    api = _BY_RESOURCE.get(resource)
+    return gang_from(api, gang_from_object(body)) if api is not None else None
+
+
+class Gangs:
+    """Finds the schedulers, and has their objects in the state from then on."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        state: ClusterState,
+        *,
+        namespaces: Sequence[str | None],
+        selector: str,
+        on_change: Callable[[Resource, Change[Labelled[GangObject]]], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._gateway = gateway
+        self._state = state
+        self._namespaces = tuple(namespaces)
+        self._selector = selector
+        self._on_change = on_change
+        self._now = now
+        self._looking = asyncio.Lock()
+        self._fresh_until = 0.0
+        self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
+        self._informers: dict[GangApi, list[Informer[Any, Any]]] = {}
+
+    async def run(self) -> None:
+        """Keep the informers going that :meth:`look` finds a need for; until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                informer = await self._new.get()
+                group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
+
+    async def look(self) -> None:
+        """Find out which APIs are served, and have the objects of each in the state. Raises ApiError."""
+        async with self._looking:
+            if asyncio.get_running_loop().time() < self._fresh_until:
+                return
+            served = [await self._gateway.serves(resource_of(api)) for api in APIS]
+            there = tuple(_newest(api for api, known in zip(APIS, served, strict=True) if known))
+            apis = tuple([api for api in there if api in self._informers or await self._may_watch(api)])
+            for api in apis:
+                self._watch(api)
+            for informer in [informer for api in apis for informer in self._informers[api]]:
+                await informer.synced.wait()
+            denied = tuple(api for api in there if api not in apis)
+            self._state.gangs_found = GangsFound(apis, self._now(), denied)
+            self._fresh_until = asyncio.get_running_loop().time() + FRESH_SECONDS
+
+    async def flavor(self, api: GangApi, name: str) -> Flavor:
+        """A ResourceFlavor of Kueue. Raises ApiError."""
+        flavors = Resource(api.api_version, "ResourceFlavor", "resourceflavors")
+        body = await self._gateway.get(flavors, namespace=None, name=name)
+        labels = dig(body, "spec", "nodeLabels")
+        return Flavor(
+            node_labels={key: text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+            tolerations=tuple(objects(dig(body, "spec", "tolerations"))),
+        )
+
+    async def _may_watch(self, api: GangApi) -> bool:
+        """An informer without the right to list would wait for it for ever, and the job with it."""
+        try:
+            for namespace in self._namespaces:
+                await self._gateway.list(resource_of(api), namespace=namespace, selector=self._selector)
+        except Forbidden:
+            return False
+        return True
+
+    def _watch(self, api: GangApi) -> None:
+        if api in self._informers:
+            return
+        self._informers[api] = [
+            Informer(
+                self._gateway,
+                resource_of(api),
+                namespace=namespace,
+                selector=self._selector,
+                decode=decode_gang,
+                convert=labelled(partial(gang_from, api)),
+                on_change=partial(self._on_change, resource_of(api)),
+            )
+            for namespace in self._namespaces
+        ]
+        for informer in self._informers[api]:
+            self._new.put_nowait(informer)
+
+
+def _newest(apis: Iterable[GangApi]) -> Iterator[GangApi]:
+    """Of each scheduler the first: two versions show the same objects."""
+    seen = set()
+    for api in apis:
+        if api.gang not in seen:
+            seen.add(api.gang)
+            yield api

@@ -1,0 +1,226 @@
+"""All pods of a job or none, on a real API server, and with Kubernetes' own gangs by the real scheduler.
+
+Volcano, the scheduler plugins and Kueue are stand-ins: their APIs are served, and the tests say what they would say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pydantic import JsonValue
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition, Reason
+from support import gang_schedulers
+from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
+from support.job_world import JobWorld
+from support.waiting import eventually
+from testbed import ControlPlane
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+SLOT = "example.com/slot"
+"""A resource that only the node of these tests has."""
+
+
+@pytest.fixture
+def slots(world: JobWorld) -> Iterator[Slots]:
+    """A node that has room for six pods which ask for a slot. No kubelet is needed where pods are only bound."""
+    node = Slots(world.plane, f"slots-{world.namespace}")
+    node.create(6)
+    yield node
+    node.delete()
+
+
+class Slots:
+    """A node."""
+
+    def __init__(self, plane: ControlPlane, name: str) -> None:
+        self._api = plane.api
+        self.name = name
+
+    def create(self, number: int) -> None:
+        amounts = {"cpu": "32", "memory": "64Gi", "pods": "110", SLOT: str(number)}
+        taints: list[JsonValue] = [{"key": SLOT, "effect": "NoSchedule"}]
+        ready: list[JsonValue] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
+        body: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": {"slots": self.name}},
+            "spec": {"taints": taints},
+            "status": {"capacity": {**amounts}, "allocatable": {**amounts}, "conditions": ready},
+        }
+        self._api.request("POST", "/api/v1/nodes", body)
+
+    def grow(self, number: int) -> None:
+        amounts = {"capacity": {SLOT: str(number)}, "allocatable": {SLOT: str(number)}}
+        merge_patch = "application/merge-patch+json"
+        self._api.request("PATCH", f"/api/v1/nodes/{self.name}/status", {"status": amounts}, content_type=merge_patch)
+
+    def delete(self) -> None:
+        self._api.request("DELETE", f"/api/v1/nodes/{self.name}")
+
+    @property
+    def template(self) -> JsonObject:
+        """Pods of which each needs a slot of this node."""
+        container: JsonObject = {
+            "name": "trainer",
+            "image": "example/trainer:1",
+            "resources": {"limits": {SLOT: "1"}},
+        }
+        return {
+            "spec": {
+                "nodeSelector": {"slots": self.name},
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [container],
+            }
+        }
+
+
+def bound(world: JobWorld, job: str = "digits") -> list[str]:
+    return [name for name, pod in world.pods(job).items() if dig(pod, "spec", "nodeName")]
+
+
+def await_bound(world: JobWorld, number: int, job: str = "digits") -> None:
+    def enough() -> None:
+        assert len(bound(world, job)) == number
+
+    eventually(enough, seconds=60)
+
+
+class TestKubernetesOwnGangs:
+    def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
+        world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": {"gang": "Native"}})
+
+        def said() -> None:
+            condition = world.job().status.condition(Condition.PODS_READY)
+            assert condition is not None
+            assert condition.reason == Reason.UNSCHEDULABLE, condition
+
+        eventually(said, seconds=60)
+        assert bound(world) == []
+        slots.grow(8)
+        await_bound(world, 8)
+        assert world.job().status.gang == "Native"
+
+    def test_without_a_gang_six_of_them_take_what_there_is(self, world: JobWorld, slots: Slots) -> None:
+        world.submit(roles={"worker": 8}, template=slots.template)
+        await_bound(world, 6)
+
+    def test_a_new_attempt_is_a_gang_again(self, world: JobWorld, slots: Slots) -> None:
+        world.submit(roles={"worker": 3}, template=slots.template, runPolicy={"scheduling": {"gang": "Native"}})
+        await_bound(world, 3)
+        world.run_pods()
+        world.await_state("Running")
+        world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
+
+        def bound_anew() -> None:  # the old ones stay, for want of a kubelet that ends them
+            assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
+
+        eventually(bound_anew, seconds=60)
+
+    def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(self, world: JobWorld) -> None:
+        quota: JsonObject = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
+        world.create("resourcequotas", quota)
+        world.submit(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native"}})
+
+        def released() -> None:
+            assert world.events(Reason.GANG_RELEASED)
+
+        eventually(released, seconds=30)
+        more = json.dumps({"spec": {"hard": {"pods": "3"}}})
+        world.plane.kubectl("patch", "resourcequota", "few", "-n", world.namespace, "--type=merge", f"--patch={more}")
+        world.await_pods(["worker-0", "worker-1", "worker-2"], seconds=60)
+        assert world.job().status.restarts.total == 0
+
+
+class TestPodGroupsOfOthers:
+    @pytest.mark.parametrize(("gang", "version"), [("Volcano", VOLCANO), ("Coscheduling", COSCHEDULING)])
+    def test_the_group_is_there_before_the_pods_and_gone_when_the_job_has_ended(
+        self, world: JobWorld, gang: str, version: str
+    ) -> None:
+        gang_schedulers.install(world.plane)
+        groups = Groups(world, version, "podgroups")
+        world.submit(runPolicy={"scheduling": {"gang": gang}})
+        world.await_pods(["worker-0", "worker-1"])
+        group = groups.await_one()
+        assert dig(group, "spec", "minMember") == 2
+        first = min(str(dig(pod, "metadata", "creationTimestamp")) for pod in world.pods().values())
+        assert str(dig(group, "metadata", "creationTimestamp")) <= first
+        world.run_pods()
+        world.await_state("Running")
+        world.end_pod("digits-worker-0", exit_code=0)
+        world.await_state("Succeeded")
+        groups.await_none()
+
+    def test_somebody_elses_group_of_that_name_is_left_alone(self, world: JobWorld) -> None:
+        gang_schedulers.install(world.plane)
+        groups = Groups(world, VOLCANO, "podgroups")
+        groups.create({"apiVersion": VOLCANO, "kind": "PodGroup", "metadata": {"name": "digits"}, "spec": {}})
+        world.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
+        eventually(lambda: _has_reason(world, Reason.NAME_TAKEN), seconds=30)
+        assert world.pods() == {}
+        groups.delete()
+        world.await_pods(["worker-0", "worker-1"], seconds=60)
+
+
+class TestKueue:
+    def submit(self, world: JobWorld) -> Groups:
+        gang_schedulers.install(world.plane)
+        scheduling = {"gang": "Kueue", "queue": "team-a"}
+        world.apply(manifest(roles={"worker": 1}, runPolicy={"scheduling": scheduling}))
+        workloads = Groups(world, KUEUE, "workloads")
+        workload = workloads.await_one()
+        (pod_set,) = objects(dig(workload, "spec", "podSets"))
+        assert (pod_set["name"], pod_set["count"]) == ("worker", 1)
+        assert dig(workload, "spec", "queueName") == "team-a"
+        return workloads
+
+    def test_a_job_waits_runs_is_evicted_and_goes_on(self, world: JobWorld) -> None:
+        workloads = self.submit(world)
+        world.await_state("Suspended")
+        assert world.pods() == {}
+        workloads.admit()
+        world.await_pods(["worker-0"])
+        world.run_pods()
+        world.await_state("Running")
+        workloads.evict(message="preempted by a job of higher priority")
+        world.await_pods([])
+        condition = world.await_state("Suspended").status.condition(Condition.SUSPENDED)
+        assert condition is not None
+        assert condition.message == "Kueue: preempted by a job of higher priority"
+
+        def given_back() -> None:
+            workload = workloads.await_one()
+            assert dig(workload, "status", "admission") is None
+            found = {str(c["type"]): c["status"] for c in objects(dig(workload, "status", "conditions"))}
+            assert (found["QuotaReserved"], found["Requeued"]) == ("False", "True")
+
+        eventually(given_back)
+        workloads.admit()
+        world.await_pods(["worker-0-r1"])
+        world.run_pods()
+        world.await_state("Running")
+        world.end_pod("digits-worker-0-r1", exit_code=0)
+        assert world.await_state("Succeeded").status.restarts.total == 0
+        workloads.await_none()
+
+    def test_a_flavor_that_the_operator_may_not_read_is_said_in_the_status(self, world: JobWorld) -> None:
+        """This operator has rights in its namespace only, and flavors belong to the cluster."""
+        workloads = self.submit(world)
+        workloads.admit(flavor="spot")
+
+        def said() -> None:
+            condition = world.job().status.condition(Condition.PODS_READY)
+            assert condition is not None
+            assert condition.message.startswith("resourceflavor spot: ")
+
+        eventually(said)
+        assert world.pods() == {}
+
+
+def _has_reason(world: JobWorld, reason: Reason) -> None:
+    assert world.job().status.reason == reason

@@ -1,0 +1,158 @@
+"""Stand-ins for the APIs of Kueue, Volcano and the scheduler plugins, and for what Kueue says through its own.
+
+Their programs are not to be had here, so the CRDs are minimal: they hold what is written, and check nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from dtj.api.json import JsonObject
+from support.job_world import JobWorld
+from support.waiting import eventually
+from testbed import ApiError, ControlPlane
+
+KUEUE = "kueue.x-k8s.io/v1beta1"
+VOLCANO = "scheduling.volcano.sh/v1beta1"
+COSCHEDULING = "scheduling.x-k8s.io/v1alpha1"
+NATIVE = "scheduling.k8s.io/v1alpha1"
+
+_KINDS = (
+    (KUEUE, "Workload", "workloads", "Namespaced"),
+    (KUEUE, "ResourceFlavor", "resourceflavors", "Cluster"),
+    (VOLCANO, "PodGroup", "podgroups", "Namespaced"),
+    (COSCHEDULING, "PodGroup", "podgroups", "Namespaced"),
+)
+
+
+def install(plane: ControlPlane) -> None:
+    """Have the API server serve them. That they are there already is no error."""
+    crds = [_crd(*kind) for kind in _KINDS]
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": crds}))
+
+    def served() -> None:
+        try:
+            for version, _, plural, _ in _KINDS:
+                plane.api.request("GET", f"/apis/{version}/{plural}")
+        except ApiError as error:
+            raise AssertionError(str(error)) from error
+        groups = {group["name"] for group in plane.api.request("GET", "/apis")["groups"]}
+        assert groups >= {version.partition("/")[0] for version, *_ in _KINDS}
+
+    eventually(served)
+
+
+def _crd(version: str, kind: str, plural: str, scope: str) -> JsonObject:
+    group, _, name = version.partition("/")
+    anything: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served: JsonObject = {
+        "name": name,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"status": {}},
+    }
+    names: JsonObject = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    metadata: JsonObject = {
+        "name": f"{plural}.{group}",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {"group": group, "scope": scope, "names": names, "versions": [served]},
+    }
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The PodGroups or Workloads of one API in one namespace."""
+
+    world: JobWorld
+    version: str
+    plural: str
+
+    def get(self, name: str = "digits") -> JsonObject | None:
+        """One of them; None where there is none."""
+        try:
+            return self.world.plane.api.request("GET", f"{self._path}/{name}")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def await_one(self, name: str = "digits") -> JsonObject:
+        """Wait until it is there."""
+
+        def there() -> JsonObject:
+            found = self.get(name)
+            assert found is not None, f"no {self.plural} {name}"
+            return found
+
+        return eventually(there)
+
+    def await_none(self, name: str = "digits") -> None:
+        """Wait until it is gone."""
+
+        def gone() -> None:
+            assert self.get(name) is None
+
+        eventually(gone)
+
+    def create(self, body: JsonObject) -> None:
+        self.world.plane.api.request("POST", self._path, body)
+
+    def delete(self, name: str = "digits") -> None:
+        self.world.plane.api.request("DELETE", f"{self._path}/{name}")
+
+    @property
+    def _path(self) -> str:
+        return f"/apis/{self.version}/namespaces/{self.world.namespace}/{self.plural}"
+
+    # -- what Kueue does ---------------------------------------------------------------------------------------
+
+    def admit(self, name: str = "digits", *, flavor: str | None = None) -> None:
+        """Reserve quota, and admit."""
+        flavors: JsonObject = {"cpu": flavor} if flavor is not None else {}
+        assignment: JsonObject = {"name": "worker", "flavors": flavors, "count": 1}
+        self._say(
+            name,
+            {
+                "admission": {"clusterQueue": "all", "podSetAssignments": [assignment]},
+                "conditions": [_condition("QuotaReserved", "True"), _condition("Admitted", "True")],
+            },
+        )
+
+    def evict(self, name: str = "digits", *, message: str) -> None:
+        """Want the quota back."""
+        reserved = (_condition("QuotaReserved", "True"), _condition("Admitted", "True"))
+        self._say(name, {"conditions": [*reserved, _condition("Evicted", "True", "Preempted", message)]})
+
+    def _say(self, name: str, status: JsonObject) -> None:
+        merge_patch = "application/merge-patch+json"
+        self.world.plane.api.request(
+            "PATCH", f"{self._path}/{name}/status", {"status": status}, content_type=merge_patch
+        )
+
+
+def flavor(plane: ControlPlane, name: str, *, node_labels: JsonObject) -> None:
+    """Make a ResourceFlavor, unless it is there."""
+    body: JsonObject = {
+        "apiVersion": KUEUE,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": node_labels},
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+
+def _condition(kind: str, status: str, reason: str = "Because", message: str = "") -> JsonObject:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
