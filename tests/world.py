@@ -12,6 +12,7 @@ from builders import NOW, ended
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Condition, Label, Reason
+from dtj.api.status import Progress
 from dtj.core.observed import (
     Blocker,
     Child,
@@ -23,6 +24,7 @@ from dtj.core.observed import (
     Observed,
     Phase,
     Pod,
+    SeenProgress,
     TemplateVerdict,
 )
 from dtj.core.plan import (
@@ -74,6 +76,7 @@ class World:
     gang_manifests: list[JsonObject] = field(default_factory=list)
     known_flavors: dict[str, Flavor] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
+    progress: SeenProgress | None = None
     now: datetime = NOW
     events: list[Emit] = field(default_factory=list)
     history: list[Action] = field(default_factory=list)
@@ -92,6 +95,7 @@ class World:
             gangs=self.gangs,
             gang=self.gang,
             flavors=self.flavors,
+            progress=self.progress,
         )
 
     def step(self) -> Plan:
@@ -223,6 +227,12 @@ class World:
                 self.events.append(action)
             case RequeueAfter():
                 pass
+
+    def report(self, replica: str, **progress: object) -> None:
+        """What a replica's pod says of the training now."""
+        said = Progress.from_object(progress)
+        assert said is not None
+        self.progress = SeenProgress(self.pods[f"{self.job.name}-{replica}"].uid, said, self.now)
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""

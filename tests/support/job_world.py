@@ -103,10 +103,10 @@ class JobWorld:
             if dig(body, "status", "phase") not in ("Succeeded", "Failed"):
                 self.run_pod(pod)
 
-    def run_pod(self, pod: str) -> None:
-        """The pod runs, and is ready."""
+    def run_pod(self, pod: str, *, ip: str = "") -> None:
+        """The pod runs, and is ready; it can be reached where it has an address."""
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
-        self._set_status(pod, "Running", state={"running": {"startedAt": _now()}}, conditions=[ready])
+        self._set_status(pod, "Running", state={"running": {"startedAt": _now()}}, conditions=[ready], ip=ip)
 
     def end_pod(self, pod: str, *, exit_code: int, message: str = "") -> None:
         """The pod's container ends."""
@@ -121,12 +121,15 @@ class JobWorld:
         phase = "Failed" if exit_code else "Succeeded"
         self._set_status(pod, phase, state={"terminated": end}, conditions=[not_ready])
 
-    def _set_status(self, pod: str, phase: str, *, state: object, conditions: list[dict[str, str]]) -> None:
+    def _set_status(
+        self, pod: str, phase: str, *, state: object, conditions: list[dict[str, str]], ip: str = ""
+    ) -> None:
         path = f"{self._at('/api/v1')}/pods/{pod}"
         body = self.plane.api.request("GET", path)
         container = objects(dig(body, "spec", "containers"))[0]
         status = {
             "phase": phase,
+            **({"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}),
             "conditions": conditions,
             "containerStatuses": [
                 {

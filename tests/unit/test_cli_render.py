@@ -154,7 +154,7 @@ def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(plac
 
 def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: Place) -> None:
     message = "\n".join(f"line {number}" for number in range(20))
-    cause = RootCause(role="worker", index=1, exit_code=3, message=message)
+    cause = RootCause(role="worker", index=1, exit_code=3, log_tail=message)
     words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
     assert words.startswith(
         "digits failed after 14s\n  cause        worker-1 exited with code 3\n               line 8\n"

@@ -6,9 +6,9 @@ person edited, must not stop the newer one.
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 
 from dtj.api.json import JsonObject
@@ -83,6 +83,57 @@ class RestartCounts(_Model):
     total: int = Field(default=0, ge=0, description="total is the sum of all.")
 
 
+_MetricName = Annotated[str, StringConstraints(max_length=64)]
+_MetricValue = Annotated[str, StringConstraints(max_length=32)]
+
+
+class Progress(_Model):
+    """How far the training is, as its chief or worker 0 says."""
+
+    phase: str = Field(
+        default="",
+        max_length=32,
+        description="phase is what the training does: Gate, Building, Training, Evaluating, Exporting or Done.",
+    )
+    step: int | None = Field(default=None, ge=0, description="step is the number of steps that are done.")
+    total_steps: int | None = Field(default=None, ge=0, description="totalSteps is the number of steps in all.")
+    epoch: int | None = Field(default=None, ge=0, description="epoch is the epoch that runs, from 1.")
+    percent: int | None = Field(
+        default=None, ge=0, le=100, description="percent is the part of the steps that is done."
+    )
+    eta_seconds: int | None = Field(
+        default=None, ge=0, description="etaSeconds is how long the rest will take, in seconds."
+    )
+    examples_per_second: float | None = Field(
+        default=None, ge=0, description="examplesPerSecond is the speed of the last moments, over all replicas."
+    )
+    metrics: dict[
+        Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=32)]
+    ] = Field(default={}, max_length=32, description="metrics are the latest metrics by name, as text.")
+    last_checkpoint_step: int | None = Field(
+        default=None, ge=0, description="lastCheckpointStep is the step of the newest checkpoint."
+    )
+    updated_at: str = Field(
+        default="",
+        max_length=32,
+        description="updatedAt is when the training was seen to advance last (RFC 3339).",
+    )
+
+    @classmethod
+    def from_object(cls, raw: object) -> Progress | None:
+        """Read what a pod says, field by field: what cannot be is as if it were not there. None where all is so."""
+        readable = _readable(cls, raw if isinstance(raw, dict) else {})
+        readable.pop("updatedAt", None)
+        return cls.model_validate(readable) if readable else None
+
+    def advanced(self, since: Progress | None) -> bool:
+        """Whether the training has moved: rates and estimates change also while it stands still."""
+        return since is None or self._place() != since._place()
+
+    def _place(self) -> tuple[object, ...]:
+        return self.phase, self.step, self.epoch, self.last_checkpoint_step
+
+
 class RootCause(_Model):
     """The first failure of the job."""
 
@@ -141,6 +192,9 @@ class JobStatus(_Model):
         description="restarts counts restarts by who caused them, over the whole life of the job.",
     )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
+    progress: Progress | None = Field(
+        default=None, description="progress is how far the training is, where its image publishes it."
+    )
     root_cause: RootCause | None = Field(
         default=None, description="rootCause is the first failure, where there was one."
     )
@@ -154,15 +208,7 @@ class JobStatus(_Model):
         """Read a stored status, field by field: what cannot be read is as if it were not there."""
         if not isinstance(raw, dict):
             return cls()
-        readable: dict[str, object] = {}
-        for name, field in cls.model_fields.items():
-            key = field.alias or name
-            if key not in raw:
-                continue
-            value = _readable_items(raw[key]) if name == "conditions" else raw[key]
-            if _validates(cls, {key: value}):
-                readable[key] = value
-        return cls.model_validate(readable)
+        return cls.model_validate(_readable(cls, raw))
 
     def condition(self, kind: Condition) -> ConditionStatus | None:
         """The condition of this type, or None where it was never set."""
@@ -187,6 +233,19 @@ class JobStatus(_Model):
 
 
 _M = TypeVar("_M", bound=BaseModel)
+
+
+def _readable(model: type[BaseModel], raw: dict[str, object]) -> dict[str, object]:
+    """Those fields of ``raw`` that ``model`` can read."""
+    readable: dict[str, object] = {}
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if key not in raw:
+            continue
+        value = _readable_items(raw[key]) if name == "conditions" else raw[key]
+        if _validates(model, {key: value}):
+            readable[key] = value
+    return readable
 
 
 def _validates(model: type[_M], value: object) -> bool:

@@ -13,6 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
+from dtj.api.status import Progress
 from dtj.core.platform import Platform
 
 
@@ -69,6 +70,7 @@ class Pod:
     deletion_due: datetime | None = None
     disrupted: bool = False
     node: str = ""
+    ip: str = ""
     reason: str = ""
     message: str = ""
     termination: Termination | None = None
@@ -79,6 +81,15 @@ class Pod:
     def ended(self) -> bool:
         """Whether its containers have ended for good."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProgress:
+    """What a pod said of the training, and when it said something else than before."""
+
+    pod_uid: str
+    progress: Progress
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +198,4 @@ class Observed:
 
     gang: GangObject | None = None
     flavors: dict[str, Flavor] = field(default_factory=dict)
+    progress: SeenProgress | None = None

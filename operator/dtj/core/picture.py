@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from dtj.api.job import Job
+from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
-from dtj.api.names import Reason
+from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, JobSpec
-from dtj.api.status import JobStatus
+from dtj.api.status import JobStatus, Progress
 from dtj.core import blockers, gangs, manifests
 from dtj.core.gangs import Group
 from dtj.core.observed import Child, GangApi, GangObject, Pod, TemplateVerdict
@@ -19,6 +19,7 @@ from dtj.core.plan import CreateGang, DeleteGang
 from dtj.core.replicas import Replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
     Assertion,
+    format_time,
     is_ready,
     ready_text,
     recorded_completions,
@@ -163,6 +164,7 @@ class Picture:
     def status(self, *, starting: frozenset[Replica]) -> JobStatus:
         """The stored status with pods counted anew; ``starting`` are those that this pass creates."""
         before = self.job.status
+        progress = self._progress()
         counts = replica_statuses(
             self.spec, self.current(), done=self.done(), starting=starting, recorded=before.replica_statuses
         )
@@ -171,5 +173,42 @@ class Picture:
                 "replica_statuses": counts,
                 "ready": ready_text(self.spec, counts),
                 "selector": worker_selector(self.job.name),
+                "progress": progress,
             }
+        )
+
+    def _progress(self) -> Progress | None:
+        """The newest word of this attempt's pods; ``updated_at`` moves only when the training does."""
+        before, seen = self.job.status.progress, self.view.observed.progress
+        if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
+            return before
+        moved = seen.progress.advanced(before) or before is None
+        at = format_time(seen.at) if moved or before is None else before.updated_at
+        return seen.progress.model_copy(update={"updated_at": at})
+
+    def stalled(self) -> Assertion:
+        """What the condition Stalled should say: whether a job whose pods are all ready has stood still too long."""
+        due = self.stall_due()
+        if due is None or self.view.now < due:
+            return Assertion("False", Reason.NOT_STALLED)
+        progress = self._progress()
+        at = f"step {progress.step} since {progress.updated_at}" if progress is not None else "no step at all"
+        seconds = self.spec.run_policy.stall_timeout_seconds
+        return Assertion(
+            "True",
+            Reason.STALLED,
+            f"all pods are ready, but the training has not advanced for {seconds} s, which is "
+            f"runPolicy.stallTimeoutSeconds: {at}",
+        )
+
+    def stall_due(self) -> datetime | None:
+        """When the job counts as stalled; None where it cannot."""
+        seconds = self.spec.run_policy.stall_timeout_seconds
+        ready = self.job.status.condition(Condition.PODS_READY)
+        if seconds is None or ready is None or ready.status != "True":
+            return None
+        progress = self._progress()
+        moments = (parse_time(ready.last_transition_time), parse_time(progress.updated_at) if progress else None)
+        return max((moment for moment in moments if moment is not None), default=self.view.now) + timedelta(
+            seconds=seconds
         )

@@ -14,8 +14,8 @@ from typing import Literal
 from dtj.api import names
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import Role
-from dtj.api.status import JobStatus
+from dtj.api.spec import OnStall, Role
+from dtj.api.status import JobStatus, RestartCounts
 from dtj.core import deadlines, recovery
 from dtj.core.endings import Ended, Ending
 from dtj.core.holding import Holding
@@ -101,6 +101,9 @@ class _Valid(Holding):
         if lost:
             lost.sort(key=lambda ended: ended.ending is Ending.PEER_LOST)  # a follow-up, also of a pod that vanished
             return self._recover(Loss(tuple(lost)), done)
+        stalled = self.stalled()
+        if stalled.status == "True" and self.spec.run_policy.on_stall is OnStall.RESTART:
+            return self._end_stall(stalled.message)
         collision = self.collision()
         return collision if collision is not None else self.run(done)
 
@@ -127,6 +130,9 @@ class _Valid(Holding):
                 f"the job has run for {policy.active_deadline_seconds} s, which is runPolicy.activeDeadlineSeconds"
             )
             return Failure(Reason.DEADLINE_EXCEEDED, message)
+        stalled = self.stalled()
+        if stalled.status == "True" and policy.on_stall is OnStall.FAIL:
+            return Failure(Reason.STALLED, stalled.message)
         start = deadlines.start(self.job, self.spec)
         if start is None or now < start:
             return None
@@ -147,7 +153,7 @@ class _Valid(Holding):
 
     def _deadlines(self) -> tuple[RequeueAfter, ...]:
         """When to look again, though nothing happens until then."""
-        due = (deadlines.active(self.job, self.spec), deadlines.start(self.job, self.spec))
+        due = (deadlines.active(self.job, self.spec), deadlines.start(self.job, self.spec), self._next_stall())
         return tuple(RequeueAfter(self.seconds_until(moment)) for moment in due if moment is not None)
 
     # -- recovering ------------------------------------------------------------------------------------------
@@ -189,6 +195,19 @@ class _Valid(Holding):
             return (*self._waiting(done, loss, due), RequeueAfter(self.seconds_until(due)))
         return self._begin_attempt("Warning", loss.message, loss.first)
 
+    def _next_stall(self) -> datetime | None:
+        """When the job will have stalled, where it has not yet."""
+        due = self.stall_due()
+        return due if due is not None and due > self.view.now else None
+
+    def _end_stall(self, why: str) -> Plan:
+        """All start again, as after an error of their own: a job that always stands still must end."""
+        limit, counts = self.spec.run_policy.backoff_limit, self.job.status.restarts
+        if recovery.errors(counts) >= limit:
+            spent = f"; {limit} restarts are used up, which is runPolicy.backoffLimit" if limit else ""
+            return self._finish(Failure(Reason.STALLED, why + spent))
+        return self._begin_attempt("Warning", why, None, charged=recovery.charged(counts, Ending.USER_ERROR))
+
     def _resized(self, done: frozenset[Replica]) -> str | None:
         """How the number of workers differs from the one that this attempt was started with, if it does.
 
@@ -213,17 +232,25 @@ class _Valid(Holding):
         verdicts = Verdicts(pods_ready=self.readiness(done, status), restarting=restarting)
         return self.view.patch(self.view.with_verdicts(status, verdicts))
 
-    def _begin_attempt(self, kind: Literal["Normal", "Warning"], why: str, ended: Ended | None) -> Plan:
+    def _begin_attempt(
+        self,
+        kind: Literal["Normal", "Warning"],
+        why: str,
+        ended: Ended | None,
+        *,
+        charged: RestartCounts | None = None,
+    ) -> Plan:
         """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them."""
         number = self.attempt + 1
         message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
-        charged = self._charged(self.job.status, ended)
-        status = charged.model_copy(
+        before = self._charged(self.job.status, ended)
+        status = before.model_copy(
             update={
+                "restarts": charged if charged is not None else before.restarts,
                 "attempt": number,
                 "last_restart_time": format_time(self.view.now),
                 "replica_statuses": replica_statuses(
-                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=charged.replica_statuses
+                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=before.replica_statuses
                 ),
                 "ready": ready_text(self.spec, {}),
             }

@@ -44,6 +44,11 @@ def deciding_replicas(spec: JobSpec) -> frozenset[Replica]:
     return frozenset(training[:1])
 
 
+def deciding_replica(spec: JobSpec) -> Replica | None:
+    """The chief, or worker 0 where there is none: it knows how far the training is."""
+    return next(iter(training_replicas(spec)), None)
+
+
 def pod_name(job: str, replica: Replica, incarnation: int = 0) -> str:
     """A pod's name is a function of job, replica and incarnation, so that creating it twice makes one pod.
 

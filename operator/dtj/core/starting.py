@@ -108,11 +108,15 @@ class Starting(Picture):
         readiness = self.readiness(done, status)
         if readiness.status == "True" and status.ready_time is None:
             status = status.model_copy(update={"ready_time": format_time(self.view.now)})
-        changed = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=readiness)))
+        stalled = self.stalled()
+        verdicts = Verdicts(pods_ready=readiness, stalled=stalled)
+        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
         events = self._events(wanted, starting=starting, changed=writes(changed))
         # How many replicas the pods of an attempt are told of is recorded before the first of them exists.
         made = (*changed, *creations) if first_pods else (*creations, *changed)
         again = (RequeueAfter(min(held.values())),) if held else ()
+        if stalled.status == "True" and writes(changed) and not self.job.status.is_true(Condition.STALLED):
+            events = (*events, Emit("Warning", Reason.STALLED, stalled.message))
         return (*made, *events, *self._blocked_news(readiness, changed=writes(changed)), *again)
 
     def _room_in(self, replica: Replica) -> float:

@@ -150,6 +150,7 @@ def _without_counts(status: JobStatus) -> JsonObject:
     timeless = _without_messages(status).model_copy(
         update={
             "ready": "",
+            "progress": None,
             "replica_statuses": {role: _durable_counts(counts) for role, counts in status.replica_statuses.items()},
         }
     )

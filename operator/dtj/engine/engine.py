@@ -23,6 +23,7 @@ from dtj.engine.expectations import Deed, Expectation, Expectations
 from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
+from dtj.engine.progress import ProgressReader
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import ChildStore, Labelled, R, claim_from, labelled, pod_from, service_from
@@ -87,6 +88,7 @@ class Engine:
             expectations=self._expectations,
             recorder=self._recorder,
         )
+        self._progress = ProgressReader(self.state, self.queue, now=now)
         self._gangs = Gangs(
             gateway,
             self.state,
@@ -115,6 +117,7 @@ class Engine:
             background = [
                 group.create_task(self._recorder.run(), name="event recorder"),
                 group.create_task(self._gangs.run(), name="gangs"),
+                group.create_task(self._progress.run(), name="progress"),
                 *(
                     group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
                     for informer in self._informers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, TemplateVerdict
+from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, TemplateVerdict
 from dtj.kube.gateway import Resource
 
 
@@ -38,6 +38,13 @@ class JobMemory:
     """Event loop's time before which nothing is created for this job, after a refusal."""
 
     status_written_at: datetime | None = None
+    progress: SeenProgress | None = None
+    silences: int = 0
+    """Times in a row that the pod did not say how far it is."""
+
+    ask_progress_after: float = 0.0
+    """Event loop's time."""
+
     flavors: dict[str, Flavor] = field(default_factory=dict)
     """ResourceFlavors of Kueue that the job was given, by name."""
 

@@ -42,6 +42,7 @@ class ClusterState:
             gangs=self.gangs_found,
             gang=self.gangs.get(job.key) or _gang(memory, job.name),
             flavors=dict(memory.flavors),
+            progress=memory.progress,
         )
 
 

@@ -190,6 +190,7 @@ def pod_from(record: PodRecord) -> Pod:
         deletion_due=parse_time(metadata.deletion_timestamp),
         disrupted=record.has_condition("DisruptionTarget"),
         node=record.spec.node_name,
+        ip=status.pod_ip,
         reason=status.reason,
         message=status.message,
         termination=None

@@ -135,6 +135,7 @@ class _PodCondition(_Partial):
 
 class _PodStatus(_Partial):
     phase: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
     reason: str = ""
     message: str = ""
     conditions: list[_PodCondition] | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 import msgspec
 
 from dtj.core.replicas import Replica
+from dtj.engine import progress
 from dtj.local.platform import HOST
 
 INTERVAL: Final = 0.5
@@ -55,14 +57,7 @@ class ProgressBoard:
 
 async def fetch(port: int) -> Progress | None:
     """One answer, or None where none came that can be read."""
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            reader, writer = await asyncio.open_connection(HOST, port)
-            try:
-                writer.write(b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n")
-                answer = await reader.read()
-            finally:
-                writer.close()
-        return _decode(answer.partition(b"\r\n\r\n")[2])
-    except (OSError, TimeoutError, msgspec.DecodeError):
-        return None
+    body = await progress.fetch(HOST, port, timeout=_TIMEOUT)
+    with suppress(msgspec.DecodeError):
+        return _decode(body) if body is not None else None
+    return None

@@ -1,0 +1,76 @@
+"""How far a job is, as its pod says it over HTTP, in the status that users read."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from dtj.api import names
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition
+from support.job_world import JobWorld
+from support.waiting import eventually
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+
+class StatusPort:
+    """A trainer's status port, on a loopback address of its own."""
+
+    def __init__(self) -> None:
+        self.says: JsonObject = {}
+        port = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps(port.says).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        self.address = f"127.{random.randint(1, 250)}.{random.randint(1, 250)}.{random.randint(2, 250)}"
+        self.server = ThreadingHTTPServer((self.address, names.STATUS_PORT), Handler)
+
+
+@pytest.fixture
+def trainer() -> Iterator[StatusPort]:
+    """A pod's status port."""
+    port = StatusPort()
+    thread = threading.Thread(target=port.server.serve_forever)
+    thread.start()
+    yield port
+    port.server.shutdown()
+    thread.join()
+    port.server.server_close()
+
+
+def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: StatusPort) -> None:
+    trainer.says = {"phase": "Training", "step": 120, "totalSteps": 500, "percent": 24, "metrics": {"loss": "0.41"}}
+    world.submit(roles={"worker": 1}, runPolicy={"stallTimeoutSeconds": 25})
+    world.await_pods(["worker-0"])
+    world.run_pod("digits-worker-0", ip=trainer.address)
+
+    def told() -> None:
+        progress = world.job().status.progress
+        assert progress is not None
+        assert (progress.step, progress.percent, progress.metrics) == (120, 24, {"loss": "0.41"})
+
+    eventually(told, seconds=40)
+    stalled = world.await_condition(Condition.STALLED, seconds=60).status.condition(Condition.STALLED)
+    assert stalled is not None
+    assert "step 120 since" in stalled.message
+    trainer.says["step"] = 121
+
+    def moved() -> None:
+        assert not world.job().status.is_true(Condition.STALLED)
+
+    eventually(moved, seconds=40)

@@ -1,0 +1,230 @@
+"""How far a job is, and what happens when it stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.api.status import Progress
+from dtj.core.observed import Phase
+from dtj.core.plan import PatchStatus
+from dtj.engine import progress
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def running(**policy: object) -> World:
+    world = World(job(runPolicy=policy))
+    world.settle()
+    world.run_all()
+    world.settle()
+    return world
+
+
+class TestInTheStatus:
+    def test_it_is_what_worker_0_says(self) -> None:
+        world = running()
+        world.advance(10)
+        world.report("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
+        world.settle()
+        told = world.job.status.progress
+        assert told is not None
+        assert (told.step, told.total_steps, told.metrics) == (5, 50, {"loss": "0.41"})
+        assert told.updated_at == "2026-01-02T03:04:15Z"
+
+    def test_it_is_written_every_ten_seconds_at_most(self) -> None:
+        world = running()
+        before = len(world.taken(PatchStatus))
+        for second in range(100):
+            world.advance(1)
+            world.report("worker-0", step=second, examplesPerSecond=second * 1.5)
+            world.settle()
+        assert 9 <= len(world.taken(PatchStatus)) - before <= 11
+
+    def test_another_rate_alone_is_no_advance(self) -> None:
+        world = running()
+        world.advance(10)
+        world.report("worker-0", step=5, examplesPerSecond=100.0)
+        world.settle()
+        world.advance(10)
+        world.report("worker-0", step=5, examplesPerSecond=50.0)
+        world.settle()
+        told = world.job.status.progress
+        assert told is not None
+        assert (told.examples_per_second, told.updated_at) == (50.0, "2026-01-02T03:04:15Z")
+
+    def test_what_a_pod_of_an_older_attempt_said_does_not_count(self) -> None:
+        world = running()
+        world.advance(10)
+        world.report("worker-0", step=5)
+        world.settle()
+        world.report("worker-0", step=7)
+        world.take_away("worker-0")
+        world.settle()
+        told = world.job.status.progress
+        assert told is not None
+        assert told.step == 5
+
+    @pytest.mark.parametrize(
+        ("said", "read"),
+        [
+            ({"step": -1, "totalSteps": 10}, Progress(total_steps=10)),
+            ({"step": "many", "epoch": 2}, Progress(epoch=2)),
+            ({"percent": 400, "step": 1}, Progress(step=1)),
+            ({"metrics": {"loss": "x" * 1000}, "step": 1}, Progress(step=1)),
+            ({"metrics": {str(n): "1" for n in range(1000)}, "step": 1}, Progress(step=1)),
+            ({"phase": "x" * 1000, "step": 1}, Progress(step=1)),
+            ({"updatedAt": "2099-01-01T00:00:00Z", "step": 1}, Progress(step=1)),
+            ({"hello": "world"}, None),
+            ([1, 2], None),
+            ("step 5", None),
+        ],
+    )
+    def test_of_a_pod_that_lies_what_makes_sense_is_read(self, said: object, read: Progress | None) -> None:
+        assert Progress.from_object(said) == read
+
+
+class TestAStall:
+    def test_is_a_condition_that_says_since_when(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        world.advance(10)
+        world.report("worker-0", step=120)
+        world.settle()
+        world.advance(61)
+        world.settle()
+        condition = world.job.status.condition(Condition.STALLED)
+        assert condition is not None
+        assert condition.status == "True"
+        assert "step 120 since 2026-01-02T03:04:15Z" in condition.message
+        assert [emit.reason for emit in world.events].count(Reason.STALLED) == 1
+        assert world.job.status.state == "Running"
+
+    def test_is_seen_although_nothing_happens(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        (again,) = (action.seconds for action in world.step() if hasattr(action, "seconds"))
+        assert again == 60.0
+
+    def test_is_over_when_the_training_moves(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        world.advance(61)
+        world.settle()
+        assert world.is_true(Condition.STALLED)
+        world.report("worker-0", step=1)
+        world.settle()
+        assert not world.is_true(Condition.STALLED)
+
+    def test_of_a_job_that_never_said_anything_counts_from_readiness(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        world.advance(59)
+        world.settle()
+        assert not world.is_true(Condition.STALLED)
+        world.advance(2)
+        world.settle()
+        assert world.is_true(Condition.STALLED)
+
+    def test_of_a_job_that_is_not_ready_is_none(self) -> None:
+        world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
+        world.settle()
+        world.advance(600)
+        world.settle()
+        assert not world.is_true(Condition.STALLED)
+
+    def test_another_phase_is_an_advance(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        world.report("worker-0", step=9, phase="Training")
+        world.settle()
+        world.advance(50)
+        world.report("worker-0", step=9, phase="Evaluating")
+        world.settle()
+        world.advance(50)
+        world.settle()
+        assert not world.is_true(Condition.STALLED)
+
+    def test_fails_the_job_where_the_user_says_so(self) -> None:
+        world = running(stallTimeoutSeconds=60, onStall="Fail")
+        world.advance(61)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        failed = world.job.status.condition(Condition.FAILED)
+        assert failed is not None
+        assert (failed.status, failed.reason) == ("True", Reason.STALLED)
+
+    def test_restarts_the_job_where_the_user_says_so_and_the_users_budget_pays(self) -> None:
+        world = running(stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
+        world.advance(61)
+        world.settle()
+        assert world.job.status.attempt == 2
+        assert world.job.status.restarts.user == 1
+        assert not world.is_true(Condition.STALLED)
+        world.finish_deletions()
+        world.run_all()
+        world.settle()
+        world.advance(61)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        failed = world.job.status.condition(Condition.FAILED)
+        assert failed is not None
+        assert failed.reason == Reason.STALLED
+        assert "runPolicy.backoffLimit" in failed.message
+
+    def test_is_forgotten_when_the_job_ends(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        world.advance(61)
+        world.settle()
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert not world.is_true(Condition.STALLED)
+
+
+@asynccontextmanager
+async def serving(answer: bytes, *, hang: bool = False, flood: bool = False) -> AsyncIterator[int]:
+    """A pod's status port that answers this."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        try:
+            while flood:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+            if hang:
+                await reader.read()
+        except ConnectionError:
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class TestAsking:
+    async def test_an_answer_is_read(self) -> None:
+        async with serving(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}") as port:
+            assert await progress.fetch("127.0.0.1", port) == b"{}"
+
+    async def test_a_pod_that_hangs_is_given_up(self) -> None:
+        async with serving(b"HTTP/1.0 200 OK\r\n\r\n{", hang=True) as port:
+            assert await progress.fetch("127.0.0.1", port, timeout=0.05) is None
+
+    async def test_a_pod_that_floods_is_cut_off(self) -> None:
+        async with serving(b"HTTP/1.0 200 OK\r\n\r\n", flood=True) as port:
+            assert await progress.fetch("127.0.0.1", port) is None
+
+    async def test_another_status_is_no_answer(self) -> None:
+        async with serving(b"HTTP/1.0 404 Not Found\r\n\r\n{}") as port:
+            assert await progress.fetch("127.0.0.1", port) is None
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "no such host", "256.1.1.1"])
+    async def test_a_pod_that_cannot_be_reached_is_no_error(self, host: str) -> None:
+        assert await progress.fetch(host, 1, timeout=2) is None
