@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.spec import Strategy
+from dtj.api.spec import ELASTIC, Strategy
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", fullmatch=True)
 
@@ -44,9 +44,26 @@ def roles(draw: st.DrawFn, strategy: Strategy) -> dict[str, int]:
     return {"chief": chief, "worker": workers, **evaluator}
 
 
+_LIVELY_POLICIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "scheduling": st.sampled_from(
+            [{}, {"queue": "a"}, {"gang": "Kueue", "queue": "a"}, {"gang": "Native"}, {"gang": "Volcano"}]
+        ),
+        "onOutOfMemory": st.just({"increasePercent": 50, "maxMemory": "4Gi"}),
+    },
+)
+_STALLS = st.sampled_from(
+    [{}, *({"stallTimeoutSeconds": 40, "onStall": action} for action in ("None", "Restart", "Fail"))]
+)
+
+
 @st.composite
-def jobs(draw: st.DrawFn) -> Job:
-    """A valid job of any strategy but TPU, whose topology fixes its replicas."""
+def jobs(draw: st.DrawFn, *, lively: bool = False) -> Job:
+    """A valid job of any strategy but TPU, whose topology fixes its replicas.
+
+    A lively one may besides be elastic, wait for its gang, and be watched for stalls.
+    """
     strategy = draw(st.sampled_from([s for s in Strategy if s is not Strategy.TPU]))
     policy = {
         "successPolicy": draw(st.sampled_from(["Chief", "AllWorkers"])),
@@ -55,10 +72,15 @@ def jobs(draw: st.DrawFn) -> Job:
         "restartScope": draw(st.sampled_from(["Auto", "Auto", "Pod", "Job"])),
         **draw(st.fixed_dictionaries({}, optional={"disruptionLimit": st.integers(0, 3)})),
     }
+    elastic = None
+    if lively:
+        policy |= {**draw(_LIVELY_POLICIES), **draw(_STALLS)}
+        elastic = {"maxReplicas": 12} if strategy in ELASTIC and draw(st.booleans()) else None
     body = manifest(
         draw(NAMES),
         strategy=strategy,
         roles=draw(roles(strategy)),
+        elastic=elastic,
         port=draw(st.integers(1024, 65535).filter(lambda port: port != 2223)),
         runPolicy=policy,
     )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from pydantic import JsonValue
 
 from builders import NOW, pod
 from dtj.api.job import Job
@@ -17,7 +18,8 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env, Reason
 from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
 from dtj.core import blockers
-from dtj.core.observed import Observed, Phase, TemplateVerdict
+from dtj.core.gangs import APIS
+from dtj.core.observed import CreationRefusal, GangApi, Observed, Phase, TemplateVerdict
 from dtj.core.plan import CreatePod, DeletePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -100,9 +102,9 @@ def test_ranges_written_by_hand_never_raise(text: str) -> None:
 class Monkey(RuleBasedStateMachine):
     """A job lives while a monkey plays with its pods and restarts the operator; the invariants hold throughout."""
 
-    @initialize(job=jobs())
-    def create(self, job: Job) -> None:
-        self.world = World(job)
+    @initialize(job=jobs(lively=True), installed=st.sampled_from([APIS, APIS[1:2], APIS[-1:]]))
+    def create(self, job: Job, installed: tuple[GangApi, ...]) -> None:
+        self.world = World(job, installed=installed)
         self.ended: set[Condition] = set()
         self.completed: dict[tuple[int, str], frozenset[int]] = {}
         self.attempt = self.restarts = 0
@@ -157,15 +159,54 @@ class Monkey(RuleBasedStateMachine):
         self._suspend(suspend)
 
     def _suspend(self, suspend: bool) -> None:
+        policy = spec_of(self.world.job).run_policy.model_copy(update={"suspend": suspend})
+        self._change(run_policy=policy)
+
+    def _change(self, **changes: object) -> None:
         job = self.world.job
-        assert job.spec is not None
-        policy = job.spec.run_policy.model_copy(update={"suspend": suspend})
-        spec = job.spec.model_copy(update={"run_policy": policy})
-        self.world.job = replace(job, spec=spec, generation=job.generation + 1)
+        self.world.job = replace(job, spec=spec_of(job).model_copy(update=changes), generation=job.generation + 1)
+
+    @precondition(lambda self: spec_of(self.world.job).elastic is not None)
+    @rule(workers=st.integers(1, 12))
+    def somebody_scales_it(self, workers: int) -> None:
+        specs = spec_of(self.world.job).replica_specs
+        worker = specs[Role.WORKER]
+        assert worker is not None
+        self._change(replica_specs={**specs, "worker": worker.model_copy(update={"replicas": workers})})
+
+    @rule()
+    def the_gangs_object_vanishes(self) -> None:
+        self.world.gang = None
+
+    @precondition(lambda self: self.world.gang is not None)
+    @rule()
+    def kueue_admits(self) -> None:
+        self._kueue({"Admitted": "True", "QuotaReserved": "True"})
+
+    @precondition(lambda self: self.world.gang is not None)
+    @rule()
+    def kueue_evicts(self) -> None:
+        self._kueue({"Admitted": "True", "QuotaReserved": "True", "Evicted": "True"})
+
+    def _kueue(self, conditions: dict[str, str]) -> None:
+        said: list[JsonValue] = [{"type": kind, "status": status} for kind, status in conditions.items()]
+        self.world.kueue_says({"conditions": said})
+
+    @rule(quota=st.booleans())
+    def a_quota_refuses_pods_or_does_not(self, quota: bool) -> None:
+        name = f"{self.world.job.name}-worker-0"
+        self.world.refusal = CreationRefusal(name, "Forbidden", "exceeded quota", NOW) if quota else None
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), step=st.integers(0, 5))
+    def the_training_advances(self, data: st.DataObject, step: int) -> None:
+        self.world.report(self._pick(data), step=step)
 
     @rule()
     def the_operator_restarts(self) -> None:
         self.world.verdict = self.world.refusal = self.world.status_written_at = None
+        self.world.gangs = self.world.progress = None
+        self.world.flavors = {}
 
     @rule(seconds=st.integers(0, 30))
     def time_passes(self, seconds: int) -> None:
@@ -181,8 +222,7 @@ class Monkey(RuleBasedStateMachine):
 
     @invariant()
     def budgets_are_never_overdrawn_and_counters_never_fall(self) -> None:
-        assert self.world.job.spec is not None
-        policy, counts = self.world.job.spec.run_policy, self.world.job.status.restarts
+        policy, counts = spec_of(self.world.job).run_policy, self.world.job.status.restarts
         assert counts.user + counts.out_of_memory <= policy.backoff_limit
         assert policy.disruption_limit is None or counts.disruption <= policy.disruption_limit
         assert counts.total == counts.user + counts.out_of_memory + counts.preemption + counts.disruption
@@ -209,8 +249,12 @@ class Monkey(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self._suspend(False)
+        self.world.installed = APIS
+        self.world.refusal = None
         for _ in range(12):
             self.world.advance(60)
+            if self.world.gang is not None:
+                self.kueue_admits()
             self.world.settle()
             self.world.finish_deletions()
             for name, pod_ in list(self.world.pods.items()):
