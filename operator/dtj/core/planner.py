@@ -19,7 +19,7 @@ from dtj.api.status import JobStatus
 from dtj.core import blockers, deadlines, manifests, recovery
 from dtj.core.endings import Ended, Ending
 from dtj.core.observed import Observed, Pod
-from dtj.core.outcome import Failure, Loss, Success, concerns_all, decide, replica_of, root_cause
+from dtj.core.outcome import Failure, Loss, Success, concerns_all, decide, must_be_gone, replica_of, root_cause
 from dtj.core.picture import Picture
 from dtj.core.plan import (
     Action,
@@ -248,6 +248,11 @@ class _Valid(Picture):
         missing = self.missing(done)
         held = {replica: wait for replica in missing if (wait := self._room_in(replica)) > 0}
         wanted = [replica for replica in missing if replica not in held]
+        for replica in wanted:
+            if must_be_gone(self.spec, replica) and self._predecessors(replica):
+                return self._begin_attempt(
+                    "Warning", f"{replica.hostname} hangs, and may still command the others", None
+                )
         check = self._check_template() if wanted else None
         if check is not None:
             return check
@@ -272,17 +277,20 @@ class _Valid(Picture):
 
         One that hangs on a dead node is given up some time after its grace period.
         """
-        if not self.alone(replica):
-            return 0.0
-        before = [pod for pod in self.view.own if replica_of(pod) == replica and not pod.ended]
         waits = [
             (pod.deletion_due - self.view.now).total_seconds() + STUCK_SECONDS
             if pod.deletion_due is not None
             else STUCK_SECONDS
-            for pod in before
-            if pod.attempt >= self.attempt
+            for pod in self._predecessors(replica)
         ]
         return max(waits, default=0.0)
+
+    def _predecessors(self, replica: Replica) -> list[Pod]:
+        """The pods of this attempt that have not ended of a replica that comes back alone."""
+        if not self.alone(replica):
+            return []
+        before = (pod for pod in self.view.own if replica_of(pod) == replica and not pod.ended)
+        return [pod for pod in before if pod.attempt >= self.attempt]
 
     def _events(self, created: list[Replica], *, starting: bool, changed: bool) -> tuple[Emit, ...]:
         refusal = self.view.observed.refusal
@@ -361,7 +369,7 @@ class _Valid(Picture):
         Where all must start again, the first end is the one that is charged: the others are its consequences.
         """
         status, now = self.job.status, self.view.now
-        if not any(concerns_all(self.spec, ended.pod) for ended in loss.ends):
+        if not any(concerns_all(self.spec, ended) for ended in loss.ends):
             return self._replace(loss, done)
         refused = recovery.refusal(self.spec, status, loss.first)
         if refused is not None:
