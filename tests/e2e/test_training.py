@@ -78,6 +78,27 @@ class TestDisturbances:
         assert jobs.job("resumes")["status"]["attempt"] == 2
         assert "resumes-worker-1" not in jobs.pods()
 
+    def test_the_chief_of_parameter_servers_comes_back_alone_and_resumes_from_the_checkpoint(
+        self, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        """With another address under its name, to servers that knew the one before."""
+        roles = {"chief": 1, "worker": 2, "ps": 1}
+        jobs.submit(
+            training(
+                "headed", LONG, image=trainer_image, strategy="ParameterServer", roles=roles, checkpoint=CHECKPOINT
+            )
+        )
+        jobs.await_log("headed-chief-0", "step ", seconds=TRAINING_SECONDS)
+        servers = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items() if "chief" not in name}
+        jobs.kubectl("delete", "pod", "headed-chief-0", "--wait=false")
+        jobs.await_log("headed-chief-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        assert {name: jobs.pods()[name]["metadata"]["uid"] for name in servers} == servers
+        complete(jobs, "headed")
+        assert _accuracy(jobs.log("headed-chief-0-r1")) > 0.9
+        status = jobs.job("headed")["status"]
+        assert status["attempt"] == 1
+        assert status["restarts"]["total"] == 1
+
     def test_training_goes_on_with_more_workers_when_the_job_is_scaled(
         self, jobs: ClusterJobs, trainer_image: str
     ) -> None:

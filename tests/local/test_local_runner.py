@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.local_runs import MARK, marked_processes, new_mark
+from support.local_runs import MARK, PROC, marked_processes, new_mark
 from support.waiting import eventually
 from trainer_environment import ROOT, trainer_python
 
@@ -76,6 +76,17 @@ def said(output: str, state: str) -> set[str]:
     return {name for line in lines for name in line.split(", ")}
 
 
+def trainer_process(mark: str, role: str) -> int:
+    """The trainer of the only replica of a role, without the shim that watches it."""
+    (found,) = (
+        pid
+        for pid in marked_processes(mark)
+        if f"DTJ_ROLE={role}".encode() in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        and b"shim.py" not in (PROC / str(pid) / "cmdline").read_bytes()
+    )
+    return found
+
+
 @pytest.fixture
 def dtj(tmp_path: Path) -> Iterator[CommandLine]:
     command_line = CommandLine(tmp_path)
@@ -104,6 +115,28 @@ def test_a_parameter_server_job_ends_its_servers_when_the_chief_has_completed(dt
     assert result["accuracy"] >= 0.9
     assert said(output, "Succeeded") == {"chief-0"}
     assert said(output, "Stopped") == {"worker-0", "worker-1", "ps-0"}, output
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_on(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=12", "--checkpoint-every-steps=20"]
+    manifest = dtj.example("digits-parameter-server.yaml", args=arguments, runPolicy={"backoffLimit": 1})
+    running = dtj.start(manifest)
+
+    def saved() -> None:
+        assert list((dtj.latest("digits-ps") / "checkpoint").glob("ckpt-*.index"))
+
+    eventually(saved, seconds=120)
+    os.kill(trainer_process(dtj.mark, "chief"), signal.SIGKILL)
+    output, _ = running.communicate()
+    assert running.returncode == 0, output
+    logs = dtj.latest("digits-ps") / "logs"
+    assert re.search(r"resumed: step \d+ of 270", (logs / "chief-0.log").read_text())
+    for server in ("worker-0", "worker-1", "ps-0"):
+        assert (logs / f"{server}.log").read_text().count(": serving") == 1, "it went on living"
+    assert "attempt 2" not in (logs / "dtj.log").read_text()
+    result = json.loads((dtj.latest("digits-ps") / "tensorboard" / "result.json").read_text())
+    assert result["accuracy"] >= 0.9
     assert marked_processes(dtj.mark) == []
 
 

@@ -51,6 +51,14 @@ class Replica:
         """Its termination message."""
         return (self.folder / f"{self.name}.termination").read_text().strip()
 
+    @property
+    def own_memory(self) -> int:
+        """Bytes in memory that no file backs."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)
+        assert found is not None, status
+        return int(found[1]) * 1024
+
     def wait(self, timeout: float = DEADLINE) -> int:
         """The exit code, once it has ended."""
         return self.process.wait(timeout)
@@ -131,6 +139,11 @@ class Job:
             assert running, f"all tasks ended before step {step} was saved"
             assert time.monotonic() < until, f"step {step} was not saved in {timeout} s"
             time.sleep(0.01)
+
+    @property
+    def newest_checkpoint(self) -> int:
+        """The step of the newest checkpoint that is complete."""
+        return max(int(path.stem.removeprefix("ckpt-")) for path in self.checkpoints.glob("ckpt-*.index"))
 
     @property
     def result(self) -> dict[str, Any]:

@@ -2,17 +2,33 @@
 
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, stopped
+from support.waiting import eventually
+from trainer.cluster import Job, inherited, stopped
 
 pytestmark = pytest.mark.trainer
 
 STRATEGY = "ParameterServer"
 ROLES = {"chief": 1, "worker": 2, "ps": 1}
 WITH_EVALUATOR = {**ROLES, "evaluator": 1}
+COORDINATOR = """
+import time
+import tensorflow as tf
+from dtj_trainer import parameter_server
+parameter_server.FORGOTTEN_AFTER_SECONDS = 2
+strategy = parameter_server.make_strategy()
+with strategy.scope():
+    variable = tf.Variable(lambda: tf.zeros([50, 2**20]))  # 200 MiB
+time.sleep(2 * parameter_server.FORGOTTEN_AFTER_SECONDS)  # idle, yet heard
+assert float(variable[0, 0]) == 0
+print("still known", flush=True)
+time.sleep(600)
+"""
 ENDLESS = ("--epochs=100000", "--checkpoint-every-steps=40")
 
 
@@ -41,6 +57,41 @@ def test_it_learns_the_digits_even_when_a_worker_dies_and_the_coordinator_is_rep
     assert job.result["steps"] >= 180
     assert re.search(r"^step \d+/180 \(\d+%\)  epoch \d+/8  loss \d", chief.log, re.M)
     assert (folder / "export" / "1" / "saved_model.pb").exists()
+
+
+def test_a_coordinator_that_is_killed_is_replaced_on_servers_that_live_on(folder: Path) -> None:
+    arguments = ["--epochs=8", "--checkpoint-every-steps=40"]
+    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments) as job:
+        chief = job.start()["chief-0"]
+        for step in (40, 80):
+            job.wait_for_checkpoint(step)
+            chief.kill()
+            assert chief.wait() == -signal.SIGKILL
+            saved = job.newest_checkpoint
+            chief = job.start("chief-0")["chief-0"]
+            chief.wait_for(f"resumed: step {saved} of 180")
+        assert chief.wait() == 0
+        assert all(job[server].process.poll() is None for server in ("worker-0", "worker-1", "ps-0"))
+    assert job.result["steps"] >= 180
+    assert job.result["accuracy"] >= 0.95
+
+
+def test_servers_forget_the_variables_of_a_coordinator_that_is_gone(folder: Path) -> None:
+    with Job(folder, strategy=STRATEGY, roles={"chief": 1, "worker": 1, "ps": 1}) as job:
+        job.start("worker-0", "ps-0")["ps-0"].wait_for("serving")
+        environ = {**inherited(), **job.environ("chief", 0)}
+        with subprocess.Popen([sys.executable, "-c", COORDINATOR], env=environ, stdout=subprocess.PIPE) as coordinator:
+            try:
+                assert coordinator.stdout is not None
+                assert coordinator.stdout.readline() == b"still known\n"
+                full = job["ps-0"].own_memory
+            finally:
+                coordinator.kill()
+
+        def forgotten() -> None:
+            assert job["ps-0"].own_memory < full - 180 * 2**20
+
+        eventually(forgotten)
 
 
 def test_a_lost_parameter_server_ends_the_coordinator_as_peer_lost(folder: Path) -> None:

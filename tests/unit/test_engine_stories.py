@@ -122,6 +122,11 @@ def servers_lose_a_worker(cluster: StoryCluster, name: str, pod: JsonObject) -> 
         cluster.exit(pod, 0)
 
 
+def servers_lose_the_coordinator(cluster: StoryCluster, name: str, pod: JsonObject) -> None:
+    if "-chief-" in name:
+        cluster.exit(pod, 137 if name == "digits-chief-0" else 0)
+
+
 def suspends_once(cluster: StoryCluster) -> None:
     status = cluster.job.status
     if status.state == "Running" and status.attempt == 1:
@@ -142,6 +147,9 @@ STORIES = {
     ),
     "a worker of parameter servers fails": Story(
         {"strategy": "ParameterServer", "roles": {"chief": 1, "worker": 2, "ps": 1}}, servers_lose_a_worker
+    ),
+    "the coordinator of parameter servers fails": Story(
+        {"strategy": "ParameterServer", "roles": {"chief": 1, "worker": 1, "ps": 1}}, servers_lose_the_coordinator
     ),
     "suspended and resumed": Story({"roles": {"worker": 2}}, first_worker_completes_in_attempt(2), suspends_once),
     "scaled": Story(

@@ -193,13 +193,126 @@ class TestParameterServers:
         world.settle()
         assert live(world) >= {"digits-worker-0-r2", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r1"}
 
-    @pytest.mark.parametrize("lost", ["ps-0", "chief-0"])
-    def test_all_start_again_when_servers_or_chief_are_lost(self, lost: str) -> None:
+    def test_a_chief_comes_back_alone_to_servers_that_live_on(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
-        world.take_away(lost)
+        servers = {name: pod.uid for name, pod in world.pods.items() if name != "digits-chief-0"}
+        world.take_away("chief-0")
+        world.settle()
+        assert "digits-chief-0-r1" not in world.pods, "two coordinators must not command the same servers"
+        world.finish_deletions()
+        world.settle()
+        assert {name: pod.uid for name, pod in world.pods.items() if name in servers} == servers
+        assert live(world) == {*servers, "digits-chief-0-r1"}
+        assert dig(world.manifests["digits-chief-0-r1"], "spec", "hostname") == "chief-0"
+        assert (world.job.status.attempt, world.job.status.restarts.disruption) == (1, 1)
+        assert world.job.status.replica_statuses["chief"].restarts == {"0": 1}
+        world.run_all()
+        world.set_pod("chief-0-r1", Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+        assert set(world.pods) == {"digits-chief-0-r1"}
+
+    def test_a_chief_that_fails_comes_back_alone_as_often_as_backoff_limit_allows(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=2)
+        for name, seconds in (("chief-0", 1), ("chief-0-r1", 2)):
+            world.set_pod(name, Phase.FAILED, exit_code=137)
+            world.settle()
+            world.advance(seconds)
+            world.settle()
+            world.run_all()
+        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
+        assert len(live(world)) == 6, "those that failed are kept"
+        world.set_pod("chief-0-r2", Phase.FAILED, exit_code=137)
+        world.settle()
+        assert world.is_true(Condition.FAILURE_TARGET)
+
+    def test_a_chief_that_saved_and_left_comes_back_alone_and_nobody_pays(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES, backoffLimit=0, disruptionLimit=0)
+        world.take_away("chief-0")
+        world.set_pod("chief-0", Phase.FAILED, exit_code=42)
+        world.settle()
+        assert (world.job.status.attempt, world.job.status.restarts.preemption) == (1, 1)
+        assert "digits-chief-0-r1" in live(world)
+
+    def test_all_start_again_when_a_ps_is_lost(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.take_away("ps-0")
         world.settle()
         assert world.job.status.attempt == 2
         assert len(live(world)) == 4
+
+    @pytest.mark.parametrize("first", ["ps-0", "chief-0"])
+    def test_all_start_again_when_chief_and_ps_are_lost_together(self, first: str) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.take_away(first)
+        world.advance(0.5)
+        world.take_away("chief-0" if first == "ps-0" else "ps-0")
+        world.settle()
+        assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
+        assert len(live(world)) == 4
+
+    def test_all_start_again_when_a_ps_is_lost_while_the_chief_is_away(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.take_away("chief-0")
+        world.settle()
+        world.advance(2)
+        world.take_away("ps-0")
+        world.settle()
+        assert world.job.status.attempt == 2
+        world.finish_deletions()
+        world.settle()
+        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r2"}
+
+    def test_all_start_again_when_the_chief_says_that_it_lost_a_peer_and_no_cause_is_found(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.set_pod("chief-0", Phase.FAILED, exit_code=75)
+        world.settle()
+        assert world.job.status.attempt == 1
+        world.advance(5)
+        world.settle()
+        assert world.job.status.attempt == 2
+
+    def test_a_ps_that_failed_pays_where_the_chief_lost_it_as_a_peer(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.set_pod("chief-0", Phase.FAILED, exit_code=75)
+        world.advance(2)
+        world.set_pod("ps-0", Phase.FAILED, exit_code=137, reason="OOMKilled")
+        world.settle()
+        world.advance(1)
+        world.settle()
+        assert (world.job.status.attempt, world.job.status.restarts.out_of_memory) == (2, 1)
+        assert world.job.status.restarts.total == 1
+
+    def test_all_start_again_when_a_chief_hangs_on_a_dead_node_since_it_may_still_command_the_servers(self) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES)
+        world.take_away("chief-0")
+        world.settle()
+        world.advance(59)
+        world.settle()
+        assert world.job.status.attempt == 1
+        world.advance(2)
+        world.settle()
+        assert (world.job.status.attempt, world.job.status.restarts.total) == (2, 1)
+        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1", "digits-ps-0-r1", "digits-chief-0-r2"}
+
+    @pytest.mark.parametrize(("scope", "attempt"), [("Job", 2), ("Pod", 1)])
+    def test_restart_scope_decides_for_the_chief_too(self, scope: str, attempt: int) -> None:
+        world = running(strategy="ParameterServer", roles=self.ROLES, restartScope=scope)
+        world.set_pod("chief-0", Phase.FAILED, exit_code=75)
+        world.advance(5)
+        world.settle()
+        assert world.job.status.attempt == attempt
+
+    def test_worker_0_comes_back_alone_where_there_is_no_chief(self) -> None:
+        world = running(strategy="ParameterServer", roles={"worker": 2, "ps": 1})
+        world.take_away("worker-0")
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.job.status.attempt == 1
+        assert live(world) == {"digits-worker-0-r1", "digits-worker-1", "digits-ps-0"}
 
 
 def test_an_evaluator_comes_back_alone() -> None:

@@ -126,6 +126,20 @@ def deleted_and_created_again(world: World) -> None:
     clean(world)
 
 
+def a_chief_comes_back_alone_until_a_server_is_lost(world: World) -> None:
+    start(world)
+    for name in ("chief-0", "chief-0-r1"):
+        world.take_away(name)
+        clean(world)
+        start(world)
+        world.advance(20)
+    world.take_away("ps-0")
+    clean(world)
+    start(world)
+    world.set_pod("chief-0-r3", Phase.SUCCEEDED)
+    clean(world)
+
+
 WORKLOADS: tuple[Workload, ...] = (
     from_creation_to_completion,
     a_worker_fails_and_all_start_again,
@@ -133,11 +147,17 @@ WORKLOADS: tuple[Workload, ...] = (
     a_drain,
     suspended_and_resumed,
     deleted_and_created_again,
+    a_chief_comes_back_alone_until_a_server_is_lost,
 )
+SERVERS = {a_chief_comes_back_alone_until_a_server_is_lost}
+"""Stories of a ParameterServer job; the others are of two workers."""
 
 
 def run(workload: Workload, *, dies_after: int) -> MortalWorld:
-    world = MortalWorld(job(runPolicy={"backoffLimit": 1}))
+    strategy, roles = "MultiWorkerMirrored", {"worker": 2}
+    if workload in SERVERS:
+        strategy, roles = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
+    world = MortalWorld(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}))
     world.dies_after = dies_after
     workload(world)
     return world

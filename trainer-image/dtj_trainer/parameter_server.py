@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
+from tensorflow.python.eager import context
 
 from dtj_trainer import pipeline
 from dtj_trainer.checkpoints import State, Store
@@ -28,9 +29,18 @@ _CALLS_AHEAD = 2
 _LOOK_SECONDS = 0.02
 _WORKER_SEEDS = 1_000_003
 
+FORGOTTEN_AFTER_SECONDS = 30
+"""Servers that hear nothing of a coordinator for so long drop its variables. It makes itself heard twice as often.
+
+TensorFlow's own limit is 600. Servers outlive their coordinator, and the next one makes all variables anew: one that
+fails again and again would fill them with copies. A coordinator that was frozen for longer ends as having lost a peer.
+"""
+
 
 def make_strategy() -> Any:
-    """Connects to the servers of TF_CONFIG; waits for all of them."""
+    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them."""
+    # There is no public way. It is read when the context connects, which happens in the next line.
+    context._KEEP_ALIVE_SECS = FORGOTTEN_AFTER_SECONDS
     return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 

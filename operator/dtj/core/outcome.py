@@ -81,7 +81,7 @@ def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Su
     """
     ends = endings(pods)
     losses = [e for e in ends if e.ending is not Ending.COMPLETED and replica_of(e.pod) not in done]
-    losses.sort(key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e.pod), e.at))
+    losses.sort(key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e), e.at))
     deciding = deciding_replicas(spec)
     if deciding and deciding <= done:
         decided_at = max(
@@ -93,18 +93,31 @@ def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Su
     return Loss(tuple(losses)) if losses else None
 
 
-def concerns_all(spec: JobSpec, pod: Pod) -> bool:
-    """Whether the loss of this pod ends the work of all: then all start again, from the checkpoint.
+def concerns_all(spec: JobSpec, ended: Ended) -> bool:
+    """Whether this loss ends the work of all: then all start again, from the checkpoint.
 
-    Collectives break when one member is lost. A worker of a ParameterServer job comes back alone, to servers that
-    hold the variables; an evaluator has no peers. ``runPolicy.restartScope`` may say otherwise.
+    Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
+    that live on; the variables go with a server, and a chief that lost a peer says that the servers cannot go on. An
+    evaluator has no peers. ``runPolicy.restartScope`` may say otherwise.
     """
     scope = spec.run_policy.restart_scope
     if scope is not RestartScope.AUTO:
         return scope is RestartScope.JOB
-    if pod.role == Role.EVALUATOR:
+    role = ended.pod.role
+    if role == Role.EVALUATOR:
         return False
-    return spec.strategy is not Strategy.PARAMETER_SERVER or pod.role != Role.WORKER
+    if spec.strategy is not Strategy.PARAMETER_SERVER or role not in (Role.CHIEF, Role.WORKER):
+        return True
+    return role == Role.CHIEF and ended.ending is Ending.PEER_LOST
+
+
+def must_be_gone(spec: JobSpec, replica: Replica) -> bool:
+    """Whether a replica may come back alone only once its predecessor has ended for certain.
+
+    A coordinator on a dead node may still command the servers, and save.
+    """
+    auto = spec.run_policy.restart_scope is RestartScope.AUTO
+    return auto and spec.strategy is Strategy.PARAMETER_SERVER and replica.role is Role.CHIEF
 
 
 def _success_message(deciding: frozenset[Replica], failed: list[Ended]) -> str:

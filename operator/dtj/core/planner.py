@@ -20,7 +20,7 @@ from dtj.core import deadlines, recovery
 from dtj.core.endings import Ended, Ending
 from dtj.core.holding import Holding
 from dtj.core.observed import Observed, Pod
-from dtj.core.outcome import Failure, Loss, Success, concerns_all, decide, replica_of, root_cause
+from dtj.core.outcome import Failure, Loss, Success, concerns_all, decide, must_be_gone, replica_of, root_cause
 from dtj.core.plan import (
     DeleteJob,
     Emit,
@@ -104,6 +104,10 @@ class _Valid(Holding):
         stalled = self.stalled()
         if stalled.status == "True" and self.spec.run_policy.on_stall is OnStall.RESTART:
             return self._end_stall(stalled.message)
+        hanging = self._hanging(done)
+        if hanging is not None:
+            why = f"{hanging.hostname} hangs, and may still command the others"
+            return self._begin_attempt("Warning", why, None)
         collision = self.collision()
         return collision if collision is not None else self.run(done)
 
@@ -185,7 +189,7 @@ class _Valid(Holding):
         Where all must start again, the first end is the one that is charged: the others are its consequences.
         """
         status, now = self.job.status, self.view.now
-        if not any(concerns_all(self.spec, ended.pod) for ended in loss.ends):
+        if not any(concerns_all(self.spec, ended) for ended in loss.ends):
             return self._replace(loss, done)
         refused = recovery.refusal(self.spec, status, loss.first)
         if refused is not None:
@@ -194,6 +198,13 @@ class _Valid(Holding):
         if now < due:
             return (*self._waiting(done, loss, due), RequeueAfter(self.seconds_until(due)))
         return self._begin_attempt("Warning", loss.message, loss.first)
+
+    def _hanging(self, done: frozenset[Replica]) -> Replica | None:
+        """A replica that cannot come back alone, since the one before has not ended for certain."""
+        for replica in self.missing(done):
+            if must_be_gone(self.spec, replica) and self.room_in(replica) <= 0 and self.predecessors(replica):
+                return replica
+        return None
 
     def _next_stall(self) -> datetime | None:
         """When the job will have stalled, where it has not yet."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers, gangs, manifests
+from dtj.core.observed import Pod
 from dtj.core.outcome import replica_of
 from dtj.core.picture import Picture
 from dtj.core.plan import (
@@ -90,7 +91,7 @@ class Starting(Picture):
 
     def run(self, done: frozenset[Replica]) -> Plan:
         missing = self.missing(done)
-        held = {replica: wait for replica in missing if (wait := self._room_in(replica)) > 0}
+        held = {replica: wait for replica in missing if (wait := self.room_in(replica)) > 0}
         wanted = [replica for replica in missing if replica not in held]
         check = self.check_template() if wanted else None
         if check is not None:
@@ -119,22 +120,25 @@ class Starting(Picture):
             events = (*events, Emit("Warning", Reason.STALLED, stalled.message))
         return (*made, *events, *self._blocked_news(readiness, changed=writes(changed)), *again)
 
-    def _room_in(self, replica: Replica) -> float:
+    def room_in(self, replica: Replica) -> float:
         """Seconds for which a replica that comes back alone waits for its predecessor: two must not share an address.
 
         One that hangs on a dead node is given up some time after its grace period.
         """
-        if not self.alone(replica):
-            return 0.0
-        before = [pod for pod in self.view.own if replica_of(pod) == replica and not pod.ended]
         waits = [
             (pod.deletion_due - self.view.now).total_seconds() + STUCK_SECONDS
             if pod.deletion_due is not None
             else STUCK_SECONDS
-            for pod in before
-            if pod.attempt >= self.attempt
+            for pod in self.predecessors(replica)
         ]
         return max(waits, default=0.0)
+
+    def predecessors(self, replica: Replica) -> list[Pod]:
+        """The pods of this attempt that have not ended of a replica that comes back alone."""
+        if not self.alone(replica):
+            return []
+        before = (pod for pod in self.view.own if replica_of(pod) == replica and not pod.ended)
+        return [pod for pod in before if pod.attempt >= self.attempt]
 
     def _events(self, created: list[Replica], *, starting: bool, changed: bool) -> tuple[Emit, ...]:
         refusal = self.view.observed.refusal
