@@ -31,7 +31,7 @@ POLICY = {
 class AuditRecord:
     """One call. Strings are "" where the call has no such part; `code` is None for a call without an answer.
 
-    `received` and `logged` are by the API server's clock: when the call came, and when this stage of it was over.
+    `logged` is when it was answered, or received where it has no answer, by the API server's clock.
     """
 
     verb: str
@@ -45,7 +45,6 @@ class AuditRecord:
     user_agent: str
     code: int | None
     dry_run: bool
-    received: datetime
     logged: datetime
 
     def __str__(self) -> str:
@@ -144,6 +143,5 @@ def _record(event: dict[str, Any]) -> AuditRecord:
         user_agent=event.get("userAgent", ""),
         code=event.get("responseStatus", {}).get("code"),
         dry_run="All" in query.get("dryRun", []),
-        received=datetime.fromisoformat(event["requestReceivedTimestamp"]),
         logged=datetime.fromisoformat(event["stageTimestamp"]),
     )
