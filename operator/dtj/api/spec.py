@@ -38,9 +38,12 @@ class Role(StrEnum):
     EVALUATOR = "evaluator"
 
 
+_ROLES: Final = {str(role): role for role in Role}
+
+
 def as_role(text: str) -> Role | None:
     """The role of this name, or None where there is none."""
-    return Role(text) if text in Role.__members__.values() else None
+    return _ROLES.get(text)
 
 
 SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
