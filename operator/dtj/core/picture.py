@@ -58,7 +58,7 @@ class Picture:
     @cached_property
     def _names(self) -> dict[Replica, str]:
         """The names of all replicas' latest pods, in TF_CONFIG's order."""
-        return {replica: self.name_of(replica) for replica in replicas(self.spec)}
+        return {replica: self._new_name(replica) for replica in replicas(self.spec)}
 
     def is_current(self, pod: Pod) -> bool:
         """Whether a pod is the latest of its replica."""
@@ -67,6 +67,9 @@ class Picture:
 
     def name_of(self, replica: Replica) -> str:
         """The name of a replica's latest pod, whether or not it is there."""
+        return self._names.get(replica) or self._new_name(replica)
+
+    def _new_name(self, replica: Replica) -> str:
         return pod_name(self.job.name, replica, incarnation(self.job.status, replica))
 
     def missing(self, done: frozenset[Replica]) -> list[Replica]:
