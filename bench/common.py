@@ -50,14 +50,25 @@ def control_plane() -> Iterator[tuple[ControlPlane, Path]]:
 
 @contextmanager
 def new_world(plane: ControlPlane) -> Iterator[JobWorld]:
-    """A namespace in which the operator may work. Deleted afterwards, to the last pod, since deleting costs as much
-    as creating."""
+    """A namespace in which the operator may work; removed afterwards."""
     namespace = plane.new_namespace("bench")
     grant(plane, namespace)
     yield JobWorld(plane, namespace)
+    remove(plane, namespace)
+
+
+def remove(plane: ControlPlane, namespace: str) -> None:
+    """Delete a namespace to its last pod; the next measurement must not compete with that."""
     delete(plane, pod_paths(plane, namespace))
     plane.delete_namespace(namespace)
     await_quiet(plane)
+
+
+def new_owner(plane: ControlPlane) -> JsonObject:
+    """What the raw loop's pods belong to, in a namespace of theirs: ownerless they would cost the garbage collector
+    less."""
+    path = f"/api/v1/namespaces/{plane.new_namespace('bench')}/configmaps"
+    return plane.api.request("POST", path, {"metadata": {"name": "owner"}})
 
 
 def await_quiet(plane: ControlPlane, *, seconds: float = 120.0) -> None:
@@ -70,13 +81,13 @@ def await_quiet(plane: ControlPlane, *, seconds: float = 120.0) -> None:
             size, since = plane.audit.mark(), time.monotonic()
 
 
-def await_true(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
+def await_true(condition: Callable[[], bool], *, seconds: float, what: str, every: float = POLL_SECONDS) -> None:
     """Wait until ``condition`` holds. It is asked seldom, since who asks has the same cores as who is measured."""
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:
             raise SystemExit(f"waited {seconds:.0f} s in vain for {what}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 def count(plane: ControlPlane, path: str) -> int:
@@ -95,7 +106,7 @@ def jobs_path(namespace: str) -> str:
 
 def pod_paths(plane: ControlPlane, namespace: str) -> list[str]:
     """The path of each pod of a namespace."""
-    return [f"{pods_path(namespace)}/{_name(pod)}" for pod in list_all(plane, pods_path(namespace))]
+    return [f"{pods_path(namespace)}/{name_of(pod)}" for pod in list_all(plane, pods_path(namespace))]
 
 
 def list_all(plane: ControlPlane, path: str) -> list[JsonObject]:
@@ -110,7 +121,7 @@ def list_all(plane: ControlPlane, path: str) -> list[JsonObject]:
             return found
 
 
-def written_between(plane: ControlPlane, *, since: int, verb: str, resource: str, namespace: str) -> list[datetime]:
+def written(plane: ControlPlane, *, since: int, verb: str, resource: str, namespace: str) -> list[datetime]:
     """When the writes of a kind that succeeded were answered, in order, by the API server's clock.
 
     That clock is this machine's. To ask the API server instead, while it works, would slow it down and find out late.
@@ -153,12 +164,12 @@ def set_statuses(
     calls = [
         Call(
             "PATCH",
-            f"{pods_path(namespace)}/{_name(pod)}/status",
+            f"{pods_path(namespace)}/{name_of(pod)}/status",
             json.dumps({"status": status(pod)}).encode(),
             MERGE_PATCH,
         )
         for pod in list_all(plane, pods_path(namespace))
-        if _name(pod).startswith(prefix)
+        if name_of(pod).startswith(prefix)
     ]
     _send(plane, calls)
 
@@ -171,16 +182,15 @@ def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonOb
     reference: JsonObject = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "name": _name(owner),
+        "name": name_of(owner),
         "uid": text(dig(owner, "metadata", "uid")),
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    namespace = text(dig(owner, "metadata", "namespace"))
     for body in bodies:
         metadata = body["metadata"]
         assert isinstance(metadata, dict)
-        metadata.update(namespace=namespace, ownerReferences=[reference])
+        metadata.update(namespace=namespace_of(owner), ownerReferences=[reference])
     return list(bodies)
 
 
@@ -214,8 +224,19 @@ async def _tls(plane: ControlPlane) -> ssl.SSLContext:
     return context
 
 
-def _name(body: JsonObject) -> str:
+def name_of(body: JsonObject) -> str:
+    """``metadata.name``."""
     return text(dig(body, "metadata", "name"))
+
+
+def namespace_of(body: JsonObject) -> str:
+    """``metadata.namespace``."""
+    return text(dig(body, "metadata", "namespace"))
+
+
+def version_of(body: JsonObject) -> str:
+    """``metadata.resourceVersion``: another one after any change."""
+    return text(dig(body, "metadata", "resourceVersion"))
 
 
 # -- figures ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import common
 from builders import manifest
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
 from testbed import ControlPlane
@@ -39,7 +39,7 @@ def compare(*, jobs: int, workers: int, rounds: int, target: float) -> None:
             with common.new_world(plane) as world:
                 log = directory / f"operator-{number}.log"
                 by_operator.append(_measure_operator(world, jobs=jobs, workers=workers, log=log))
-                owner = _owner(plane)
+                owner = common.new_owner(plane)
                 bodies = [pod for job in _names(jobs) for pod in common.pods_of(world, job, owner=owner)]
             by_loop.append(_measure_loop(plane, owner, bodies))
     pods = jobs * workers
@@ -76,7 +76,7 @@ def _measure_operator(world: JobWorld, *, jobs: int, workers: int, log: Path) ->
         common.await_true(lambda: common.count(plane, pods) > total, seconds=300.0, what="the pods")
         cpu = common.cpu_seconds(operator.pid) - before
         common.await_quiet(plane)
-        answered = common.written_between(plane, since=mark, verb="create", resource="pods", namespace=world.namespace)
+        answered = common.written(plane, since=mark, verb="create", resource="pods", namespace=world.namespace)
         return Measured(
             seconds=(answered[-1] - began).total_seconds(),
             writes=len(plane.audit.writes(since=mark, user=USER, namespace=world.namespace)),
@@ -86,26 +86,17 @@ def _measure_operator(world: JobWorld, *, jobs: int, workers: int, log: Path) ->
 
 
 def _measure_loop(plane: ControlPlane, owner: JsonObject, bodies: list[JsonObject]) -> float:
-    namespace = text(dig(owner, "metadata", "namespace"))
+    namespace = common.namespace_of(owner)
     mark = plane.audit.mark()
     began = common.create(plane, common.pods_path(namespace), bodies)
     ended = datetime.now(UTC)
     common.await_quiet(plane)
-    answered = common.written_between(plane, since=mark, verb="create", resource="pods", namespace=namespace)
+    answered = common.written(plane, since=mark, verb="create", resource="pods", namespace=namespace)
     assert len(answered) == len(bodies)
     assert answered[-1] <= ended, "the API server's clock is another one"
-    common.delete(plane, common.pod_paths(plane, namespace))
-    plane.delete_namespace(namespace)
-    common.await_quiet(plane)
+    common.remove(plane, namespace)
     seconds: float = (answered[-1] - began).total_seconds()
     return seconds
-
-
-def _owner(plane: ControlPlane) -> JsonObject:
-    """What the loop's pods belong to: without an owner they would cost the garbage collector less."""
-    namespace = plane.new_namespace("bench")
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
-    return plane.api.request("POST", path, {"metadata": {"name": "owner"}})
 
 
 def _names(jobs: int) -> list[str]:
