@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from builders import manifest
 from dtj.api import names
@@ -16,6 +17,7 @@ from support.waiting import eventually
 from testbed import ApiError, ControlPlane
 
 JOBS = f"/apis/{names.API_VERSION}"
+MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True)
@@ -105,45 +107,16 @@ class JobWorld:
 
     def run_pod(self, pod: str, *, ip: str = "") -> None:
         """The pod runs, and is ready; it can be reached where it has an address."""
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
-        self._set_status(pod, "Running", state={"running": {"startedAt": _now()}}, conditions=[ready], ip=ip)
+        self._set_status(pod, partial(running, ip=ip))
 
     def end_pod(self, pod: str, *, exit_code: int, message: str = "") -> None:
         """The pod's container ends."""
-        end = {
-            "exitCode": exit_code,
-            "reason": "Error" if exit_code else "Completed",
-            "message": message,
-            "startedAt": _now(),
-            "finishedAt": _now(),
-        }
-        not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": _now()}
-        phase = "Failed" if exit_code else "Succeeded"
-        self._set_status(pod, phase, state={"terminated": end}, conditions=[not_ready])
+        self._set_status(pod, partial(ended, exit_code=exit_code, message=message))
 
-    def _set_status(
-        self, pod: str, phase: str, *, state: object, conditions: list[dict[str, str]], ip: str = ""
-    ) -> None:
+    def _set_status(self, pod: str, status: Callable[[JsonObject], JsonObject]) -> None:
         path = f"{self._at('/api/v1')}/pods/{pod}"
         body = self.plane.api.request("GET", path)
-        container = objects(dig(body, "spec", "containers"))[0]
-        status = {
-            "phase": phase,
-            **({"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}),
-            "conditions": conditions,
-            "containerStatuses": [
-                {
-                    "name": container["name"],
-                    "image": container["image"],
-                    "imageID": "",
-                    "restartCount": 0,
-                    "ready": phase == "Running",
-                    "state": state,
-                }
-            ],
-        }
-        merge_patch = "application/merge-patch+json"
-        self.plane.api.request("PATCH", f"{path}/status", {"status": status}, content_type=merge_patch)
+        self.plane.api.request("PATCH", f"{path}/status", {"status": status(body)}, content_type=MERGE_PATCH)
 
     # -- others --------------------------------------------------------------------------------------------------
 
@@ -170,6 +143,44 @@ class JobWorld:
 
     def _at(self, root: str) -> str:
         return f"{root}/namespaces/{self.namespace}"
+
+
+def running(pod: JsonObject, *, ip: str = "") -> JsonObject:
+    """The status that a kubelet gives a pod that runs and is ready, at this address if it has one."""
+    ready: JsonObject = {"type": "Ready", "status": "True", "lastTransitionTime": _now()}
+    address: JsonObject = {"podIP": ip, "podIPs": [{"ip": ip}]} if ip else {}
+    return {**_status(pod, "Running", state={"running": {"startedAt": _now()}}, condition=ready), **address}
+
+
+def ended(pod: JsonObject, *, exit_code: int, message: str = "") -> JsonObject:
+    """The status that a kubelet gives a pod whose container has ended."""
+    end: JsonObject = {
+        "exitCode": exit_code,
+        "reason": "Error" if exit_code else "Completed",
+        "message": message,
+        "startedAt": _now(),
+        "finishedAt": _now(),
+    }
+    not_ready: JsonObject = {"type": "Ready", "status": "False", "lastTransitionTime": _now()}
+    return _status(pod, "Failed" if exit_code else "Succeeded", state={"terminated": end}, condition=not_ready)
+
+
+def _status(pod: JsonObject, phase: str, *, state: JsonObject, condition: JsonObject) -> JsonObject:
+    container = objects(dig(pod, "spec", "containers"))[0]
+    return {
+        "phase": phase,
+        "conditions": [condition],
+        "containerStatuses": [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "restartCount": 0,
+                "ready": phase == "Running",
+                "state": state,
+            }
+        ],
+    }
 
 
 def _now() -> str:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -28,7 +29,10 @@ POLICY = {
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord:
-    """One call. Strings are "" where the call has no such part; `code` is None for a call without an answer."""
+    """One call. Strings are "" where the call has no such part; `code` is None for a call without an answer.
+
+    `logged` is when it was answered, or received where it has no answer, by the API server's clock.
+    """
 
     verb: str
     group: str
@@ -41,6 +45,7 @@ class AuditRecord:
     user_agent: str
     code: int | None
     dry_run: bool
+    logged: datetime
 
     def __str__(self) -> str:
         path = "/".join(part for part in (self.resource, self.namespace, self.name, self.subresource) if part)
@@ -138,4 +143,5 @@ def _record(event: dict[str, Any]) -> AuditRecord:
         user_agent=event.get("userAgent", ""),
         code=event.get("responseStatus", {}).get("code"),
         dry_run="All" in query.get("dryRun", []),
+        logged=datetime.fromisoformat(event["stageTimestamp"]),
     )

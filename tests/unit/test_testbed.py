@@ -110,7 +110,7 @@ class LogBuilder:
 
     def _append(self, event: dict[str, object]) -> None:
         with self.path.open("a") as file:
-            file.write(json.dumps(event) + "\n")
+            file.write(json.dumps(event | {"stageTimestamp": "2026-01-02T03:04:05.678901Z"}) + "\n")
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from typing import Final
 from pydantic import BaseModel
 
 from dtj.api import names
+from dtj.api.fragments import POD_TEMPLATE_PATH, VOLUME_SOURCE
 from dtj.api.json import JsonObject, dig
 from dtj.api.pod_schema import fragment, pod_template_schema, volume_source_schema
 from dtj.api.rule import ANY_KEY, Path, Rule
 from dtj.api.rules import RULES
-from dtj.api.spec import POD_TEMPLATE_PATH, VOLUME_SOURCE, JobSpec
+from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
 
 _KEPT: Final = (

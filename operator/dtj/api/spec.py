@@ -9,11 +9,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema
 
 from dtj.api import names
+from dtj.api.fragments import VOLUME_SOURCE, PodTemplateFragment
 from dtj.api.json import JsonObject
 
 
@@ -38,9 +38,12 @@ class Role(StrEnum):
     EVALUATOR = "evaluator"
 
 
+_ROLES: Final = {str(role): role for role in Role}
+
+
 def as_role(text: str) -> Role | None:
     """The role of this name, or None where there is none."""
-    return Role(text) if text in Role.__members__.values() else None
+    return _ROLES.get(text)
 
 
 SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
@@ -74,26 +77,6 @@ class SuccessPolicy(StrEnum):
 
 class _Model(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
-
-
-class PodTemplateFragment:
-    """Marks a field whose schema is Kubernetes' own: the one at ``path`` below PodTemplateSpec.
-
-    :mod:`dtj.api.crd` puts the schema in. No path means the whole template.
-    """
-
-    def __init__(self, *path: str) -> None:
-        self.path = path
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, JsonValue]:
-        return {POD_TEMPLATE_PATH: list(self.path)}
-
-
-POD_TEMPLATE_PATH: Final = "x-dtj-pod-template-path"
-"""Keyword by which the models' JSON schema refers to Kubernetes' own."""
-
-VOLUME_SOURCE: Final = ("spec", "volumes", "source")
-"""The path that stands for a volume without its name."""
 
 
 Template = Annotated[JsonObject, PodTemplateFragment()]

@@ -37,7 +37,7 @@ class OperatorSettings:
     context: str | None = None
     """The context of the kubeconfig; its current context by default."""
 
-    workers: int = 8
+    workers: int = 32
     """Jobs that are worked on at the same time. One worker can start about ten jobs a second."""
 
     relist_seconds: float = 300.0

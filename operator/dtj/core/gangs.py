@@ -167,9 +167,9 @@ class Group:
         pod_spec, metadata = _object(pod, "spec"), _object(pod, "metadata")
         match self.api.gang:
             case Gang.VOLCANO:
-                _object(metadata, "annotations")["scheduling.k8s.io/group-name"] = self.job.name
+                _add(metadata, "annotations", {"scheduling.k8s.io/group-name": self.job.name})
             case Gang.COSCHEDULING:
-                _object(metadata, "labels")["scheduling.x-k8s.io/pod-group"] = self.job.name
+                _add(metadata, "labels", {"scheduling.x-k8s.io/pod-group": self.job.name})
             case Gang.NATIVE if self.api.kind == "PodGroup":
                 pod_spec["schedulingGroup"] = {"podGroupName": self.job.name}
             case Gang.NATIVE:
@@ -274,7 +274,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
         if assignment.get("name") == role:
             for flavor in map(flavors.get, map(text, _values(assignment.get("flavors")))):
                 if flavor is not None:
-                    _object(pod_spec, "nodeSelector").update(flavor.node_labels)
+                    _add(pod_spec, "nodeSelector", {**flavor.node_labels})
                     _tolerate(pod_spec, flavor.tolerations)
     for check in objects(workload.status.get("admissionChecks")):
         for update in objects(check.get("podSetUpdates")):
@@ -283,7 +283,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
             for parent, field in ((pod_spec, "nodeSelector"), (metadata, "labels"), (metadata, "annotations")):
                 given = update.get(field)
                 if isinstance(given, dict):
-                    _object(parent, field).update(given)
+                    _add(parent, field, given)
             _tolerate(pod_spec, objects(update.get("tolerations")))
 
 
@@ -315,6 +315,12 @@ def _tolerate(pod_spec: JsonObject, tolerations: Iterable[JsonObject]) -> None:
 
 def _present(fields: JsonObject) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _add(parent: JsonObject, key: str, items: JsonObject) -> None:
+    """Put more into the object at ``key``. Pods of a role share their parts: none is changed in place."""
+    before = parent.get(key)
+    parent[key] = {**(before if isinstance(before, dict) else {}), **items}
 
 
 def _object(parent: JsonObject, key: str) -> JsonObject:

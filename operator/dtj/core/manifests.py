@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
+from pydantic import JsonValue
+
 from dtj.api import names, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
-from dtj.api.spec import JobSpec, ReplicaSpec
+from dtj.api.spec import JobSpec, ReplicaSpec, Role
 from dtj.core import accelerators
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, incarnation, pod_name
@@ -77,15 +79,26 @@ def pods(job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platfo
     Where both speak, ours wins for identity (name, host name, labels, TF_CONFIG, restart policy), the user's
     for everything else.
     """
+    wanted = tuple(wanted)
     cluster = Cluster.of(job, spec, platform.network)
     attempt = max(job.status.attempt, 1)
-    return tuple(_pod(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt) for replica in wanted)
+    roles = {replica.role for replica in wanted}
+    templates = {role: _role_template(job, spec, role, platform=platform) for role in roles}
+    return tuple(
+        _pod(
+            job,
+            replica,
+            template=templates[replica.role],
+            environment=_environment(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt),
+            attempt=attempt,
+        )
+        for replica in wanted
+    )
 
 
-def _pod(
-    job: Job, spec: JobSpec, replica: Replica, *, cluster: Cluster, platform: Platform, attempt: int
-) -> JsonObject:
-    role_spec = spec.replica_specs.get(replica.role) or ReplicaSpec()
+def _role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
+    """The user's template with all that is the same for every replica of a role. The pods share its parts."""
+    role_spec = spec.replica_specs.get(role) or ReplicaSpec()
     template = copy.deepcopy(role_spec.template or spec.template or {})
     pod_spec = _object(template, "spec")
     main = main_container(pod_spec)
@@ -93,21 +106,27 @@ def _pod(
     if platform.trainer_image and not main.get("image"):
         main["image"] = platform.trainer_image
     _apply_role(pod_spec, main, role_spec)
-    _apply_more_memory(job, spec, replica, main)
-    _apply_accelerator(pod_spec, main, accelerators.needs(spec, replica.role, platform))
+    _apply_more_memory(job, spec, role, main)
+    _apply_accelerator(pod_spec, main, accelerators.needs(spec, role, platform))
     _apply_ports(main, spec)
     _apply_checkpoint_volume(job, spec, pod_spec)
-    environment = _environment(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt)
     for container in _containers(pod_spec):
-        _set_environment(container, environment)
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     _apply_security(pod_spec, restricted=platform.restricted)
-    pod_spec.update(restartPolicy="Never", hostname=replica.hostname, subdomain=job.name)
+    pod_spec.update(restartPolicy="Never", subdomain=job.name)
     pod_spec.setdefault("enableServiceLinks", False)
     scheduling = spec.run_policy.scheduling
     if scheduling is not None and scheduling.priority_class_name is not None:
         pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
+    return template
 
+
+def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: dict[str, str], attempt: int) -> JsonObject:
+    """The pod of one replica. What it does not share with its peers is copied; nothing in ``template`` changes."""
+    pod_spec: JsonObject = {**_map(template, "spec"), "hostname": replica.hostname}
+    for kind in _CONTAINER_KINDS:
+        if kind in pod_spec:
+            pod_spec[kind] = [_with_environment(container, environment) for container in objects(pod_spec[kind])]
     metadata = _metadata(
         job,
         pod_name(job.name, replica, incarnation(job.status, replica)),
@@ -133,8 +152,11 @@ def main_container(pod_spec: JsonObject) -> JsonObject:
     return next(iter(named or containers), {})
 
 
+_CONTAINER_KINDS = ("initContainers", "containers")
+
+
 def _containers(pod_spec: JsonObject) -> list[JsonObject]:
-    return [*objects(pod_spec.get("initContainers")), *objects(pod_spec.get("containers"))]
+    return [container for kind in _CONTAINER_KINDS for container in objects(pod_spec.get(kind))]
 
 
 def _labels(job: Job) -> JsonObject:
@@ -171,16 +193,16 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
     if role.resources is not None:
         main["resources"] = copy.deepcopy(role.resources)
     if role.env is not None:
-        _merge_environment(main, [copy.deepcopy(variable) for variable in role.env])
+        main["env"] = _merged_environment(main, [copy.deepcopy(variable) for variable in role.env])
     if role.node_selector is not None:
         _object(pod_spec, "nodeSelector").update(role.node_selector)
     if role.tolerations is not None:
         _extend(pod_spec, "tolerations", role.tolerations)
 
 
-def _apply_more_memory(job: Job, spec: JobSpec, replica: Replica, main: JsonObject) -> None:
+def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
     """What a role gets whose pods were killed for want of memory: more each time, up to a most."""
-    policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(replica.role)
+    policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(role)
     if policy is None or counts is None or counts.memory_increases == 0:
         return
     most = quantities.parse(policy.max_memory)
@@ -257,15 +279,17 @@ def _environment(
     }
 
 
-def _set_environment(container: JsonObject, environment: dict[str, str]) -> None:
-    _merge_environment(container, [{"name": name, "value": value} for name, value in environment.items()])
+def _with_environment(container: JsonObject, environment: dict[str, str]) -> JsonObject:
+    """``container`` with variables of ours; itself it stays as it is."""
+    variables: list[JsonObject] = [{"name": name, "value": value} for name, value in environment.items()]
+    return {**container, "env": _merged_environment(container, variables)}
 
 
-def _merge_environment(container: JsonObject, variables: list[JsonObject]) -> None:
-    """Set variables; one of the same name is replaced where it stands, so that $(VAR) references still hold."""
+def _merged_environment(container: JsonObject, variables: list[JsonObject]) -> list[JsonValue]:
+    """A container's variables; one of the same name is replaced where it stands, so that $(VAR) references hold."""
     merged = {str(variable.get("name")): variable for variable in objects(container.get("env"))}
     merged.update({str(variable.get("name")): variable for variable in variables})
-    container["env"] = list(merged.values())
+    return list(merged.values())
 
 
 def _apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:

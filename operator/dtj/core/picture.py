@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
@@ -28,9 +29,9 @@ from dtj.core.status import (
 from dtj.core.view import View
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
-    """One job in one pass."""
+    """One job in one pass. What many questions need is found out once: jobs have hundreds of pods."""
 
     view: View
     spec: JobSpec
@@ -51,7 +52,16 @@ class Picture:
 
     def current(self) -> tuple[Pod, ...]:
         """Our pods of this attempt, of each replica the latest."""
+        return self._current
+
+    @cached_property
+    def _current(self) -> tuple[Pod, ...]:
         return tuple(pod for pod in self.view.own if self.is_current(pod))
+
+    @cached_property
+    def _names(self) -> dict[Replica, str]:
+        """The names of all replicas' latest pods, in TF_CONFIG's order."""
+        return {replica: self._new_name(replica) for replica in replicas(self.spec)}
 
     def is_current(self, pod: Pod) -> bool:
         """Whether a pod is the latest of its replica."""
@@ -60,12 +70,15 @@ class Picture:
 
     def name_of(self, replica: Replica) -> str:
         """The name of a replica's latest pod, whether or not it is there."""
+        return self._names.get(replica) or self._new_name(replica)
+
+    def _new_name(self, replica: Replica) -> str:
         return pod_name(self.job.name, replica, incarnation(self.job.status, replica))
 
     def missing(self, done: frozenset[Replica]) -> list[Replica]:
         """Replicas that should run and have no pod, in TF_CONFIG's order."""
         present = {pod.name for pod in self.view.own}
-        return [r for r in replicas(self.spec) if r not in done and self.name_of(r) not in present]
+        return [replica for replica, name in self._names.items() if replica not in done and name not in present]
 
     def alone(self, replica: Replica) -> bool:
         """Whether a replica was replaced alone, in this attempt or before."""
@@ -85,7 +98,7 @@ class Picture:
     def blocked(self) -> tuple[Pod, ...]:
         """Our pods that something keeps from starting, in the order of their replicas."""
         by_name = {pod.name: pod for pod in self.current()}
-        ours = (by_name.get(self.name_of(replica)) for replica in replicas(self.spec))
+        ours = (by_name.get(name) for name in self._names.values())
         return blockers.blocked(pod for pod in ours if pod is not None)
 
     def seconds_until(self, moment: datetime) -> float:
@@ -98,7 +111,7 @@ class Picture:
         if refusal is not None:
             return Assertion("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
         up = {pod.name for pod in self.current() if is_ready(pod)}
-        if all(r in done or self.name_of(r) in up for r in replicas(self.spec)):
+        if all(replica in done or name in up for replica, name in self._names.items()):
             return Assertion("True", Reason.ALL_PODS_READY)
         ready = f"{status.ready.replace('/', ' of ')} pods are ready"
         pod = blockers.named(self.blocked(), self.view.now)

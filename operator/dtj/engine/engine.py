@@ -43,7 +43,7 @@ C = TypeVar("C", Pod, Child, GangObject)
 class EngineSettings:
     """How the engine works; the defaults suit a cluster."""
 
-    workers: int = 8
+    workers: int = 32
     """Jobs that are worked on at the same time."""
 
     rest: float = 0.05

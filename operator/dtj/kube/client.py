@@ -17,7 +17,6 @@ from urllib.parse import quote, urlencode
 import aiohttp
 import msgspec
 from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.client.rest import RESTResponse
 
 from dtj import __version__
 from dtj.api import names
@@ -52,6 +51,10 @@ T = TypeVar("T")
 _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=10)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE_SECONDS)
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError)
+_JSON = "application/json"
+_METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
+"""Asks for an object's metadata alone: a pod of a large job holds the addresses of all its peers."""
+
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -73,6 +76,7 @@ class _WatchLine(msgspec.Struct):
 _decode_page = msgspec.json.Decoder(_Page).decode
 _decode_line = msgspec.json.Decoder(_WatchLine).decode
 _decode_object: Callable[[bytes], JsonObject] = msgspec.json.Decoder(dict).decode
+_encode = msgspec.json.Encoder().encode
 
 
 def _unobserved(verb: str, resource: Resource, status: int, seconds: float) -> None:
@@ -150,7 +154,9 @@ class KubeGateway:
         strict = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else {}
         query = {"fieldManager": names.MANAGER, **strict}
         path = _path(resource, namespace)
-        return await self._call("create", resource, path=path, query=query, body=body, decode=_decode_object)
+        return await self._call(
+            "create", resource, path=path, query=query, body=body, decode=_decode_object, accept=_METADATA
+        )
 
     async def patch(
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
@@ -162,7 +168,7 @@ class KubeGateway:
     async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
         options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         path = _path(resource, namespace, name)
-        await self._call("delete", resource, path=path, body=options, decode=_decode_object)
+        await self._call("delete", resource, path=path, body=options, decode=_decode_object, accept=_METADATA)
 
     async def serves(self, resource: Resource) -> bool:
         """Whether the server's discovery knows the resource: False where its CRD is not installed (yet).
@@ -192,9 +198,10 @@ class KubeGateway:
         decode: Callable[[bytes], T],
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
+        accept: str = _JSON,
     ) -> T:
         async def once() -> T:
-            async with self._request(verb, resource, path=path, query=query, body=body) as reply:
+            async with self._request(verb, resource, path=path, query=query, body=body, accept=accept) as reply:
                 return decode(await reply.read())
 
         async with self._in_flight:
@@ -214,22 +221,30 @@ class KubeGateway:
         path: str,
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
+        accept: str = _JSON,
         timeout: aiohttp.ClientTimeout = _REQUEST_TIMEOUT,
-    ) -> AsyncIterator[RESTResponse]:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One call, from connection to last byte; whatever goes wrong on the way is an ApiError."""
         method = _METHODS[verb]
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": "application/json", "User-Agent": USER_AGENT}
-        headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+        headers = {"Accept": accept, "User-Agent": USER_AGENT}
+        headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else _JSON
+        configuration = self._client.configuration
         started = asyncio.get_running_loop().time()
         status = 0
         try:
             await self._client.update_params_for_auth(headers, None, ["BearerToken"], path, method, body)
-            reply = await self._client.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=timeout
-            )
-            status = reply.status
-            async with reply.response:
+            async with self._session().request(
+                method,
+                url,
+                headers=headers,
+                data=_encode(body) if body is not None else None,
+                timeout=timeout,
+                proxy=configuration.proxy,
+                proxy_headers=configuration.proxy_headers,
+                server_hostname=configuration.tls_server_name,
+            ) as reply:
+                status = reply.status
                 if status >= HTTPStatus.BAD_REQUEST:
                     raise error_from_reply(status, await reply.read(), headers=reply.headers)
                 yield reply
@@ -239,6 +254,14 @@ class KubeGateway:
             raise Unavailable(f"{self.server}{path}: not the answer of an API server: {error}") from error
         finally:
             self._observe(verb, resource, status, asyncio.get_running_loop().time() - started)
+
+    def _session(self) -> aiohttp.ClientSession:
+        """The official client's session, used directly: bodies are encoded by msgspec, in a third of the time."""
+        transport = self._client.rest_client
+        if transport.pool_manager is None:
+            transport.pool_manager = transport._create_pool_manager()
+        session: aiohttp.ClientSession = transport.pool_manager
+        return session
 
     async def _refresh_credentials(self) -> bool:
         """Take a fresh token from the source; False where it has no other."""
@@ -277,9 +300,9 @@ def _lists(reply: Mapping[str, object], field: str, name: str) -> bool:
     return isinstance(entries, list) and any(isinstance(entry, dict) and entry.get("name") == name for entry in entries)
 
 
-async def _read_line(reply: RESTResponse) -> bytes:
+async def _read_line(reply: aiohttp.ClientResponse) -> bytes:
     """The next line of a watch, empty at its end."""
     try:
-        return bytes(await reply.response.content.readline())
+        return bytes(await reply.content.readline())
     except ValueError as error:
         raise Gone(f"a line of the watch is longer than {MAX_LINE_BYTES} bytes: list again") from error

@@ -1,0 +1,103 @@
+"""The operator creates the pods of some jobs, and a bare parallel loop creates the same: how do they compare?
+
+Both create the same pods, one after the other in the same run, on the testbed's control plane (a real API server
+with admission, scheduler and garbage collection, but no node). The loop is the ceiling: 50 connections, bodies that
+are encoded beforehand, nothing decided, nothing watched, no Service and no status written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import common
+from builders import manifest
+from dtj.api.json import JsonObject
+from support.job_world import JobWorld
+from support.operator_process import USER, OperatorProcess
+from testbed import ControlPlane
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One creation of all pods by the operator."""
+
+    seconds: float
+    writes: int
+    cpu_seconds: float
+    peak_mib: float
+
+
+def compare(*, jobs: int, workers: int, rounds: int, target: float) -> None:
+    """Measure both ``rounds`` times, and print how they compare."""
+    by_operator: list[Measured] = []
+    by_loop: list[float] = []
+    with common.control_plane() as (plane, directory):
+        for number in range(rounds):
+            with common.new_world(plane) as world:
+                log = directory / f"operator-{number}.log"
+                by_operator.append(_measure_operator(world, jobs=jobs, workers=workers, log=log))
+                owner = common.new_owner(plane)
+                bodies = [pod for job in _names(jobs) for pod in common.pods_of(world, job, owner=owner)]
+            by_loop.append(_measure_loop(plane, owner, bodies))
+    pods = jobs * workers
+    common.print_machine()
+    common.print_figure("made", f"{jobs} jobs of {workers} workers")
+    common.print_times("operator", [one.seconds for one in by_operator], pods=pods)
+    common.print_times("bare loop", by_loop, pods=pods)
+    common.print_ratio([one.seconds for one in by_operator], by_loop, target=target)
+    common.print_figure("API writes", f"{by_operator[-1].writes} for {pods} pods")
+    common.print_figure("CPU of the operator", ", ".join(f"{one.cpu_seconds:.2f} s" for one in by_operator))
+    common.print_figure("peak RSS", f"{by_operator[-1].peak_mib:.0f} MiB")
+
+
+def options(description: str | None, *, jobs: int, workers: int) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=jobs, help=f"number of jobs (default {jobs})")
+    parser.add_argument("--workers", type=int, default=workers, help=f"replicas of each (default {workers})")
+    parser.add_argument("--rounds", type=int, default=3, help="how often both are measured (default 3)")
+    return parser.parse_args()
+
+
+def _measure_operator(world: JobWorld, *, jobs: int, workers: int, log: Path) -> Measured:
+    plane, pods = world.plane, common.pods_path(world.namespace)
+    with OperatorProcess.serving(plane, [world.namespace], log=log) as operator:
+        # A first small job: what is measured is not the start of the process.
+        world.submit("warm-up", roles={"worker": 1})
+        world.await_pods(["worker-0"], "warm-up")
+        common.await_quiet(plane)
+        before, mark = common.cpu_seconds(operator.pid), plane.audit.mark()
+        wanted = [manifest(name, roles={"worker": workers}) for name in _names(jobs)]
+        began = common.create(plane, common.jobs_path(world.namespace), wanted)
+        total = jobs * workers
+        common.await_true(lambda: common.count(plane, pods) > total, seconds=300.0, what="the pods")
+        cpu = common.cpu_seconds(operator.pid) - before
+        common.await_quiet(plane)
+        answered = common.written(plane, since=mark, verb="create", resource="pods", namespace=world.namespace)
+        return Measured(
+            seconds=(answered[-1] - began).total_seconds(),
+            writes=len(plane.audit.writes(since=mark, user=USER, namespace=world.namespace)),
+            cpu_seconds=cpu,
+            peak_mib=common.memory(operator.pid, peak=True),
+        )
+
+
+def _measure_loop(plane: ControlPlane, owner: JsonObject, bodies: list[JsonObject]) -> float:
+    namespace = common.namespace_of(owner)
+    mark = plane.audit.mark()
+    began = common.create(plane, common.pods_path(namespace), bodies)
+    ended = datetime.now(UTC)
+    common.await_quiet(plane)
+    answered = common.written(plane, since=mark, verb="create", resource="pods", namespace=namespace)
+    assert len(answered) == len(bodies)
+    assert answered[-1] <= ended, "the API server's clock is another one"
+    common.remove(plane, namespace)
+    seconds: float = (answered[-1] - began).total_seconds()
+    return seconds
+
+
+def _names(jobs: int) -> list[str]:
+    return [f"large-{number}" for number in range(jobs)]

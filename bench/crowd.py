@@ -1,0 +1,44 @@
+"""Many jobs at once, as the benchmarks of an operator that has much to look after need them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import common
+from builders import manifest
+from dtj.api.json import dig
+from support.job_world import JobWorld, ended, running
+
+PATIENCE_SECONDS = 900.0
+
+
+def start_jobs(world: JobWorld, prefix: str, *, number: int, workers: int) -> None:
+    """Have the operator start so many jobs, and their pods run."""
+    path = common.pods_path(world.namespace)
+    before = common.count(world.plane, path)
+    jobs = [manifest(f"{prefix}-{index}", roles={"worker": workers}) for index in range(number)]
+    common.create(world.plane, common.jobs_path(world.namespace), jobs)
+    wanted = before + number * workers
+    common.await_true(
+        lambda: common.count(world.plane, path) >= wanted, seconds=PATIENCE_SECONDS, what=f"{wanted} pods"
+    )
+    common.set_statuses(world.plane, world.namespace, running, prefix=f"{prefix}-")
+    await_states(world, "Running", prefix=prefix, number=number)
+
+
+def finish_jobs(world: JobWorld, prefix: str, *, number: int) -> None:
+    """Have the pods of these jobs complete, and the jobs succeed."""
+    common.set_statuses(world.plane, world.namespace, partial(ended, exit_code=0), prefix=f"{prefix}-")
+    await_states(world, "Succeeded", prefix=prefix, number=number)
+
+
+def await_states(world: JobWorld, state: str, *, prefix: str, number: int) -> None:
+    """Wait until all jobs with this prefix are in this state."""
+
+    def reached() -> bool:
+        jobs = common.list_all(world.plane, common.jobs_path(world.namespace))
+        return number == sum(
+            dig(job, "status", "state") == state and common.name_of(job).startswith(f"{prefix}-") for job in jobs
+        )
+
+    common.await_true(reached, seconds=PATIENCE_SECONDS, what=f"{number} jobs to be {state}", every=1.0)

@@ -1,0 +1,56 @@
+"""What does an operator cost that looks after many jobs in which nothing happens?
+
+    PYTHONPATH=operator:tests python bench/idle.py
+
+1,000 finished and 200 running jobs, for two minutes: the operator's writes in the API server's audit log (there
+should be none), its other calls, its CPU time and its memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+
+import common
+import crowd
+from support.operator_process import USER, OperatorProcess
+
+
+def main() -> None:
+    options = _options()
+    with common.control_plane() as (plane, directory), common.new_world(plane) as world:
+        with OperatorProcess.serving(plane, [world.namespace], "--workers=32", log=directory / "first.log"):
+            crowd.start_jobs(world, "finished", number=options.finished, workers=1)
+            crowd.finish_jobs(world, "finished", number=options.finished)
+            crowd.start_jobs(world, "running", number=options.running, workers=2)
+        # A fresh one: the events of the first, which are held to a rate, would go on for minutes.
+        common.await_quiet(plane)
+        with OperatorProcess.serving(plane, [world.namespace], log=directory / "second.log") as operator:
+            operator.await_line("runs jobs")
+            time.sleep(options.settle)
+            mark, before = plane.audit.mark(), common.cpu_seconds(operator.pid)
+            time.sleep(options.seconds)
+            cpu, resident = common.cpu_seconds(operator.pid) - before, common.memory(operator.pid)
+            calls = plane.audit.calls(since=mark, user=USER)
+            writes = plane.audit.writes(since=mark, user=USER)
+    common.print_machine()
+    common.print_figure("jobs", f"{options.finished} finished, {options.running} running")
+    common.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s {[*map(str, writes[:5])] or ''}")
+    others = Counter(f"{call.verb} {call.resource}" for call in calls if call not in writes)
+    common.print_figure("other calls", ", ".join(f"{n} x {what}" for what, n in others.items()) or "none")
+    common.print_figure("CPU of the operator", f"{cpu:.2f} s, {100 * cpu / options.seconds:.2f} % of a core")
+    common.print_figure("RSS", f"{resident:.0f} MiB")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--finished", type=int, default=1000, help="jobs that have succeeded (default 1000)")
+    parser.add_argument("--running", type=int, default=200, help="jobs that run, of two workers each (default 200)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long is measured (default 120)")
+    parser.add_argument("--settle", type=float, default=15.0, help="seconds that a start gets before (default 15)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""How much memory does the operator need for 5,000 pods?
+
+    PYTHONPATH=operator:tests python bench/memory.py
+
+50 jobs of 100 workers by default, all running. Two figures: the operator that created them, and one that is started
+when they are there and holds nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import common
+import crowd
+from support.operator_process import OperatorProcess
+
+
+def main() -> None:
+    options = _options()
+    with common.control_plane() as (plane, directory), common.new_world(plane) as world:
+        with OperatorProcess.serving(plane, [world.namespace], log=directory / "first.log") as operator:
+            operator.await_line("runs jobs")
+            time.sleep(options.settle)
+            empty = common.memory(operator.pid)
+            crowd.start_jobs(world, "large", number=options.jobs, workers=options.workers)
+            time.sleep(options.settle)
+            made, peak = common.memory(operator.pid), common.memory(operator.pid, peak=True)
+        with OperatorProcess.serving(plane, [world.namespace], log=directory / "second.log") as operator:
+            operator.await_line("runs jobs")
+            time.sleep(options.settle)
+            found, found_peak = common.memory(operator.pid), common.memory(operator.pid, peak=True)
+        pods = common.count(plane, common.pods_path(world.namespace))
+    common.print_machine()
+    common.print_figure("pods", f"{pods} in {options.jobs} jobs")
+    common.print_figure("RSS without jobs", f"{empty:.0f} MiB")
+    common.print_figure("RSS after creation", f"{made:.0f} MiB, peak {peak:.0f} MiB")
+    common.print_figure("RSS after a restart", f"{found:.0f} MiB, peak {found_peak:.0f} MiB")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=50, help="number of jobs (default 50)")
+    parser.add_argument("--workers", type=int, default=100, help="replicas of each (default 100)")
+    parser.add_argument("--settle", type=float, default=10.0, help="seconds before memory is read (default 10)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""How long until an operator that is started again knows all its jobs, and does it leave their pods alone?
+
+    PYTHONPATH=operator:tests python bench/restart_operator.py
+
+200 running jobs; the operator is killed and started again. Measured is the time from the start of the process until
+its queue is empty after every job was planned once, as its metrics tell, and its writes in the audit log meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import common
+import crowd
+from support.job_world import JobWorld
+from support.operator_process import USER, OperatorProcess
+from testbed.processes import free_ports
+
+LOOK_SECONDS = 0.05
+QUIET_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One start."""
+
+    listening: float
+    steady: float
+    cpu_seconds: float
+    writes: int
+
+
+def main() -> None:
+    options = _options()
+    with common.control_plane() as (plane, directory), common.new_world(plane) as world:
+        with OperatorProcess.serving(plane, [world.namespace], "--workers=32", log=directory / "first.log"):
+            crowd.start_jobs(world, "running", number=options.jobs, workers=options.workers)
+        common.await_quiet(plane)
+        before = set(_uids(world))
+        rounds = [_measure(world, jobs=options.jobs, log=directory / f"{n}.log") for n in range(options.rounds)]
+        touched = before ^ set(_uids(world))
+    common.print_machine()
+    common.print_figure("jobs", f"{options.jobs} running, of {options.workers} workers each")
+    for name, values in (
+        ("process answers", [one.listening for one in rounds]),
+        ("all jobs planned", [one.steady for one in rounds]),
+        ("CPU until then", [one.cpu_seconds for one in rounds]),
+    ):
+        common.print_figure(name, f"{statistics.median(values):.2f} s ({', '.join(f'{v:.2f}' for v in values)})")
+    common.print_figure("API writes", str(sum(one.writes for one in rounds)))
+    common.print_figure("pods touched", str(len(touched)))
+
+
+def _measure(world: JobWorld, *, jobs: int, log: Path) -> Measured:
+    mark = world.plane.audit.mark()
+    [port] = free_ports(1)
+    started = time.perf_counter()
+    with OperatorProcess.serving(world.plane, [world.namespace], f"--metrics-port={port}", log=log) as operator:
+        listening = None
+        while (passes := _steady_passes(port)) is None or passes < jobs:
+            if passes is not None and listening is None:
+                listening = time.perf_counter() - started
+            if time.perf_counter() - started > crowd.PATIENCE_SECONDS:
+                raise SystemExit(f"the operator planned {passes} of {jobs} jobs")
+            time.sleep(LOOK_SECONDS)
+        steady, cpu = time.perf_counter() - started, common.cpu_seconds(operator.pid)
+        time.sleep(QUIET_SECONDS)
+    writes = world.plane.audit.writes(since=mark, user=USER)
+    return Measured(listening or steady, steady, cpu, len(writes))
+
+
+def _steady_passes(port: int) -> int | None:
+    """How many passes have ended, 0 while any key waits; None where nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5.0) as reply:
+            metrics = reply.read().decode()
+    except (urllib.error.URLError, OSError):
+        return None
+    waiting = _sum(metrics, r"^workqueue_depth\{.*\} (\S+)$")
+    return 0 if waiting else int(_sum(metrics, r"^dtj_reconcile_seconds_count\{.*\} (\S+)$"))
+
+
+def _sum(metrics: str, pattern: str) -> float:
+    return sum(float(value) for value in re.findall(pattern, metrics, re.MULTILINE))
+
+
+def _uids(world: JobWorld) -> list[tuple[str, str]]:
+    pods = common.list_all(world.plane, common.pods_path(world.namespace))
+    return [(common.name_of(pod), common.version_of(pod)) for pod in pods]
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=200, help="running jobs (default 200)")
+    parser.add_argument("--workers", type=int, default=2, help="replicas of each (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often it is started again (default 3)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
