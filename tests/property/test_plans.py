@@ -24,8 +24,8 @@ from dtj.core.plan import CreatePod, DeletePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
+from lagging_world import LaggingWorld
 from strategies import jobs, stored_objects
-from world import World
 
 pytestmark = pytest.mark.property
 
@@ -104,7 +104,7 @@ class Monkey(RuleBasedStateMachine):
 
     @initialize(job=jobs(lively=True), installed=st.sampled_from([APIS, APIS[1:2], APIS[-1:]]))
     def create(self, job: Job, installed: tuple[GangApi, ...]) -> None:
-        self.world = World(job, installed=installed)
+        self.world = LaggingWorld(job, installed=installed)
         self.ended: set[Condition] = set()
         self.completed: dict[tuple[int, str], frozenset[int]] = {}
         self.attempt = self.restarts = 0
@@ -115,13 +115,26 @@ class Monkey(RuleBasedStateMachine):
 
     @rule()
     def plan(self) -> None:
-        before = set(self.world.pods)
+        known = {pod.uid: pod.owner_uid for pod in (*self.world.seen.pods, *self.world.pods.values())}
         actions = self.world.step()
         if self.ended:
             assert not any(isinstance(action, CreatePod) for action in actions), "a pod was created after the end"
-        ours = {pod.uid for pod in self.world.pods.values() if pod.owner_uid == self.world.job.uid}
-        assert all(action.uid in ours for action in actions if isinstance(action, DeletePod))
-        assert all(dig(a.manifest, "metadata", "name") not in before for a in actions if isinstance(a, CreatePod))
+        deleted = [action.uid for action in actions if isinstance(action, DeletePod)]
+        assert all(known[uid] == self.world.job.uid for uid in deleted), "a pod of somebody else's was deleted"
+
+    @rule()
+    def the_watch_catches_up(self) -> None:
+        self.world.catch_up()
+
+    @rule()
+    def it_is_deleted_and_created_again(self) -> None:
+        self.world.delete_and_create_again()
+        self.ended, self.completed = set(), {}
+        self.attempt = self.restarts = 0
+
+    @rule()
+    def the_garbage_collector_works(self) -> None:
+        self.world.collect_garbage()
 
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data(), code=st.sampled_from([None, 0, 1, 42, 75, 143]))
@@ -207,6 +220,7 @@ class Monkey(RuleBasedStateMachine):
         self.world.verdict = self.world.refusal = self.world.status_written_at = None
         self.world.gangs = self.world.progress = None
         self.world.flavors = {}
+        self.world.catch_up()
 
     @rule(seconds=st.integers(0, 30))
     def time_passes(self, seconds: int) -> None:
@@ -251,6 +265,7 @@ class Monkey(RuleBasedStateMachine):
         self._suspend(False)
         self.world.installed = APIS
         self.world.refusal = None
+        self.world.collect_garbage()
         for _ in range(12):
             self.world.advance(60)
             if self.world.gang is not None:
