@@ -113,8 +113,14 @@ class Monkey(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.world.pods)))
         return name.removeprefix(f"{self.world.job.name}-")
 
-    @rule()
-    def plan(self) -> None:
+    @rule(catches_up=st.lists(st.booleans(), min_size=1, max_size=5))
+    def the_operator_plans(self, catches_up: list[bool]) -> None:
+        for seen in catches_up:
+            if seen:
+                self.world.catch_up()
+            self._plan()
+
+    def _plan(self) -> None:
         known = {pod.uid: pod.owner_uid for pod in (*self.world.seen.pods, *self.world.pods.values())}
         actions = self.world.step()
         if self.ended:
@@ -122,9 +128,12 @@ class Monkey(RuleBasedStateMachine):
         deleted = [action.uid for action in actions if isinstance(action, DeletePod)]
         assert all(known[uid] == self.world.job.uid for uid in deleted), "a pod of somebody else's was deleted"
 
+    @precondition(lambda self: self.world.pods)
     @rule()
-    def the_watch_catches_up(self) -> None:
+    def all_pods_are_ready(self) -> None:
+        self.world.run_all()
         self.world.catch_up()
+        self._plan()
 
     @rule()
     def it_is_deleted_and_created_again(self) -> None:
@@ -279,7 +288,7 @@ class Monkey(RuleBasedStateMachine):
 
 
 TestMonkey = pytest.mark.property(Monkey.TestCase)
-TestMonkey.settings = settings(max_examples=200, stateful_step_count=25, deadline=None)
+TestMonkey.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def test_a_pods_name_depends_on_job_and_replica_alone() -> None:
