@@ -83,12 +83,11 @@ class TestDisturbances:
     ) -> None:
         """With another address under its name, to servers that knew the one before."""
         roles = {"chief": 1, "worker": 2, "ps": 1}
-        jobs.submit(
-            training(
-                "headed", LONG, image=trainer_image, strategy="ParameterServer", roles=roles, checkpoint=CHECKPOINT
-            )
+        body = training(
+            "headed", "--epochs=15", image=trainer_image, strategy="ParameterServer", roles=roles, checkpoint=CHECKPOINT
         )
-        jobs.await_log("headed-chief-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.submit(body)
+        jobs.await_log("headed-chief-0", "loss", seconds=TRAINING_SECONDS)
         servers = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items() if "chief" not in name}
         jobs.kubectl("delete", "pod", "headed-chief-0", "--wait=false")
         jobs.await_log("headed-chief-0-r1", "resumed", seconds=TRAINING_SECONDS)
