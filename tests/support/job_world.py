@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -28,6 +28,8 @@ class JobWorld:
 
     plane: ControlPlane
     namespace: str
+    patience: float = field(default=0.0, kw_only=True)
+    """For how many seconds anything is waited for at least."""
 
     @property
     def api(self) -> RestClient:
@@ -36,7 +38,7 @@ class JobWorld:
 
     def eventually(self, check: Callable[[], T], *, seconds: float = 20.0) -> T:
         """Wait until ``check`` raises no AssertionError; what it returns then."""
-        return eventually(check, seconds=seconds)
+        return eventually(check, seconds=max(seconds, self.patience))
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 

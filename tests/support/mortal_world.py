@@ -26,9 +26,6 @@ SHORTEST_POLL_SECONDS = 0.2
 LONGEST_POLL_SECONDS = 0.5
 """Not every change is the operator's: the garbage collector's, for example, is found by asking now and then."""
 
-PATIENCE_SECONDS = 60.0
-"""For how long anything is waited for at least: many plans share the machine, and others may, too."""
-
 
 @dataclass(frozen=True)
 class End:
@@ -67,8 +64,8 @@ class MortalWorld(JobWorld):
     def api(self) -> RestClient:
         return self.client
 
-    def eventually(self, check: Callable[[], T], *, seconds: float = PATIENCE_SECONDS) -> T:
-        deadline = time.monotonic() + max(seconds, PATIENCE_SECONDS)
+    def eventually(self, check: Callable[[], T], *, seconds: float = 20.0) -> T:
+        deadline = time.monotonic() + max(seconds, self.patience)
         poll = SHORTEST_POLL_SECONDS
         while True:
             seen = self.lives.answers
