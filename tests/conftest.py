@@ -2,4 +2,6 @@
 
 from importlib.util import find_spec
 
-pytest_plugins = ["cluster_fixtures"] if find_spec("cryptography") and find_spec("yaml") else []
+pytest_plugins = ["report"]
+if find_spec("cryptography") and find_spec("yaml"):
+    pytest_plugins.append("cluster_fixtures")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 from builders import manifest
 from dtj.api import names
@@ -15,9 +16,12 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
 from support.waiting import eventually
 from testbed import ApiError, ControlPlane
+from testbed.rest import RestClient
 
 JOBS = f"/apis/{names.API_VERSION}"
 MERGE_PATCH = "application/merge-patch+json"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,26 +30,42 @@ class JobWorld:
 
     plane: ControlPlane
     namespace: str
+    patience: float = field(default=0.0, kw_only=True)
+    """For how many seconds anything is waited for at least."""
+
+    @property
+    def api(self) -> RestClient:
+        """How the tests ask the API server."""
+        return self.plane.api
+
+    def eventually(self, check: Callable[[], T], *, seconds: float = 20.0) -> T:
+        """Wait until ``check`` raises no AssertionError; what it returns then."""
+        return eventually(check, seconds=max(seconds, self.patience))
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
     def submit(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
         """Create a job; the arguments are those of :func:`builders.manifest`."""
         body = manifest(name, roles=roles, **arguments)  # type: ignore[arg-type]
-        return Job.from_object(self.plane.api.request("POST", f"{self._at(JOBS)}/{names.PLURAL}", body))
+        return Job.from_object(self.api.request("POST", f"{self._at(JOBS)}/{names.PLURAL}", body))
 
     def apply(self, body: JsonObject) -> None:
         """``kubectl apply``."""
         self.plane.kubectl("apply", "--namespace", self.namespace, "--filename", "-", stdin=json.dumps(body))
 
     def body(self, name: str = "digits") -> JsonObject:
-        return self.plane.api.request("GET", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
+        return self.api.request("GET", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
 
     def job(self, name: str = "digits") -> Job:
         return Job.from_object(self.body(name))
 
+    def change_spec(self, change: JsonObject, name: str = "digits") -> None:
+        """Merge ``change`` into the job's spec."""
+        path = f"{self._at(JOBS)}/{names.PLURAL}/{name}"
+        self.api.request("PATCH", path, {"spec": change}, content_type="application/merge-patch+json")
+
     def delete_job(self, name: str = "digits") -> None:
-        self.plane.api.request("DELETE", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
+        self.api.request("DELETE", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
 
     def await_state(self, state: str, name: str = "digits", *, seconds: float = 20.0) -> Job:
         """Wait until the job is in this state."""
@@ -55,7 +75,7 @@ class JobWorld:
             assert job.status.state == state, f"{name} is {job.status.state} ({job.status.reason}), not {state}"
             return job
 
-        return eventually(reached, seconds=seconds)
+        return self.eventually(reached, seconds=seconds)
 
     def await_condition(self, condition: Condition, name: str = "digits", *, seconds: float = 20.0) -> Job:
         """Wait until the job's condition is True."""
@@ -65,7 +85,7 @@ class JobWorld:
             assert job.status.is_true(condition), f"{name} is not {condition}: {job.status.conditions}"
             return job
 
-        return eventually(reached, seconds=seconds)
+        return self.eventually(reached, seconds=seconds)
 
     # -- what a job owns -----------------------------------------------------------------------------------------
 
@@ -84,13 +104,14 @@ class JobWorld:
         expected = {f"{name}-{replica}" for replica in wanted}
 
         def there() -> None:
-            assert set(self.pods(name)) == expected
+            found = set(self.pods(name))
+            assert found == expected, f"the pods are {sorted(found)}, not {sorted(expected)}"
 
-        eventually(there, seconds=seconds)
+        self.eventually(there, seconds=seconds)
 
     def events(self, reason: str = "") -> list[JsonObject]:
         """Events of our operator, of one reason or all."""
-        found = self.plane.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events")
+        found = self.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events")
         return [
             event
             for event in objects(found.get("items"))
@@ -115,30 +136,30 @@ class JobWorld:
 
     def _set_status(self, pod: str, status: Callable[[JsonObject], JsonObject]) -> None:
         path = f"{self._at('/api/v1')}/pods/{pod}"
-        body = self.plane.api.request("GET", path)
-        self.plane.api.request("PATCH", f"{path}/status", {"status": status(body)}, content_type=MERGE_PATCH)
+        body = self.api.request("GET", path)
+        self.api.request("PATCH", f"{path}/status", {"status": status(body)}, content_type=MERGE_PATCH)
 
     # -- others --------------------------------------------------------------------------------------------------
 
     def create(self, plural: str, body: JsonObject) -> JsonObject:
         """Create an object of the core group, as somebody else."""
-        return self.plane.api.request("POST", f"{self._at('/api/v1')}/{plural}", body)
+        return self.api.request("POST", f"{self._at('/api/v1')}/{plural}", body)
 
     def get(self, plural: str, name: str) -> JsonObject | None:
         """An object of the core group; None where there is none."""
         try:
-            return self.plane.api.request("GET", f"{self._at('/api/v1')}/{plural}/{name}")
+            return self.api.request("GET", f"{self._at('/api/v1')}/{plural}/{name}")
         except ApiError as error:
             if error.code != 404:
                 raise
             return None
 
     def delete(self, plural: str, name: str) -> None:
-        self.plane.api.request("DELETE", f"{self._at('/api/v1')}/{plural}/{name}", {"gracePeriodSeconds": 0})
+        self.api.request("DELETE", f"{self._at('/api/v1')}/{plural}/{name}", {"gracePeriodSeconds": 0})
 
     def _labelled(self, plural: str, job: str) -> dict[str, JsonObject]:
         path = f"{self._at('/api/v1')}/{plural}?labelSelector={Label.JOB_NAME}%3D{job}"
-        found = objects(self.plane.api.request("GET", path).get("items"))
+        found = objects(self.api.request("GET", path).get("items"))
         return {text(dig(body, "metadata", "name")): body for body in found}
 
     def _at(self, root: str) -> str:

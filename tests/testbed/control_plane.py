@@ -87,6 +87,10 @@ class ControlPlane(Cluster):
         """The API server, as an administrator."""
         return RestClient(self.ports.apiserver, address=self.address, tls=self._tls)
 
+    def lasting_api(self) -> RestClient:
+        """As `api`, over one connection of its own: for one thread that asks a lot. Close it."""
+        return RestClient(self.ports.apiserver, address=self.address, tls=self._tls, lasting=True)
+
     @cached_property
     def etcd(self) -> Etcd:
         """The store behind the API server."""
@@ -172,6 +176,15 @@ class ControlPlane(Cluster):
             identity=identity,
             user=user,
         )
+
+    @property
+    def authority(self) -> Path:
+        """The certificate of the authority that this run's servers are trusted by."""
+        return self._authority.root.certificate
+
+    def tls_for(self, user: str, *, groups: Sequence[str] = ()) -> ssl.SSLContext:
+        """TLS as that user, for clients that are no kubectl."""
+        return mutual_tls(self.authority, identity=self._authority.issue(user, groups=groups))
 
     def load_image(self, image: Image) -> None:
         """Refused: there is no node to put it on."""

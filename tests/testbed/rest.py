@@ -23,11 +23,22 @@ def mutual_tls(authority: Path, *, identity: KeyPair) -> ssl.SSLContext:
 
 
 class RestClient:
-    """Calls one server, with TLS unless `tls` is None. A connection per request, so threads may share it."""
+    """Calls one server, with TLS unless `tls` is None. A connection per request, so threads may share it.
 
-    def __init__(self, port: int, *, address: str = "127.0.0.1", tls: ssl.SSLContext | None) -> None:
+    With `lasting`, all requests share one connection: much cheaper, for one thread at a time and a server that lives.
+    """
+
+    def __init__(
+        self, port: int, *, address: str = "127.0.0.1", tls: ssl.SSLContext | None, lasting: bool = False
+    ) -> None:
         self._server = (address, port)
         self._tls = tls
+        self._lasting = self._connect() if lasting else None
+
+    def close(self) -> None:
+        """Close the lasting connection, if there is one; the next request opens it again."""
+        if self._lasting is not None:
+            self._lasting.close()
 
     def request(
         self, method: str, path: str, body: Json | None = None, *, content_type: str = "application/json"
@@ -39,7 +50,7 @@ class RestClient:
 
     def text(self, method: str, path: str, body: Json | None = None, *, content_type: str = "application/json") -> str:
         """As `request`, with the answer as text: for health checks and for watches, which answer line by line."""
-        connection = self._connect()
+        connection = self._lasting or self._connect()
         try:
             payload = None if body is None else json.dumps(body)
             headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": "dtj-testbed"}
@@ -47,7 +58,8 @@ class RestClient:
             response = connection.getresponse()
             text = response.read().decode()
         finally:
-            connection.close()
+            if connection is not self._lasting:
+                connection.close()
         if response.status >= 400:
             raise _error(response.status, text)
         return text

@@ -158,6 +158,7 @@ def test_kopf_never_gives_up_never_writes_and_looks_around_only_in_a_whole_clust
     backoffs = namespaced.networking.error_backoffs
     for _ in range(2):
         assert len(list(islice(iter(backoffs), 500))) == 500, "endless, and each time from the start"  # type: ignore[arg-type]
+    assert namespaced.watching.reconnect_backoff >= 1.0, "a list and a watch follow, however often history is lost"
     assert not namespaced.posting.enabled
     assert namespaced.scanning.disabled
     assert not make_settings(namespaced=False).scanning.disabled

@@ -11,9 +11,19 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
 from dtj.core.observed import Observed
-from dtj.core.plan import ApplyService, CheckPods, CreatePod, DeletePod, Emit, PatchStatus, Plan, RequeueAfter
-from dtj.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests
-from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES
+from dtj.core.plan import (
+    ApplyService,
+    CheckPods,
+    CreatePod,
+    DeletePod,
+    DeleteService,
+    Emit,
+    PatchStatus,
+    Plan,
+    RequeueAfter,
+)
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests
+from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES, Resource
 from support.engine_rig import Rig, once, pod_manifest, rigged, service_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
@@ -433,6 +443,26 @@ async def test_deleting_a_pod_that_is_gone_or_another_by_now_is_no_error() -> No
         await asyncio.sleep(100.0)
         assert rig.writes() == ["delete pods digits-worker-0"] * 2
         assert gateway.names(PODS) == ["digits-worker-0"]
+
+
+@pytest.mark.parametrize("resource", [PODS, SERVICES], ids=lambda resource: resource.plural)
+@virtual_time
+async def test_a_deletion_that_meets_a_conflict_is_tried_again_soon(resource: Resource) -> None:
+    """The object may be another by now, but a conflict alone does not say so."""
+
+    def planner(observed: Observed) -> Plan:
+        service = observed.service
+        dropped = (DeleteService(service.name, service.uid),) if service is not None else ()
+        return (*(DeletePod(pod.name, pod.uid) for pod in observed.pods), *dropped)
+
+    gateway = FakeGateway()
+    gateway.fail("delete", resource, Conflict("the object has been modified", status=409, reason="Conflict"), times=2)
+    async with rigged(once(), gateway=gateway) as rig:
+        job = rig.submit()
+        gateway.put(resource, pod_manifest(job) if resource == PODS else service_manifest(job))
+        rig.planner = planner
+        await asyncio.sleep(2.0)
+        assert gateway.names(resource) == []
 
 
 @virtual_time

@@ -191,12 +191,19 @@ async def test_the_server_says_when_to_come_back() -> None:
 
 
 @virtual_time
-async def test_a_server_that_forgets_our_place_at_once_is_not_asked_without_pause() -> None:
+async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely() -> None:
     gateway = FakeGateway()
     gateway.fail("watch", PODS, Gone("too old resource version", status=410), times=1000)
-    async with watching(gateway):
-        await asyncio.sleep(10.0)
-        assert len(gateway.calls) < 50
+    async with watching(gateway) as watched:
+        await asyncio.sleep(60.0)
+        assert len(gateway.calls) <= 2 * 20, "delays between 0.5 and 8 seconds, each before a list and a watch"
+        gateway.heal()
+        await asyncio.sleep(8.0)
+        gateway.put(PODS, pod("a"))
+        gateway.expire_watches()
+        gateway.put(PODS, pod("b"))
+        await asyncio.sleep(1.0)
+        assert set(watched.store) == {"a", "b"}, "a server that forgets now and then is no such server"
 
 
 @virtual_time

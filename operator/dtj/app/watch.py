@@ -45,6 +45,8 @@ def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     # Where this ends, kopf ends the process; an API server may be away for hours.
     settings.networking.error_backoffs = Backoff(base=0.5, cap=30.0)
+    # Before it lists anew, since the API server has forgotten its place (410): by default a tenth of a second.
+    settings.watching.reconnect_backoff = 1.0
     settings.networking.request_timeout = 60.0
     settings.networking.connect_timeout = 10.0
     # Its events are not aggregated, and of a type that is no event type; ours are dtj.kube.events.

@@ -95,7 +95,7 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete the pod with this UID; that it is gone, or another by now, is no error."""
+    """Delete the pod with this UID; that it is gone is no error, and another of its name is left alone."""
 
     name: str
     uid: str

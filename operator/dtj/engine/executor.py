@@ -44,7 +44,7 @@ from dtj.engine.memory import Memories
 from dtj.engine.parallel import slow_start
 from dtj.engine.patching import status_patch
 from dtj.engine.stores import JobRecord, JobStore
-from dtj.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
 
@@ -175,10 +175,10 @@ class Executor:
         self._expectations.expect(job.uid, expectation)
         try:
             await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
-        except (NotFound, Conflict):
-            # It is gone, or the name is another pod's by now; the informer is about to show it.
-            return
+        except NotFound:
+            return  # the informer is about to show it
         except ApiError:
+            # Also a conflict: most likely the name is another pod's by now, but nothing says so.
             self._expectations.settle(job.uid, expectation)
             raise
         deleted.append(deletion.name)
@@ -186,8 +186,8 @@ class Executor:
     async def _delete(self, resource: Resource, job: Job, *, name: str, uid: str) -> None:
         try:
             await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid)
-        except (NotFound, Conflict):
-            return  # it is gone, or the name is another one's by now
+        except NotFound:
+            return  # the informer is about to show it
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
 
     async def _read_flavors(self, running: _Pass, action: ReadFlavors, *, held: float) -> None:

@@ -76,6 +76,7 @@ class Informer(Generic[R, T]):
         self._uids: dict[Key, str] = {}
         self._relist_at: float | None = None
         self._failures = 0
+        self._times_gone = 0
 
     @property
     def store(self) -> Mapping[Key, T]:
@@ -91,8 +92,9 @@ class Informer(Generic[R, T]):
                 version = await self._watch(version)
             except Gone:
                 version = None
+                self._times_gone += 1
                 # A server that forgot our place forgot everybody's: not all should list at the same moment.
-                await asyncio.sleep(self._backoff.delay(1))
+                await asyncio.sleep(self._backoff.delay(self._times_gone))
             except ApiError as error:
                 await self._wait_out(error)
 
@@ -115,6 +117,7 @@ class Informer(Generic[R, T]):
             async with asyncio.timeout_at(self._relist_at) as timeout, self._events(version) as events:
                 async for event in events:
                     self._recovered()
+                    self._times_gone = 0
                     version = self._apply(event) or version
         except TimeoutError:
             if not timeout.expired():

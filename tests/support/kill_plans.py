@@ -1,0 +1,143 @@
+"""Plans of when an operator is killed: for each workload, each of its writes and each moment around it.
+
+A workload is run once without a kill, which counts the writes, and then once for each plan, several at a time, each
+in a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from support.api_proxy import ApiProxy, Upstream
+from support.loop_thread import LoopThread
+from support.mortal_world import End, MortalWorld
+from support.operator_lives import Death, Lives, Moment, Operator, TaskOperator, WholeOperator
+from support.operator_process import USER, grant
+from testbed import ControlPlane
+
+Workload = Callable[[MortalWorld], None]
+
+LANES = 6
+"""Plans at the same time: most of a plan is waiting."""
+
+PATIENCE_SECONDS = 60.0
+"""Plans share the machine, and others may use it, too."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When the operator is killed; as text ``suspend-and-resume:7:before``, with ``:process`` for a whole process."""
+
+    workload: str
+    write: int
+    moment: Moment
+    process: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.workload}:{self.write}:{self.moment}" + (":process" if self.process else "")
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """The plan of that name. Raises ValueError."""
+        workload, write, moment, *rest = text.split(":")
+        if rest not in ([], ["process"]):
+            raise ValueError(f"{text!r} is no plan: <workload>:<write>:<moment>, with :process or without")
+        return cls(workload, int(write), Moment(moment), bool(rest))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one run."""
+
+    end: End
+    writes: tuple[str, ...]
+    killed_at: str
+
+
+def plans(workload: str, writes: int) -> list[Plan]:
+    """All plans for a workload of so many writes; one of them kills a whole process in its midst."""
+    around_each = itertools.product(range(1, writes + 1), Moment)
+    whole = Plan(workload, (writes + 1) // 2, Moment.BEFORE, process=True)
+    return [whole, *(Plan(workload, write, moment) for write, moment in around_each)]
+
+
+class Stage:
+    """Where plans are carried out: lanes, which are namespaces of one cluster, and one event loop for the operators."""
+
+    def __init__(self, plane: ControlPlane, loop: LoopThread, directory: Path) -> None:
+        self._plane = plane
+        self._loop = loop
+        self._directory = directory
+        self._upstream = Upstream(plane.url, plane.tls_for(USER))
+        self._lanes: SimpleQueue[str] = SimpleQueue()
+        self._namespaces: list[str] = []
+
+    def __enter__(self) -> Stage:
+        for _ in range(LANES):
+            namespace = self._plane.new_namespace("lane")
+            grant(self._plane, namespace)
+            self._namespaces.append(namespace)
+            self._lanes.put(namespace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self._upstream.close())
+        for namespace in self._namespaces:
+            self._plane.delete_namespace(namespace)
+
+    def run(self, workload: Workload, plan: Plan | None = None) -> Outcome:
+        """One run, with the kill of ``plan`` or without one."""
+        namespace = self._lanes.get()
+        try:
+            return self._run(workload, plan, namespace)
+        finally:
+            self._lanes.put(namespace)
+
+    def run_all(self, workload: Workload, chosen: Iterable[Plan], *, expected: Outcome) -> list[str]:
+        """Carry out these plans; what went wrong, a line for each plan with which something did."""
+        with ThreadPoolExecutor(LANES) as pool:
+            return [line for line in pool.map(lambda plan: self._try(workload, plan, expected), chosen) if line]
+
+    def _try(self, workload: Workload, plan: Plan, expected: Outcome) -> str:
+        began = time.monotonic()
+        try:
+            outcome = self.run(workload, plan)
+        except Exception as error:  # noqa: BLE001 - one plan must not keep the others from being tried
+            return f"{plan}: {type(error).__name__} after {time.monotonic() - began:.0f} s: {error}"
+        if not outcome.killed_at:
+            return f"{plan}: the operator made {len(outcome.writes)} writes and was never killed"
+        wrong = "; ".join(expected.end.differences(outcome.end))
+        return f"{plan} (killed at {outcome.killed_at!r}): {wrong}" if wrong else ""
+
+    def _run(self, workload: Workload, plan: Plan | None, namespace: str) -> Outcome:
+        def make(proxy: ApiProxy) -> Operator:
+            if plan is not None and plan.process:
+                log = self._directory / f"{proxy.port}.log"
+                return WholeOperator(proxy.kubeconfig(self._directory), namespace, log=log)
+            return TaskOperator(proxy.url, namespace, authority=self._plane.authority)
+
+        lives = Lives(self._upstream, make, death=Death(plan.write, plan.moment) if plan is not None else None)
+        client = self._plane.lasting_api()
+        world = MortalWorld(self._plane, namespace, lives, client, patience=PATIENCE_SECONDS)
+        world.clear()
+        self._loop.run(lives.begin())
+        try:
+            workload(world)
+            world.rest()
+            return Outcome(world.end(), tuple(map(str, lives.writes)), lives.killed_at)
+        finally:
+            self._loop.run(lives.end())
+            world.clear()
+            client.close()
+
+
+def selected(all_plans: Sequence[Plan], wanted: Sequence[str]) -> list[Plan]:
+    """Those of the plans that are wanted; all where nothing is said."""
+    named = [Plan.parse(text) for text in wanted]
+    return [plan for plan in all_plans if not wanted or plan in named]

@@ -1,0 +1,143 @@
+"""A namespace whose operator may be killed, and all that must be the same in the end, however often it was."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Label
+from dtj.api.status import JobStatus
+from support.job_world import JOBS, JobWorld
+from support.operator_lives import Lives
+from testbed.rest import RestClient
+
+T = TypeVar("T")
+
+QUIET_SECONDS = 0.5
+"""A world in which the operator has not written for so long is at rest; what it still waits for takes longer."""
+
+SHORTEST_POLL_SECONDS = 0.2
+LONGEST_POLL_SECONDS = 0.5
+"""Not every change is the operator's: the garbage collector's, for example, is found by asking now and then."""
+
+
+@dataclass(frozen=True)
+class End:
+    """What must be the same."""
+
+    status: tuple[object, ...]
+    conditions: dict[str, tuple[str, str]]
+    pods: dict[str, tuple[str, object]]
+    """The pods that are there: their owner, and how they are."""
+
+    selectors: dict[str, tuple[str, object]]
+    """The Services that are there: their owner, and the attempt that they select."""
+
+    created: Counter[tuple[str, str]]
+    """How often each object was created, by its owner and name."""
+
+    def differences(self, other: End) -> list[str]:
+        """Where ``other`` differs, in words."""
+        return [
+            f"{part}: {getattr(other, part)}, but without a kill {getattr(self, part)}"
+            for part in ("status", "conditions", "pods", "selectors", "created")
+            if getattr(other, part) != getattr(self, part)
+        ]
+
+
+@dataclass(frozen=True)
+class MortalWorld(JobWorld):
+    """As a JobWorld, but it looks again when the operator has done something, rather than all the time."""
+
+    lives: Lives
+    client: RestClient
+    jobs: list[str] = field(default_factory=list)
+    """The UIDs of the jobs that were created here, in order."""
+
+    @property
+    def api(self) -> RestClient:
+        return self.client
+
+    def eventually(self, check: Callable[[], T], *, seconds: float = 20.0) -> T:
+        deadline = time.monotonic() + max(seconds, self.patience)
+        poll = SHORTEST_POLL_SECONDS
+        while True:
+            seen = self.lives.answers
+            try:
+                return check()
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+            if not self.lives.await_news(seen, seconds=poll):
+                poll = min(2 * poll, LONGEST_POLL_SECONDS)
+
+    def start(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
+        """Create a job that the scheduler leaves alone: its words would be writes that come when they like."""
+        container = {"name": "trainer", "image": "example/trainer:1"}
+        template = {"spec": {"schedulerName": "nobody", "containers": [container]}}
+        job = self.submit(name, roles=roles, template=template, **arguments)
+        self.jobs.append(job.uid)
+        return job
+
+    def run(self, *replicas: str) -> None:
+        """The job's pods are there, become ready, and the job runs."""
+        self.await_pods(replicas)
+        self.run_pods()
+        self.await_state("Running")
+
+    def rest(self, *, seconds: float = 15.0) -> None:
+        """Wait until nothing is written any more, and whoever was to die is dead; for so long at most."""
+        deadline = time.monotonic() + seconds
+        seen = -1
+        while time.monotonic() < deadline and (self.lives.answers != seen or self.lives.busy):
+            seen = self.lives.answers
+            self.lives.await_news(seen, seconds=QUIET_SECONDS)
+
+    def end(self) -> End:
+        """All that must be the same."""
+        status = self.job().status
+        return End(
+            status=_lasting(status),
+            conditions={condition.type: (condition.status, condition.reason) for condition in status.conditions},
+            pods={name: (self._owner(body), dig(body, "status", "phase")) for name, body in self.pods().items()},
+            selectors={
+                name: (self._owner(body), dig(body, "spec", "selector", Label.ATTEMPT))
+                for name, body in self.services().items()
+            },
+            created=Counter(
+                (self._owner(call.object), f"{call.resource} {call.name}")
+                for call in self.lives.writes
+                if call.verb == "create" and call.resource != "events" and call.took_effect
+            ),
+        )
+
+    def clear(self) -> None:
+        """Leave nothing to who comes next."""
+        everything: JsonObject = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        core = f"/api/v1/namespaces/{self.namespace}"
+        jobs = f"{JOBS}/namespaces/{self.namespace}/{names.PLURAL}"
+        for collection in (jobs, f"{core}/pods", f"{core}/services"):
+            self.api.request("DELETE", collection, everything)
+
+    def _owner(self, body: JsonObject) -> str:
+        uid = text(dig(body, "metadata", "ownerReferences", 0, "uid"))
+        return f"job {self.jobs.index(uid) + 1}" if uid in self.jobs else "nobody"
+
+
+def _lasting(status: JobStatus) -> tuple[object, ...]:
+    """A status without the times in it."""
+    return (
+        status.state,
+        status.reason,
+        status.ready,
+        status.attempt,
+        status.restarts,
+        status.root_cause,
+        status.replica_statuses,
+    )
