@@ -9,13 +9,14 @@ import ssl
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
+from pydantic import JsonValue
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
@@ -157,21 +158,21 @@ def delete(plane: ControlPlane, paths: Iterable[str]) -> datetime:
     return _send(plane, [Call("DELETE", path, b"{}") for path in paths])
 
 
-def set_statuses(
+def patch_statuses(plane: ControlPlane, statuses: Mapping[str, JsonValue]) -> datetime:
+    """Write the status of each object, by its path."""
+    calls = [
+        Call("PATCH", f"{path}/status", json.dumps({"status": status}).encode(), MERGE_PATCH)
+        for path, status in statuses.items()
+    ]
+    return _send(plane, calls)
+
+
+def play_kubelet(
     plane: ControlPlane, namespace: str, status: Callable[[JsonObject], JsonObject], *, prefix: str = ""
 ) -> None:
-    """Play the kubelet for all pods of a namespace whose names begin with ``prefix``."""
-    calls = [
-        Call(
-            "PATCH",
-            f"{pods_path(namespace)}/{name_of(pod)}/status",
-            json.dumps({"status": status(pod)}).encode(),
-            MERGE_PATCH,
-        )
-        for pod in list_all(plane, pods_path(namespace))
-        if name_of(pod).startswith(prefix)
-    ]
-    _send(plane, calls)
+    """Set the status of all pods of a namespace whose names begin with ``prefix``."""
+    pods = [pod for pod in list_all(plane, pods_path(namespace)) if name_of(pod).startswith(prefix)]
+    patch_statuses(plane, {f"{pods_path(namespace)}/{name_of(pod)}": status(pod) for pod in pods})
 
 
 def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonObject]:
@@ -271,8 +272,10 @@ def print_times(name: str, seconds: Sequence[float], *, pods: int) -> None:
     print_figure(name, ", ".join(f"{s:.2f} s ({pods / s:.0f} pods/s)" for s in seconds))
 
 
-def print_ratio(measured: Sequence[float], baseline: Sequence[float], *, target: float) -> None:
-    """The medians, compared."""
-    ratio = statistics.median(measured) / statistics.median(baseline)
-    each = ", ".join(f"{a / b:.2f}" for a, b in zip(measured, baseline, strict=True))
-    print_figure("ratio", f"{ratio:.2f} of the loop's time (rounds: {each}; target {target:g})")
+def print_ratio(name: str, measured: Sequence[float], baseline: Sequence[float], *, target: float | None) -> None:
+    """How a measurement compares: round by round, since a busy machine changes from one to the next."""
+    each = [a / b for a, b in zip(measured, baseline, strict=True)]
+    rounds = ", ".join(f"{ratio:.2f}" for ratio in each)
+    of_medians = statistics.median(measured) / statistics.median(baseline)
+    aim = f", target {target:g}" if target is not None else ""
+    print_figure(name, f"{statistics.median(each):.2f} (rounds: {rounds}; of the medians: {of_medians:.2f}{aim})")

@@ -22,13 +22,13 @@ def start_jobs(world: JobWorld, prefix: str, *, number: int, workers: int) -> No
     common.await_true(
         lambda: common.count(world.plane, path) >= wanted, seconds=PATIENCE_SECONDS, what=f"{wanted} pods"
     )
-    common.set_statuses(world.plane, world.namespace, running, prefix=f"{prefix}-")
+    common.play_kubelet(world.plane, world.namespace, running, prefix=f"{prefix}-")
     await_states(world, "Running", prefix=prefix, number=number)
 
 
 def finish_jobs(world: JobWorld, prefix: str, *, number: int) -> None:
     """Have the pods of these jobs complete, and the jobs succeed."""
-    common.set_statuses(world.plane, world.namespace, partial(ended, exit_code=0), prefix=f"{prefix}-")
+    common.play_kubelet(world.plane, world.namespace, partial(ended, exit_code=0), prefix=f"{prefix}-")
     await_states(world, "Succeeded", prefix=prefix, number=number)
 
 
