@@ -49,6 +49,7 @@ class World:
     template_errors: tuple[str, ...] = ()
     enforces_restricted: bool = False
     refusal: CreationRefusal | None = None
+    obstacle: str = ""
     status_written_at: datetime | None = None
     now: datetime = NOW
     events: list[Emit] = field(default_factory=list)
@@ -64,6 +65,7 @@ class World:
             claim=self.claim,
             verdict=self.verdict,
             refusal=self.refusal,
+            obstacle=self.obstacle,
             status_written_at=self.status_written_at,
         )
 
