@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,10 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
         submit(world)
         run(world, "worker-0", "worker-1")
     refusal.begin(world)
-    began, since = time.monotonic(), world.plane.audit.mark()
+    since = world.plane.audit.mark()
     go_on(world, refusal.moment)
+    world.eventually(lambda: refused(world, since))
+    began = time.monotonic()
     said = world.eventually(lambda: words(world, refusal))
     time.sleep(max(0.0, began + REFUSED_SECONDS - time.monotonic()))
     requests = len(calls(world, since)) * 60.0 / (time.monotonic() - began)
@@ -106,6 +109,11 @@ def words(world: JobWorld, refusal: Refusal) -> str:
     found = [message for message in messages if refusal.words in message]
     assert found, f"{refusal.words!r} is in none of {messages}"
     return found[0]
+
+
+def refused(world: JobWorld, since: int) -> None:
+    """The operator may just have been started."""
+    assert [one for one in calls(world, since) if one.code is not None and one.code >= HTTPStatus.BAD_REQUEST]
 
 
 def calls(world: JobWorld, since: int) -> list[AuditRecord]:
