@@ -40,6 +40,7 @@ CHAPTERS = {
         "unit/test_engine_stories.py",
         "api/test_restart_safety.py",
         "api/test_api_troubles.py",
+        "api/test_refusals.py",
         "api/test_operator_survival.py",
         "api/test_operator_election.py",
         "e2e/test_rights.py",

@@ -69,6 +69,7 @@ class World:
     enforces_restricted: bool = False
     priority: int | None = None
     refusal: CreationRefusal | None = None
+    obstacle: str = ""
     status_written_at: datetime | None = None
     installed: tuple[GangApi, ...] = ()
     gangs: GangsFound | None = None
@@ -91,6 +92,7 @@ class World:
             claim=self.claim,
             verdict=self.verdict,
             refusal=self.refusal,
+            obstacle=self.obstacle,
             status_written_at=self.status_written_at,
             gangs=self.gangs,
             gang=self.gang,

@@ -262,23 +262,6 @@ def test_a_typo_in_the_template_is_reported_in_the_servers_words_and_nothing_is_
     assert len(eventually(lambda: _some(world.events(Reason.TEMPLATE_REJECTED)))) == 1
 
 
-def test_a_used_up_quota_is_reported_and_the_job_starts_when_it_is_raised(world: JobWorld) -> None:
-    quota: JsonObject = {"metadata": {"name": "quota"}, "spec": {"hard": {"pods": "1"}}}
-    world.create("resourcequotas", quota)
-    eventually(lambda: _enforced(world, "quota"))
-    world.submit()
-
-    def told() -> None:
-        ready = world.job().status.condition(Condition.PODS_READY)
-        assert ready is not None
-        assert ready.reason == Reason.POD_CREATION_FAILED
-        assert "exceeded quota" in ready.message
-
-    eventually(told)
-    world.delete("resourcequotas", "quota")
-    world.await_pods(["worker-0", "worker-1"], seconds=60.0)
-
-
 # -- manners --------------------------------------------------------------------------------------------------
 
 
@@ -340,10 +323,6 @@ def _foreign(name: str, spec: JsonObject, labels: JsonObject | None = None) -> J
 def _some(found: list[JsonObject]) -> list[JsonObject]:
     assert found
     return found
-
-
-def _enforced(world: JobWorld, quota: str) -> None:
-    assert dig(world.get("resourcequotas", quota), "status", "hard") is not None
 
 
 def _all_going(bodies: dict[str, JsonObject]) -> None:

@@ -55,15 +55,3 @@ def test_a_restarted_operator_writes_nothing_where_nothing_changed(world: JobWor
         assert writes(world, mark) == []
 
     always(idle, seconds=4.0)
-
-
-def test_a_job_that_the_server_refuses_to_run_is_no_hot_loop(world: JobWorld, operator: OperatorProcess) -> None:
-    world.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
-    mark = world.plane.audit.mark()
-    world.submit(roles={"worker": 20})
-    world.await_state("Starting")
-
-    def bounded() -> None:
-        assert len(writes(world, mark)) <= 20
-
-    always(bounded, seconds=6.0)

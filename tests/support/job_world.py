@@ -64,6 +64,16 @@ class JobWorld:
         path = f"{self._at(JOBS)}/{names.PLURAL}/{name}"
         self.api.request("PATCH", path, {"spec": change}, content_type="application/merge-patch+json")
 
+    def annotate(self, annotations: JsonObject, name: str = "digits") -> None:
+        """Change nothing but the job's annotations."""
+        path = f"{self._at(JOBS)}/{names.PLURAL}/{name}"
+        patch: JsonObject = {"metadata": {"annotations": annotations}}
+        self.api.request("PATCH", path, patch, content_type="application/merge-patch+json")
+
+    def jobs(self) -> list[JsonObject]:
+        """All jobs of the namespace."""
+        return objects(self.api.request("GET", f"{self._at(JOBS)}/{names.PLURAL}").get("items"))
+
     def delete_job(self, name: str = "digits") -> None:
         self.api.request("DELETE", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
 

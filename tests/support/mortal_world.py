@@ -57,7 +57,7 @@ class MortalWorld(JobWorld):
 
     lives: Lives
     client: RestClient
-    jobs: list[str] = field(default_factory=list)
+    created_jobs: list[str] = field(default_factory=list)
     """The UIDs of the jobs that were created here, in order."""
 
     @property
@@ -82,7 +82,7 @@ class MortalWorld(JobWorld):
         container = {"name": "trainer", "image": "example/trainer:1"}
         template = {"spec": {"schedulerName": "nobody", "containers": [container]}}
         job = self.submit(name, roles=roles, template=template, **arguments)
-        self.jobs.append(job.uid)
+        self.created_jobs.append(job.uid)
         return job
 
     def run(self, *replicas: str) -> None:
@@ -127,7 +127,7 @@ class MortalWorld(JobWorld):
 
     def _owner(self, body: JsonObject) -> str:
         uid = text(dig(body, "metadata", "ownerReferences", 0, "uid"))
-        return f"job {self.jobs.index(uid) + 1}" if uid in self.jobs else "nobody"
+        return f"job {self.created_jobs.index(uid) + 1}" if uid in self.created_jobs else "nobody"
 
 
 def _lasting(status: JobStatus) -> tuple[object, ...]:

@@ -33,6 +33,22 @@ RULES = _rules(WHERE_JOBS_RUN)
 """All that the operator needs in a namespace whose jobs it runs."""
 
 
+def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> None:
+    """Take one right, such as ``delete pods``, from the operator's role in a namespace; or give all back."""
+    verb, _, resource = without.partition(" ")
+    rules = _rules(WHERE_JOBS_RUN, FOR_THE_ELECTION)
+    for rule in rules:
+        if rule["resources"] == [resource]:
+            rule["verbs"] = [given for given in _texts(rule["verbs"]) if given != verb] or ["none"]
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{USER}"
+    plane.api.request("PATCH", role, {"rules": rules}, content_type="application/merge-patch+json")
+
+
+def _texts(value: object) -> list[str]:
+    assert isinstance(value, list)
+    return [str(item) for item in value]
+
+
 def grant(plane: ControlPlane, namespace: str) -> None:
     """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"

@@ -364,6 +364,40 @@ class TestTrouble:
         world.pods.clear()
         assert not any(isinstance(action, Emit) for action in world.step())
 
+    def test_what_keeps_the_template_from_being_checked_is_shown_once(self) -> None:
+        world = World(job(), obstacle="failed calling webhook")
+        patch, check = world.planned()
+        assert (type(patch), type(check)) == (PatchStatus, CheckPods)
+        world.step()
+        assert world.job.status.reason == Reason.API_CALL_FAILED
+        world.verdict = None
+        assert [type(action) for action in world.planned()] == [CheckPods]
+
+    def test_a_pod_that_may_not_be_deleted_is_shown_on_a_suspended_job(self) -> None:
+        world = running()
+        world.job = replace(world.job, spec=job(runPolicy={"suspend": True}).spec, generation=2)
+        world.step()
+        world.obstacle = 'cannot delete resource "pods"'
+        world.step()
+        ready = world.job.status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert (ready.reason, ready.message) == (Reason.API_CALL_FAILED, world.obstacle)
+        assert world.job.status.state == "Suspended"
+
+    def test_a_job_that_runs_has_no_obstacle(self) -> None:
+        world = running()
+        world.obstacle = "slow down"
+        assert world.step() == ()
+
+    def test_a_rejected_template_is_asked_about_again(self) -> None:
+        world = World(job(), template_errors=("worker: a policy refuses it",))
+        world.settle()
+        assert world.planned() == (RequeueAfter(60.0),)
+        world.verdict, world.template_errors = None, ()
+        world.settle()
+        assert world.pods
+        assert not world.is_true(Condition.INVALID)
+
     def test_a_template_that_is_rejected_once_the_job_runs_does_not_make_it_invalid(self) -> None:
         world = World(job(roles={"worker": 2}))
         world.settle()

@@ -134,6 +134,7 @@ class Reason(StrEnum):
     JOB_FINISHED = "JobFinished"
     PODS_CREATED = "PodsCreated"
     POD_CREATION_FAILED = "PodCreationFailed"
+    API_CALL_FAILED = "ApiCallFailed"
     REPLICA_FAILED = "ReplicaFailed"
     FATAL_EXIT_CODE = "FatalExitCode"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"

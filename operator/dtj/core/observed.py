@@ -192,6 +192,9 @@ class Observed:
     claim: Child | None = None
     verdict: TemplateVerdict | None = None
     refusal: CreationRefusal | None = None
+    obstacle: str = ""
+    """What the API server says to calls about this job that it does not carry out, creations of objects aside."""
+
     status_written_at: datetime | None = None
     gangs: GangsFound | None = None
     """None where nobody has asked yet."""

@@ -33,6 +33,9 @@ COLLISION_RETRY_SECONDS = 30.0
 COLLISION_PATIENCE_SECONDS = 10.0
 """For how long a new job does not complain of names that are taken."""
 
+TEMPLATE_RECHECK_SECONDS = 60.0
+"""When to ask again about a rejected template: it may have been an admission policy that is mended by now."""
+
 STUCK_SECONDS = 30.0
 """How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
 
@@ -84,10 +87,18 @@ class Starting(Picture):
         if verdict is None or (verdict.wants_restricted and not verdict.restricted):
             restricted = self.view.observed.platform.restricted or verdict is not None
             first_of_role = (Replica(role, 0) for role in self.spec.roles())
-            return (CheckPods(self.job.generation, self.pods(first_of_role, restricted=restricted), restricted),)
+            check = CheckPods(self.job.generation, self.pods(first_of_role, restricted=restricted), restricted)
+            return (*self._obstructed(), check)
         if not verdict.errors or self.view.own or self.job.status.start_time is not None:
             return None
-        return self.view.report_invalid(tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors))
+        found = tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors)
+        return (*self.view.report_invalid(found), RequeueAfter(TEMPLATE_RECHECK_SECONDS))
+
+    def _obstructed(self) -> Plan:
+        """Nothing else is written before the pods are checked, which may be what keeps failing."""
+        if not self.view.observed.obstacle:
+            return ()
+        return self.view.patch(self.view.with_verdicts(self.status(starting=frozenset()), Verdicts()))
 
     def run(self, done: frozenset[Replica]) -> Plan:
         missing = self.missing(done)

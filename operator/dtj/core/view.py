@@ -86,6 +86,9 @@ class View:
     def with_verdicts(self, base: JobStatus, verdicts: Verdicts) -> JobStatus:
         """``base`` with conditions and summary as ``verdicts`` say; what they leave open is as it was."""
         verdicts = self._carried_on(verdicts)
+        if self.observed.obstacle and verdicts.pods_ready.status != "True":
+            told = Assertion("False", Reason.API_CALL_FAILED, self.observed.obstacle)
+            verdicts = replace(verdicts, pods_ready=told)
         word, reason = state(verdicts, started=base.start_time is not None)
         return base.model_copy(
             update={

@@ -107,17 +107,23 @@ class Executor:
         """
         running = _Pass(record)
         held = self._creator.held(record.job)
+        memory = self._memories.of(record.job.uid)
         try:
             for _, actions in groupby(plan, key=type):
                 await self._step(running, tuple(actions), held=held)
         except Replan:
             return Result(again=True)
+        except ApiError as error:
+            memory.failed(error)
+            raise
         for emit in running.emits:
             self._emit(running.job, emit)
-        memory = self._memories.of(record.job.uid)
+        way_is_free = memory.succeeded()
         if memory.refusal is not None and held <= 0.0:
             # What was refused is there, or no longer wanted: the status may say so.
             memory.clear_refusal()
+            way_is_free = True
+        if way_is_free:
             return Result(again=True)
         return Result(after=running.after)
 

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, TemplateVerdict
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
+
+FAILURES_TO_TELL_OF: Final = 3
+"""How many passes in a row may fail by an error of the server's before it is worth a status: two seconds or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +35,21 @@ class JobMemory:
     """Of one job, by UID."""
 
     verdict: TemplateVerdict | None = None
+    checked_at: float = 0.0
+    """Event loop's time of that verdict."""
+
     refusal: CreationRefusal | None = None
     refusals: int = 0
     """Refusals in a row, for the back-off."""
 
     hold_until: float = 0.0
     """Event loop's time before which nothing is created for this job, after a refusal."""
+
+    failures: int = 0
+    """Passes in a row that the API server's answer to some call has ended."""
+
+    obstacle: str = ""
+    """That answer, where it is none that passes by itself within moments."""
 
     status_written_at: datetime | None = None
     progress: SeenProgress | None = None
@@ -55,6 +69,19 @@ class JobMemory:
         self.refusal = None
         self.refusals = 0
         self.hold_until = 0.0
+
+    def failed(self, error: ApiError) -> None:
+        """A call ended a pass. No answer is none to tell of, and a conflict means that we were too slow."""
+        if error.status == 0 or isinstance(error, Conflict):
+            return
+        self.failures += 1
+        if isinstance(error, Forbidden | Invalid) or self.failures >= FAILURES_TO_TELL_OF:
+            self.obstacle = error.message
+
+    def succeeded(self) -> bool:
+        """A pass was carried out to its end. Returns whether something was in its way until now."""
+        was, self.obstacle, self.failures = self.obstacle, "", 0
+        return bool(was)
 
     def sighted(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:
         """What was sighted of one kind, by name."""

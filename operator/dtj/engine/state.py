@@ -38,6 +38,7 @@ class ClusterState:
             or _child(memory.sighted(CLAIMS).get(claim_name(job))),
             verdict=memory.verdict,
             refusal=memory.refusal,
+            obstacle=memory.obstacle,
             status_written_at=memory.status_written_at,
             gangs=self.gangs_found,
             gang=self.gangs.get(job.key) or _gang(memory, job.name),

@@ -1,0 +1,221 @@
+"""A real API server that refuses: rights that are missing, quotas, policies and webhooks, a namespace that ends.
+
+One operator serves a namespace for each refusal. Where the API lets it be, the job says in its status what is refused,
+in the server's words; it is asked ever more rarely meanwhile, and when the refusal ends, the job comes to its end with
+each pod created once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+import pytest
+
+from dtj.api.names import Condition
+from dtj.api.status import JobStatus
+from support.job_world import JobWorld
+from support.operator_process import USER, OperatorProcess, grant
+from support.refusals import REFUSALS, Refusal
+from support.waiting import always, eventually
+from testbed import AuditRecord, ControlPlane
+
+pytestmark = pytest.mark.api
+
+REFUSED_SECONDS = 20.0
+"""For how long something is refused."""
+
+REQUESTS_A_MINUTE = 90
+"""More than that is a hot loop. These are the first seconds, in which back-offs have not grown yet."""
+
+PATIENCE_SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """What became of a job that was refused something."""
+
+    said: str
+    """The message of a condition that holds the refusal's words."""
+
+    status: JobStatus
+    created: Counter[str]
+    requests_a_minute: float
+
+
+def tell(world: JobWorld, refusal: Refusal) -> Story:
+    """A job loses a worker, is suspended, resumed and completes; something is refused at some moment."""
+    mark = world.plane.audit.mark()
+    if refusal.moment != "start":
+        submit(world)
+        run(world, "worker-0", "worker-1")
+    refusal.begin(world)
+    since = world.plane.audit.mark()
+    go_on(world, refusal.moment)
+    world.eventually(lambda: refused(world, since))
+    began = time.monotonic()
+    said = world.eventually(lambda: words(world, refusal))
+    time.sleep(max(0.0, began + REFUSED_SECONDS - time.monotonic()))
+    requests = len(calls(world, since)) * 60.0 / (time.monotonic() - began)
+    refusal.end(world)
+    if refusal.moment == "start":
+        run(world, "worker-0", "worker-1")
+        go_on(world, "restart")
+    if refusal.moment != "suspend":
+        run(world, "worker-1", "worker-0-r1", "worker-1-r1")
+        go_on(world, "suspend")
+    world.await_state("Suspended")
+    world.await_pods([])
+    world.change_spec({"runPolicy": {"suspend": False}})
+    attempt = 1 if refusal.moment == "suspend" else 2
+    run(world, f"worker-0-r{attempt}", f"worker-1-r{attempt}")
+    world.end_pod(f"digits-worker-0-r{attempt}", exit_code=0)
+    job = world.await_condition(Condition.COMPLETE)
+    return Story(said, job.status, creations(world, mark), requests)
+
+
+def submit(world: JobWorld) -> None:
+    container = {"name": "trainer", "image": "example/trainer:1"}
+    world.submit(template={"spec": {"schedulerName": "nobody", "containers": [container]}})
+
+
+def go_on(world: JobWorld, moment: str) -> None:
+    """Have the operator do what is refused at this moment."""
+    if moment == "start":
+        submit(world)
+    elif moment == "restart":
+        world.end_pod("digits-worker-1", exit_code=3)
+    else:
+        world.change_spec({"runPolicy": {"suspend": True}})
+
+
+def run(world: JobWorld, *replicas: str) -> None:
+    world.await_pods(replicas)
+    world.run_pods()
+    world.await_state("Running")
+
+
+def words(world: JobWorld, refusal: Refusal) -> str:
+    """What the job says of the refusal."""
+    if not refusal.words:
+        return ""
+    messages = [condition.message for condition in world.job().status.conditions]
+    found = [message for message in messages if refusal.words in message]
+    assert found, f"{refusal.words!r} is in none of {messages}"
+    return found[0]
+
+
+def refused(world: JobWorld, since: int) -> None:
+    """The operator may just have been started."""
+    assert [one for one in calls(world, since) if one.code is not None and one.code >= HTTPStatus.BAD_REQUEST]
+
+
+def calls(world: JobWorld, since: int) -> list[AuditRecord]:
+    return world.plane.audit.calls(since=since, user=USER, namespace=world.namespace)
+
+
+def creations(world: JobWorld, since: int) -> Counter[str]:
+    writes = world.plane.audit.writes(since=since, user=USER, namespace=world.namespace)
+    return Counter(one.name for one in writes if (one.verb, one.resource, one.code) == ("create", "pods", 201))
+
+
+@pytest.fixture(scope="module")
+def stories(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Story]]]:
+    """All stories at the same time: most of a story is waiting."""
+    worlds = {}
+    for refusal in REFUSALS:
+        namespace = cluster.new_namespace()
+        grant(cluster, namespace)
+        worlds[refusal] = JobWorld(cluster, namespace, patience=PATIENCE_SECONDS)
+    log = tmp_path_factory.mktemp("refusals") / "log"
+    with (
+        OperatorProcess.serving(cluster, [world.namespace for world in worlds.values()], log=log) as operator,
+        ThreadPoolExecutor(len(worlds)) as pool,
+    ):
+        yield {refusal.name: pool.submit(tell, world, refusal) for refusal, world in worlds.items()}
+        pool.shutdown()
+        assert operator.running, log.read_text()
+        assert not [line for line in operator.lines() if " ERROR " in line or "Traceback" in line], log.read_text()
+    for world in worlds.values():
+        cluster.delete_namespace(world.namespace)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
+def test_what_is_refused_is_said_and_asked_for_ever_more_rarely_until_it_is_granted(
+    refusal: Refusal, stories: dict[str, Future[Story]], record_property: Callable[[str, object], None]
+) -> None:
+    story = stories[refusal.name].result()
+    rate = f"{story.requests_a_minute:.0f} requests a minute"
+    record_property("report", f"{refusal.name}: {rate} for {REFUSED_SECONDS:.0f} s; {story.said or 'not told'}")
+    status = story.status
+    restarts = 0 if refusal.moment == "suspend" else 1
+    assert (status.state, status.attempt, status.restarts.user) == ("Succeeded", 2 + restarts, restarts)
+    assert set(story.created.values()) == {1}, story.created
+    assert story.requests_a_minute <= REQUESTS_A_MINUTE
+
+
+def test_a_namespace_that_ends_is_not_filled_again_and_ends(
+    cluster: ControlPlane, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    namespace = cluster.new_namespace()
+    grant(cluster, namespace)
+    world = JobWorld(cluster, namespace)
+    world.create("configmaps", {"metadata": {"name": "hold", "finalizers": ["example.com/hold"]}})
+    with OperatorProcess.serving(cluster, [namespace], log=tmp_path / "log") as operator:
+        submit(world)
+        run(world, "worker-0", "worker-1")
+        mark, began = cluster.audit.mark(), time.monotonic()
+        cluster.delete_namespace(namespace)
+
+        def emptied() -> None:
+            assert (world.pods(), world.services(), world.jobs()) == ({}, {}, [])
+
+        eventually(emptied, seconds=60.0)
+        always(emptied, seconds=5.0)
+        assert creations(world, mark) == Counter()
+        rate = len(calls(world, mark)) * 60.0 / (time.monotonic() - began)
+        record_property("report", f"namespace that ends: {rate:.0f} requests a minute")
+        assert rate <= REQUESTS_A_MINUTE
+        assert operator.running
+    path = f"/api/v1/namespaces/{namespace}/configmaps/hold"
+    cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
+    eventually(lambda: is_gone(cluster, namespace), seconds=60.0)
+
+
+def is_gone(cluster: ControlPlane, namespace: str) -> None:
+    found = cluster.kubectl("get", "namespace", namespace, "-o", "name", "--ignore-not-found")
+    assert found.stdout == ""
+
+
+def test_somebody_who_changes_the_job_all_the_time_does_not_keep_it_from_its_end(
+    world: JobWorld, operator: OperatorProcess, record_property: Callable[[str, object], None]
+) -> None:
+    """Each change makes a conflict of a status that is on its way."""
+    over = threading.Event()
+    mark = world.plane.audit.mark()
+
+    def meddle() -> None:
+        while not over.is_set():
+            world.annotate({"example.com/at": str(time.monotonic())})
+
+    submit(world)
+    with ThreadPoolExecutor() as pool:
+        meddling = pool.submit(meddle)
+        try:
+            run(world, "worker-0", "worker-1")
+            world.end_pod("digits-worker-0", exit_code=0)
+            world.await_condition(Condition.COMPLETE)
+        finally:
+            over.set()
+        meddling.result()
+    writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)
+    conflicts = [one for one in writes if one.code == 409]
+    record_property("report", f"job that changes all the time: {len(conflicts)} conflicts in {len(writes)} writes")
+    assert set(creations(world, mark).values()) == {1}
+    assert len(writes) <= 10 + 3 * len(conflicts)

@@ -1,0 +1,84 @@
+"""What the API server keeps refusing is told to the planner, for the status, until it works."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dtj.core.observed import Observed
+from dtj.core.plan import CheckPods, CreatePod, DeletePod, Plan
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, Unavailable
+from dtj.kube.gateway import PODS
+from support.engine_rig import once, pod_manifest, rigged, wants_pods
+from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.virtual_time import settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+FORBIDDEN = Forbidden('cannot delete resource "pods"', status=403, reason="Forbidden")
+BROKEN = Unavailable("failed calling webhook", status=500, reason="InternalError")
+
+
+def deletes_all(observed: Observed) -> Plan:
+    return tuple(DeletePod(pod.name, pod.uid) for pod in observed.pods)
+
+
+@virtual_time
+async def test_a_deletion_that_is_forbidden_is_told_of_until_it_works() -> None:
+    gateway = FakeGateway()
+    gateway.fail("delete", PODS, FORBIDDEN, times=3)
+    async with rigged(once(), gateway=gateway) as rig:
+        gateway.put(PODS, pod_manifest(rig.submit()))
+        rig.planner = deletes_all
+        await asyncio.sleep(10.0)
+        assert gateway.names(PODS) == []
+        told = [observed.obstacle for observed in rig.seen]
+        assert FORBIDDEN.message in told
+        assert told[-1] == "", "planned again when it has worked, so that the status can say so"
+
+
+@virtual_time
+async def test_an_error_of_the_server_is_told_of_when_it_lasts() -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", PODS, BROKEN, times=5)
+    async with rigged(wants_pods(1), gateway=gateway) as rig:
+        rig.submit()
+        await asyncio.sleep(30.0)
+        told = [observed.obstacle for observed in rig.seen]
+        assert told[:3] == ["", "", ""]
+        assert told[3] == BROKEN.message
+        assert told[-1] == ""
+
+
+@pytest.mark.parametrize("error", [NO_ANSWER, Conflict("modified", status=409)], ids=["no answer", "409"])
+@virtual_time
+async def test_what_says_nothing_about_the_job_is_not_told_of(error: ApiError) -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", PODS, error, times=6)
+    async with rigged(wants_pods(1), gateway=gateway) as rig:
+        rig.submit()
+        await asyncio.sleep(60.0)
+        assert {observed.obstacle for observed in rig.seen} == {""}
+
+
+@virtual_time
+async def test_a_template_that_was_rejected_is_checked_again_after_a_minute() -> None:
+    def planner(observed: Observed) -> Plan:
+        pod = pod_manifest(observed.job)
+        if observed.verdict is None:
+            return (CheckPods(1, (pod,)),)
+        return () if observed.verdict.errors or observed.pods else (CreatePod(pod),)
+
+    gateway = FakeGateway()
+    gateway.fail("create", PODS, Invalid("a policy refuses it", status=422))
+    async with rigged(planner, gateway=gateway) as rig:
+        rig.submit()
+        await settled()
+        rig.engine.queue.add(("default", "digits"))
+        await settled()
+        assert len(gateway.calls) == 1, "not at every occasion"
+        await asyncio.sleep(60.0)
+        rig.engine.queue.add(("default", "digits"))
+        await settled()
+        assert gateway.names(PODS) == ["digits-worker-0"]
