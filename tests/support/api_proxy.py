@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -50,8 +51,8 @@ class Call:
     status: int = 0
     """The API server's own answer; 0 where it was not asked, or did not answer."""
 
-    over: bool = False
-    """Whether the proxy is done with it."""
+    over_at: float = math.inf
+    """When the proxy was done with it."""
 
     told: int = 0
     """The status that the operator got; 0 for no answer."""
@@ -217,7 +218,7 @@ class ApiProxy:
                 raise
             return _abort(transport)
         finally:
-            call.over = True
+            call.over_at = time.monotonic()
             self._on_answer(call)
         if self._closed:
             return _abort(transport)

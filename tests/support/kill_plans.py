@@ -6,7 +6,6 @@ in a namespace of its own.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from support.api_proxy import ApiProxy, Upstream
+from support.api_proxy import ApiProxy, Call, Upstream
 from support.loop_thread import LoopThread
 from support.mortal_world import End, MortalWorld
 from support.operator_lives import Death, Lives, Moment, Operator, TaskOperator, WholeOperator
@@ -56,15 +55,23 @@ class Outcome:
     """What became of one run."""
 
     end: End
-    writes: tuple[str, ...]
+    writes: tuple[Call, ...]
     killed_at: str
 
 
-def plans(workload: str, writes: int) -> list[Plan]:
-    """All plans for a workload of so many writes; one of them kills a whole process in its midst."""
-    around_each = itertools.product(range(1, writes + 1), Moment)
-    whole = Plan(workload, (writes + 1) // 2, Moment.BEFORE, process=True)
-    return [whole, *(Plan(workload, write, moment) for write, moment in around_each)]
+def plans(workload: str, writes: Sequence[Call]) -> list[Plan]:
+    """All plans for a workload that made these writes; one of them kills a whole process in its midst.
+
+    An operator that dies before a write reaches the API server and one that dies after the answer to the write before
+    leave the same behind, unless both writes were on their way at once: only then both are tried.
+    """
+    whole = Plan(workload, (len(writes) + 1) // 2, Moment.BEFORE, process=True)
+    chosen = [whole]
+    for number, write in enumerate(writes, start=1):
+        overlaps = any(write.at < earlier.over_at for earlier in writes[: number - 1])
+        moments = Moment if number == 1 or overlaps else (Moment.BEFORE, Moment.AFTER)
+        chosen += [Plan(workload, number, moment) for moment in moments]
+    return chosen
 
 
 class Stage:
@@ -130,14 +137,8 @@ class Stage:
         try:
             workload(world)
             world.rest()
-            return Outcome(world.end(), tuple(map(str, lives.writes)), lives.killed_at)
+            return Outcome(world.end(), tuple(lives.writes), lives.killed_at)
         finally:
             self._loop.run(lives.end())
             world.clear()
             client.close()
-
-
-def selected(all_plans: Sequence[Plan], wanted: Sequence[str]) -> list[Plan]:
-    """Those of the plans that are wanted; all where nothing is said."""
-    named = [Plan.parse(text) for text in wanted]
-    return [plan for plan in all_plans if not wanted or plan in named]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -172,7 +173,7 @@ class Lives:
     @property
     def busy(self) -> bool:
         """Whether a write is on its way, or an operator still has to die."""
-        return (self._death is not None and not self.deaths) or any(not call.over for call in self.writes)
+        return (self._death is not None and not self.deaths) or any(math.isinf(call.over_at) for call in self.writes)
 
     def await_news(self, seen: int, *, seconds: float) -> bool:
         """Wait until more than ``seen`` writes are answered; False where none was. For threads, not for the loop."""
