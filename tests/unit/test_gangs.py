@@ -144,6 +144,13 @@ class TestWhoIsTold:
         assert 'podgroup "digits" exists and belongs to something else' in condition.message
         assert not foreign.pods
 
+    def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:
+        alone = World(job())
+        alone.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
+        alone.advance(60)
+        alone.settle()
+        assert len(alone.pods) == 2
+
 
 class TestInWhichWords:
     def told(self, api: GangApi, **scheduling: object) -> tuple[JsonObject, JsonObject]:

@@ -51,7 +51,7 @@ class Starting(Picture):
         for kind, child in (
             ("service", self.view.observed.service),
             ("persistentvolumeclaim", self.claim_in_use()),
-            (self.gang.kind.lower() if self.gang is not None else "", self.view.observed.gang),
+            *(((self.gang.kind.lower(), self.view.observed.gang),) if self.gang is not None else ()),
         ):
             if child is not None and child.owner_uid != self.job.uid:
                 taken.append(f'{kind} "{child.name}"')
