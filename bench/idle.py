@@ -15,6 +15,7 @@ from collections import Counter
 import common
 import crowd
 from support.operator_process import USER, OperatorProcess
+from testbed.processes import free_ports
 
 
 def main() -> None:
@@ -26,20 +27,27 @@ def main() -> None:
             crowd.start_jobs(world, "running", number=options.running, workers=2)
         # A fresh one: the events of the first, which are held to a rate, would go on for minutes.
         common.await_quiet(plane)
-        with OperatorProcess.serving(plane, [world.namespace], log=directory / "second.log") as operator:
-            operator.await_line("runs jobs")
+        [port] = free_ports(1)
+        metrics_port = f"--metrics-port={port}"
+        with OperatorProcess.serving(plane, [world.namespace], metrics_port, log=directory / "second.log") as operator:
+            operator.await_line("runs jobs", seconds=60.0)
             time.sleep(options.settle)
             mark, before = plane.audit.mark(), common.cpu_seconds(operator.pid)
             time.sleep(options.seconds)
             cpu, resident = common.cpu_seconds(operator.pid) - before, common.memory(operator.pid)
+            known = common.total(common.metrics(port) or "", "dtj_jobs")
             calls = plane.audit.calls(since=mark, user=USER)
             writes = plane.audit.writes(since=mark, user=USER)
     common.print_machine()
-    common.print_figure("jobs", f"{options.finished} finished, {options.running} running")
-    common.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s {[*map(str, writes[:5])] or ''}")
+    common.print_figure(
+        "jobs", f"{options.finished} finished, {options.running} running; the operator knows {known:.0f}"
+    )
+    common.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s")
     others = Counter(f"{call.verb} {call.resource}" for call in calls if call not in writes)
     common.print_figure("other calls", ", ".join(f"{n} x {what}" for what, n in others.items()) or "none")
-    common.print_figure("CPU of the operator", f"{cpu:.2f} s, {100 * cpu / options.seconds:.2f} % of a core")
+    common.print_figure(
+        "CPU of the operator", f"{cpu:.2f} s (in steps of 0.01), {100 * cpu / options.seconds:.2f} % of a core"
+    )
     common.print_figure("RSS", f"{resident:.0f} MiB")
 
 

@@ -9,11 +9,8 @@ its queue is empty after every job was planned once, as its metrics tell, and it
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,17 +75,11 @@ def _measure(world: JobWorld, *, jobs: int, log: Path) -> Measured:
 
 def _steady_passes(port: int) -> int | None:
     """How many passes have ended, 0 while any key waits; None where nobody answers."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5.0) as reply:
-            metrics = reply.read().decode()
-    except (urllib.error.URLError, OSError):
+    metrics = common.metrics(port)
+    if metrics is None:
         return None
-    waiting = _sum(metrics, r"^workqueue_depth\{.*\} (\S+)$")
-    return 0 if waiting else int(_sum(metrics, r"^dtj_reconcile_seconds_count\{.*\} (\S+)$"))
-
-
-def _sum(metrics: str, pattern: str) -> float:
-    return sum(float(value) for value in re.findall(pattern, metrics, re.MULTILINE))
+    waiting = common.total(metrics, "workqueue_depth")
+    return 0 if waiting else int(common.total(metrics, "dtj_reconcile_seconds_count"))
 
 
 def _uids(world: JobWorld) -> list[tuple[str, str]]:

@@ -78,7 +78,10 @@ class Gateway(Protocol):
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
     ) -> JsonObject:
-        """Create an object. ``dry_run`` asks for the server's strict verdict (unknown fields are errors) only."""
+        """Create an object; what comes back has its metadata, perhaps no more.
+
+        ``dry_run`` asks for the server's strict verdict (unknown fields are errors) only.
+        """
 
     async def patch(
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
