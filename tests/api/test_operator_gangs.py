@@ -170,13 +170,21 @@ class TestPodGroupsOfOthers:
 class TestKueue:
     def submit(self, world: JobWorld) -> Groups:
         gang_schedulers.install(world.plane)
-        scheduling = {"gang": "Kueue", "queue": "team-a"}
+        priority: JsonObject = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "urgent"},
+            "value": 1000,
+        }
+        world.apply(priority)
+        scheduling = {"gang": "Kueue", "queue": "team-a", "priorityClassName": "urgent"}
         world.apply(manifest(roles={"worker": 1}, runPolicy={"scheduling": scheduling}))
         workloads = Groups(world, KUEUE, "workloads")
         workload = workloads.await_one()
         (pod_set,) = objects(dig(workload, "spec", "podSets"))
         assert (pod_set["name"], pod_set["count"]) == ("worker", 1)
         assert dig(workload, "spec", "queueName") == "team-a"
+        assert dig(workload, "spec", "priority") == 1000, "what the cluster makes of the class's name"
         return workloads
 
     def test_a_job_waits_runs_is_evicted_and_goes_on(self, world: JobWorld) -> None:

@@ -154,8 +154,9 @@ class KubeGateway:
         strict = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else {}
         query = {"fieldManager": names.MANAGER, **strict}
         path = _path(resource, namespace)
+        accept = _JSON if dry_run else _METADATA
         return await self._call(
-            "create", resource, path=path, query=query, body=body, decode=_decode_object, accept=_METADATA
+            "create", resource, path=path, query=query, body=body, decode=_decode_object, accept=accept
         )
 
     async def patch(

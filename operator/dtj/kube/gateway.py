@@ -80,7 +80,8 @@ class Gateway(Protocol):
     ) -> JsonObject:
         """Create an object; what comes back has its metadata, perhaps no more.
 
-        ``dry_run`` asks for the server's strict verdict (unknown fields are errors) only.
+        ``dry_run`` asks for the server's strict verdict (unknown fields are errors) only; the object as it would be
+        comes back whole.
         """
 
     async def patch(
