@@ -57,7 +57,7 @@ class Cluster(ABC):
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
         )
         if check and done.returncode != 0:
             raise KubectlError(f"kubectl {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
