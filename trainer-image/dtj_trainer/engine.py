@@ -6,6 +6,7 @@ So all tasks save and leave at the same step without a word on another channel. 
 reduced. Imports TensorFlow.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +32,7 @@ class Wishes:
 class Outcome:
     """One call, the same on all tasks: means over all its examples, and what was agreed."""
 
-    loss: float
-    accuracy: float
+    metrics: Mapping[str, float]
     stop: bool
     save: bool
     next_steps: int
@@ -56,7 +56,7 @@ class Engine:
         with strategy.scope():
             # Summed on each replica as it goes, over the replicas only when it is read.
             self._sums = tf.Variable(
-                tf.zeros(2),
+                tf.zeros(len(task.metrics)),
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
@@ -66,10 +66,9 @@ class Engine:
         """Takes so many steps. All tasks must ask for the same number."""
         reduced = self._run(iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector())).numpy()
         examples = steps * self._batch
-        loss, correct, stop, save, next_steps = (float(value) for value in reduced)
+        sums, (stop, save, next_steps) = reduced[:-3], (float(value) for value in reduced[-3:])
         return Outcome(
-            loss=loss / examples,
-            accuracy=correct / examples,
+            metrics={name: float(value) / examples for name, value in zip(self._task.metrics, sums, strict=True)},
             stop=stop > 0,
             save=save > 0,
             next_steps=round(next_steps),
@@ -85,16 +84,16 @@ class Engine:
     def _learn(self, examples: tuple[Any, Any]) -> None:
         inputs, labels = examples
         with tf.GradientTape() as tape:
-            losses, hits = self._task.judge(self._model(inputs, training=True), labels)
+            judged = self._task.judge(self._model(inputs, training=True), labels)
             # Each replica's share of the global mean: the optimizer sums the gradients over the replicas.
-            loss = tf.reduce_sum(losses) / self._batch
+            loss = tf.reduce_sum(judged["loss"]) / self._batch
         weights = self._model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        self._sums.assign_add(tf.stack([tf.reduce_sum(losses), tf.reduce_sum(hits)]))
+        self._sums.assign_add(tf.stack([tf.reduce_sum(judged[name]) for name in self._task.metrics]))
 
     def _report(self, wishes: Any) -> Any:
         """Hands over this replica's sums and starts them anew; the replicas of a task share its wishes."""
         sums = tf.identity(self._sums)
         with tf.control_dependencies([sums]):
-            self._sums.assign(tf.zeros(2))
+            self._sums.assign(tf.zeros_like(sums))
         return tf.concat([sums, wishes / self._local_replicas], axis=0)

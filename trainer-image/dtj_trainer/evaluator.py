@@ -9,12 +9,13 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from dtj_trainer import checkpoints, pipeline
+from dtj_trainer import checkpoints
 from dtj_trainer.checkpoints import State
 from dtj_trainer.config import Config
-from dtj_trainer.evaluation import evaluate
+from dtj_trainer.evaluation import evaluate, held_out, told
 from dtj_trainer.progress import Phase
 from dtj_trainer.run import Run
+from dtj_trainer.schedule import total_steps
 from dtj_trainer.summaries import Summaries
 
 _LOOK_SECONDS = 0.5
@@ -31,7 +32,7 @@ def watch(run: Run) -> None:
     run.say(f"evaluator: watching {directory}")
     run.board.update(phase=Phase.EVALUATING)
     seen: set[int] = set()
-    last_step = _last_step(run.config, len(run.data.training))
+    last_step = _last_step(run.config, run.data.examples)
     while True:
         for found in reversed(checkpoints.find(directory)):
             if found in seen:
@@ -40,14 +41,13 @@ def watch(run: Run) -> None:
             if problem := _restore(state, directory, found):
                 run.say(f"warning: checkpoint of step {found} cannot be judged: {problem}")
                 continue
-            score = evaluate(run.task, model, run.data.held_out)
-            summaries.write(found, {"held_out/loss": score.loss, "held_out/accuracy": score.accuracy})
+            score = evaluate(run.task, model, run.data)
+            summaries.write(found, held_out(score))
             summaries.flush()
-            total_steps = last_step or int(total.numpy())
-            metrics = {"loss": score.loss, "accuracy": score.accuracy}
-            run.board.update(step=found, total_steps=total_steps, metrics=metrics, last_checkpoint_step=found)
-            run.say(f"step {found}/{total_steps}  held-out: accuracy {score.accuracy:.4f}  loss {score.loss:.4f}")
-            if found >= total_steps:
+            last = last_step or int(total.numpy())
+            run.board.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
+            run.say(f"step {found}/{last}  held-out: {told(score)}")
+            if found >= last:
                 run.board.update(phase=Phase.DONE)
                 run.say("evaluator: done, this was the last step")
                 return
@@ -62,7 +62,7 @@ def _last_step(config: Config, examples: int) -> int | None:
     """
     if config.batch_size.per_replica:
         return None
-    return pipeline.total_steps(examples, epochs=config.epochs, batch=config.batch_size.examples)
+    return total_steps(examples, epochs=config.epochs, batch=config.batch_size.examples)
 
 
 def _restore(state: State, directory: Path, step: int) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from dtj_trainer.evaluation import evaluate
+from dtj_trainer.evaluation import evaluate, held_out, told
 from dtj_trainer.export import export
 from dtj_trainer.outputs import write_result
 from dtj_trainer.progress import Phase, short_number, short_time
@@ -30,12 +30,9 @@ def finish(
     model.set_weights(weights)
 
     run.board.update(phase=Phase.EVALUATING, eta_seconds=None)
-    score = evaluate(run.task, model, run.data.held_out)
-    summaries.write(step, {"held_out/loss": score.loss, "held_out/accuracy": score.accuracy})
-    run.say(
-        f"held-out: accuracy {score.accuracy:.4f}  loss {score.loss:.4f}  "
-        f"({len(run.data.held_out)} examples that were not trained on)"
-    )
+    score = evaluate(run.task, model, run.data)
+    summaries.write(step, held_out(score))
+    run.say(f"held-out: {told(score)}  ({run.data.held_out_examples} examples that were not trained on)")
     exported = None
     if run.config.export_dir:
         run.board.update(phase=Phase.EXPORTING)
@@ -48,8 +45,7 @@ def finish(
         write_result(
             run.config.log_dir,
             {
-                "accuracy": score.accuracy,
-                "loss": score.loss,
+                **score,
                 "steps": step,
                 "examplesPerSecond": rate and round(rate, 1),
                 "durationSeconds": round(reporter.seconds, 3),

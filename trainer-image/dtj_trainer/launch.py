@@ -91,12 +91,13 @@ def _run(config: Config, board: Board, termination: Termination) -> Run:
     """Imports TensorFlow, the task and the data."""
     task = TASKS[config.task]
     runtime.configure(eager=config.run_eagerly)
+    from dtj_trainer.data.arrays import Arrays
     from dtj_trainer.run import Run
 
     return Run(
         config=config,
         task=importlib.import_module(task.module).TASK,
-        data=importlib.import_module(task.datasets[config.dataset]).load(),
+        data=Arrays(importlib.import_module(task.datasets[config.dataset]).load()),
         board=board,
         termination=termination,
         say=print,

@@ -11,7 +11,6 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.eager import context
 
-from dtj_trainer import pipeline
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.ending import end_with
@@ -19,7 +18,7 @@ from dtj_trainer.errors import PeerLost, Preempted
 from dtj_trainer.finish import finish
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
-from dtj_trainer.schedule import steps_to_mark, steps_within
+from dtj_trainer.schedule import steps_to_mark, steps_within, total_steps
 from dtj_trainer.strategies import peer_loss
 from dtj_trainer.summaries import Summaries
 from dtj_trainer.watchdog import Watchdog
@@ -61,7 +60,7 @@ def train(run: Run, strategy: Any) -> None:
         run.say(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
             f"{config.cluster.count('ps')}  learning rate {config.learning_rate:g}  {training.total_steps} steps: "
-            f"{config.epochs} epochs of {len(run.data.training)} examples"
+            f"{config.epochs} epochs of {run.data.examples} examples"
         )
         try:
             step = training.loop(reporter)
@@ -86,7 +85,7 @@ class _Training:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.batch = config.batch_size.over(1)
-        self.total_steps = pipeline.total_steps(len(run.data.training), epochs=config.epochs, batch=self.batch)
+        self.total_steps = total_steps(run.data.examples, epochs=config.epochs, batch=self.batch)
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = run.task.build_model(tf_keras, run.data)
@@ -94,8 +93,8 @@ class _Training:
             self._optimizer.build(self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # Sums since the start of loss, accuracy and examples. The coordinator reads how they grow.
-            self._sums = tf.Variable(tf.zeros(3, tf.float64), trainable=False)
+            # Sums since the start of each metric, and examples. The coordinator reads how they grow.
+            self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
         self.store = Store(
             State(weights=self.model.weights, optimizer=self._optimizer.variables, step=self._step, total_steps=total),
             config.checkpoint.directory,
@@ -165,9 +164,9 @@ class _Training:
     def _report(self, reporter: Reporter, step: int, before: Any) -> Any:
         """Reports the means over what was learned since the sums stood at `before`; returns how they stand now."""
         now = self._sums.numpy()
-        loss, accuracy, examples = now - before
+        *sums, examples = now - before
         if examples:
-            metrics = {"loss": float(loss / examples), "accuracy": float(accuracy / examples)}
+            metrics = {name: float(value / examples) for name, value in zip(self._run.task.metrics, sums, strict=True)}
             reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
         return now
 
@@ -175,8 +174,7 @@ class _Training:
         """The stream of one worker. Each has an order of its own; together they see as much as one would."""
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return self._strategy.distribute_datasets_from_function(
-            lambda context: pipeline.batches(
-                self._run.data.training,
+            lambda context: self._run.data.batches(
                 batch=context.get_per_replica_batch_size(self.batch),
                 seed=self._run.config.seed + _WORKER_SEEDS * (worker + 1),
                 first_step=self.first_step,
@@ -190,11 +188,12 @@ class _Training:
         self._step.assign_add(steps)
 
     def _learn(self, examples: tuple[Any, Any]) -> None:
-        inputs, labels = examples
+        (inputs, labels), task = examples, self._run.task
         with tf.GradientTape() as tape:
-            losses, hits = self._run.task.judge(self.model(inputs, training=True), labels)
-            loss = tf.reduce_sum(losses) / self.batch
+            judged = task.judge(self.model(inputs, training=True), labels)
+            loss = tf.reduce_sum(judged["loss"]) / self.batch
         weights = self.model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        sums = tf.stack([tf.reduce_sum(losses), tf.reduce_sum(hits), tf.cast(tf.size(losses), tf.float32)])
+        counted = [*(judged[name] for name in task.metrics), tf.ones_like(judged["loss"])]
+        sums = tf.stack([tf.reduce_sum(values) for values in counted])
         self._sums.assign_add(tf.cast(sums, tf.float64))

@@ -5,13 +5,13 @@ Imports TensorFlow.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dtj_trainer.config import Config
-from dtj_trainer.datasets import Dataset
-from dtj_trainer.pipeline import epoch_of
+from dtj_trainer.data.source import Source
 from dtj_trainer.progress import Board, Every, Meter
+from dtj_trainer.schedule import epoch_of
 from dtj_trainer.signals import Termination
 from dtj_trainer.summaries import Summaries
 from dtj_trainer.tasks import Task
@@ -23,7 +23,7 @@ class Run:
 
     config: Config
     task: Task
-    data: Dataset
+    data: Source
     board: Board
     termination: Termination
     say: Callable[[str], object]
@@ -46,14 +46,14 @@ class Reporter:
         """Since the training began."""
         return time.monotonic() - self._started
 
-    def report(self, step: int, metrics: dict[str, float], *, last_checkpoint_step: int | None) -> None:
+    def report(self, step: int, metrics: Mapping[str, float], *, last_checkpoint_step: int | None) -> None:
         """Notes that this step is done, and where the metrics stood on the way to it."""
         self.meter.mark(step)
         run = self._run
         progress = run.board.update(
             step=step,
             total_steps=self._total_steps,
-            epoch=epoch_of(step, examples=len(run.data.training), batch=self._batch, epochs=run.config.epochs),
+            epoch=epoch_of(step, examples=run.data.examples, batch=self._batch, epochs=run.config.epochs),
             epochs=run.config.epochs,
             examples_per_second=self.meter.examples_per_second,
             eta_seconds=self.meter.eta(self._total_steps),
@@ -61,6 +61,6 @@ class Reporter:
             last_checkpoint_step=last_checkpoint_step,
         )
         rate = progress.examples_per_second
-        self._summaries.write(step, metrics | ({} if rate is None else {"examples_per_second": rate}))
+        self._summaries.write(step, dict(metrics) | ({} if rate is None else {"examples_per_second": rate}))
         if run.config.cluster.leads and (self._line_due.due() or step >= self._total_steps):
             run.say(progress.line())

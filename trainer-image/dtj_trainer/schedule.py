@@ -1,4 +1,4 @@
-"""How many steps to take before the next look around. Pure."""
+"""How many steps there are, and how many to take before the next look around. Pure."""
 
 from dtj_trainer.config import CheckpointPolicy
 
@@ -20,3 +20,13 @@ def steps_to_mark(step: int, total_steps: int, policy: CheckpointPolicy) -> int:
 def is_mark(step: int, total_steps: int, policy: CheckpointPolicy) -> bool:
     """Whether a checkpoint is due by the number of the step: after every so many, and after the last."""
     return step >= total_steps or (policy.every_steps is not None and step % policy.every_steps == 0)
+
+
+def total_steps(examples: int, *, epochs: int, batch: int) -> int:
+    """Steps until each example was seen `epochs` times, rounded up to full batches."""
+    return -(-epochs * examples // batch)
+
+
+def epoch_of(step: int, *, examples: int, batch: int, epochs: int) -> int:
+    """The epoch, counted from 1, that the last example of this step (or the first, for step 0) belongs to."""
+    return min(epochs, (max(1, step * batch) - 1) // examples + 1)

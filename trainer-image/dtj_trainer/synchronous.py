@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import pipeline
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.engine import Engine, Wishes
@@ -17,6 +16,7 @@ from dtj_trainer.gate import knock
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
+from dtj_trainer.schedule import total_steps as count_steps
 from dtj_trainer.strategies import peer_loss, wait_at_end
 from dtj_trainer.summaries import Summaries
 
@@ -71,7 +71,7 @@ def train(run: Run, strategy: Any) -> None:
 def _build(run: Run, strategy: Any) -> _Session:
     config = run.config
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
-    total_steps = pipeline.total_steps(len(run.data.training), epochs=config.epochs, batch=batch)
+    total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = run.task.build_model(keras, run.data)
@@ -129,7 +129,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
     run.say(
         f"batch {session.batch} global, {share} per replica  replicas {replicas}  "
         f"learning rate {config.learning_rate:g}  {session.total_steps} steps: "
-        f"{config.epochs} epochs of {len(run.data.training)} examples"
+        f"{config.epochs} epochs of {run.data.examples} examples"
     )
     if session.store.path():
         run.say(f"resumed: step {session.first_step} of {session.total_steps} from {session.store.path()}")
@@ -140,7 +140,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
 def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> None:
     config, store = run.config, session.store
     step, total_steps = session.first_step, session.total_steps
-    stream = pipeline.batches(run.data.training, batch=session.batch, seed=config.seed, first_step=step)
+    stream = run.data.batches(batch=session.batch, seed=config.seed, first_step=step)
     iterator = iter(strategy.experimental_distribute_dataset(stream))
     save_due = Every(config.checkpoint.every_seconds)
     next_steps = wanted = config.steps_per_call
@@ -159,8 +159,7 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> Non
         wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
         if outcome.stop or outcome.save or is_mark(step, total_steps, config.checkpoint):
             store.save(step)
-        metrics = {"loss": outcome.loss, "accuracy": outcome.accuracy}
-        reporter.report(step, metrics, last_checkpoint_step=store.last_step)
+        reporter.report(step, outcome.metrics, last_checkpoint_step=store.last_step)
         if outcome.stop:
             raise Preempted(f"preempted: all tasks saved step {step} of {total_steps}; the job resumes there")
     run.termination.saves = False

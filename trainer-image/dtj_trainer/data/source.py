@@ -1,0 +1,53 @@
+"""What the training loops know of their data: a source of batches whose order is a function of the seed alone."""
+
+from typing import Any, Protocol
+
+Stream = Any
+"""A tf.data.Dataset of batches (inputs, labels): TensorFlow carries no types."""
+
+
+class Source(Protocol):
+    """Examples to learn from and examples to be judged by; none is both.
+
+    The same source serves every strategy and any number of workers. A run that resumes asks for the batches after
+    those it has seen, and gets them exactly.
+    """
+
+    @property
+    def name(self) -> str:
+        """For a person."""
+        ...
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What the labels 0, 1, … mean; empty where labels are numbers to be predicted."""
+        ...
+
+    @property
+    def examples(self) -> int:
+        """To learn from: what an epoch is."""
+        ...
+
+    @property
+    def held_out_examples(self) -> int:
+        """To be judged by."""
+        ...
+
+    @property
+    def input_spec(self) -> Any:
+        """A tf.TensorSpec of a batch of inputs, [None, ...], as the model gets it."""
+        ...
+
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+        """Endless full batches for training.
+
+        Args:
+            batch: examples in each: the global batch size, of which the strategy gives each worker its share.
+            seed: of the order; a whole number, or a tensor of one.
+            first_step: how many batches of the stream to leave out.
+        """
+        ...
+
+    def held_out(self, *, batch: int) -> Stream:
+        """All held-out examples once, always in the same order; the last batch may be smaller."""
+        ...
