@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from dtj_trainer.gate import Doorbell, Peer, PeersMissing, knock, wait_for_peers
+from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, knock, wait_for_peers
 
 pytestmark = pytest.mark.unit
 

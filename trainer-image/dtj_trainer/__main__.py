@@ -5,9 +5,22 @@ import os
 import sys
 
 from dtj_trainer.config import parse
-from dtj_trainer.ending import Ending, leave
+from dtj_trainer.ending import Ending, end_with, leave
+from dtj_trainer.errors import TrainerError
 from dtj_trainer.launch import launch
 from dtj_trainer.signals import Termination
+
+
+def check(arguments: list[str]) -> float:
+    """Ends the process where the command line or the environment cannot be, as `main` would; for the launcher.
+
+    Returns:
+        How long this task waits for its peers, in seconds.
+    """
+    try:
+        return parse(arguments, os.environ).start_timeout
+    except TrainerError as error:
+        end_with(error)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 Rejects every contradiction that can be seen without TensorFlow. Touches no file and no socket.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,8 @@ class Config:
     status_port: int | None
     progress_seconds: float
     start_timeout: float
+    """Seconds to wait for the other tasks; the launcher shortens it where it started this task again in its place."""
+    restarts_in_place: int
     stall_timeout: float
 
 
@@ -109,7 +112,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
         progress_seconds=given.value(options.PROGRESS_EVERY),
-        start_timeout=given.value(options.START_TIMEOUT),
+        start_timeout=min(given.value(options.START_TIMEOUT), _told(environ, "DTJ_REJOIN_SECONDS", math.inf)),
+        restarts_in_place=int(_told(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
     if here.task.role == EVALUATOR and config.checkpoint.directory is None:
@@ -174,6 +178,15 @@ def _checkpoint(given: Given, output: Path | None) -> CheckpointPolicy:
         every_seconds=every_seconds,
         keep=given.value(options.CHECKPOINT_KEEP),
     )
+
+
+def _told(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
+    """What the launcher tells of a restart in place."""
+    text = environ.get(variable) or ""
+    try:
+        return float(text) if text else otherwise
+    except ValueError:
+        raise UsageError(f"{variable}={text}: not a number; leave it to the launcher, or unset it") from None
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

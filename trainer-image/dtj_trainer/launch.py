@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dtj_trainer import runtime, status_server
@@ -14,7 +16,7 @@ from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER
 from dtj_trainer.config import Config
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
-from dtj_trainer.gate import Doorbell, PeersMissing, wait_for_peers
+from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, meet, wait_for_peers
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.progress import Board, Phase
 from dtj_trainer.registry import TASKS
@@ -32,6 +34,7 @@ def launch(config: Config, termination: Termination) -> None:
         TrainerError: an end that is not success, expected all the same.
     """
     board = Board()
+    board.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     if config.status_port:
         status_server.serve(board, config.status_port)
     check_outputs(config)
@@ -53,8 +56,8 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     run = _run(config, board, termination)
     from dtj_trainer import strategies, synchronous
 
-    _wait_for_peers(config, CHIEF, WORKER)
     if doorbell:
+        _meet_peers(config, doorbell)
         doorbell.close()
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
@@ -109,7 +112,7 @@ def _ring(config: Config) -> Doorbell:
     address = config.cluster.own_address
     assert address is not None  # a task of a checked cluster
     try:
-        return Doorbell(address.port)
+        return Doorbell(address.port, name=str(config.cluster.task), attempt=config.attempt)
     except OSError as error:
         raise UsageError(
             f"TF_CONFIG: port {address.port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
@@ -118,9 +121,30 @@ def _ring(config: Config) -> Doorbell:
 
 
 def _wait_for_peers(config: Config, *roles: str) -> None:
-    peers = {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
+    with _named_in_time():
+        wait_for_peers(_addresses(config, *roles), timeout=config.start_timeout, say=print)
+
+
+def _meet_peers(config: Config, doorbell: Doorbell) -> None:
+    with _named_in_time():
+        meet(
+            doorbell,
+            _addresses(config, CHIEF, WORKER),
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            timeout=config.start_timeout,
+            say=print,
+        )
+
+
+def _addresses(config: Config, *roles: str) -> dict[str, Peer]:
+    return {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
+
+
+@contextmanager
+def _named_in_time() -> Iterator[None]:
     try:
-        wait_for_peers(peers, timeout=config.start_timeout, say=print)
+        yield
     except PeersMissing as missing:
         raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
 

@@ -39,6 +39,10 @@ class Progress:
     eta_seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     last_checkpoint_step: int | None = None
+    attempt: int | None = None
+    """Of the whole job, as the operator counts."""
+    restarts_in_place: int | None = None
+    """How often the launcher started this task again without a new pod."""
 
     @property
     def percent(self) -> int | None:
@@ -59,6 +63,8 @@ class Progress:
             "examplesPerSecond": None if self.examples_per_second is None else round(self.examples_per_second, 1),
             "metrics": {name: f"{value:.4g}" for name, value in self.metrics.items()} or None,
             "lastCheckpointStep": self.last_checkpoint_step,
+            "attempt": self.attempt,
+            "restartsInPlace": self.restarts_in_place,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         return {name: value for name, value in values.items() if value is not None}

@@ -12,7 +12,7 @@ from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.engine import Engine, Wishes
 from dtj_trainer.errors import Preempted, UsageError
 from dtj_trainer.finish import finish
-from dtj_trainer.gate import knock
+from dtj_trainer.launcher.gate import knock
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
