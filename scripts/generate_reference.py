@@ -99,6 +99,7 @@ VARIABLES = {
     names.Env.EXPORT_DIR: "spec.export.path, where set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
+    names.Env.RESTART_SCOPE: "spec.runPolicy.restartScope, where it is not Auto",
     names.Env.TPU_WORKER_ID: "with a TPU profile: rank of this host in the slice",
     names.Env.TPU_WORKER_HOSTNAMES: "with a TPU profile: the hosts of the slice, by rank",
 }

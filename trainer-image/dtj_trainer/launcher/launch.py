@@ -115,7 +115,7 @@ class Launcher:
         try:
             for name in self._given.preload:
                 importlib.import_module(name)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, there is another way
             say(f"--preload failed, so each start imports anew: {type(error).__name__}: {error}")
             return
         # What is shared with the children stays shared: the collector writes to whatever it looks at.
