@@ -71,6 +71,7 @@ class Doorbell:
         dual = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
         self._listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual, backlog=128)
+        self.port: int = self._listener.getsockname()[1]
         self._listener.settimeout(_DOORBELL_SECONDS)
         self._closing = False
         self._thread = threading.Thread(target=self._answer, name="doorbell", daemon=True)
