@@ -213,11 +213,12 @@ class _Valid(Holding):
 
     def _end_stall(self, why: str) -> Plan:
         """All start again, as after an error of their own: a job that always stands still must end."""
-        limit, counts = self.spec.run_policy.backoff_limit, self.job.status.restarts
-        if recovery.errors(counts) >= limit:
-            spent = f"; {limit} restarts are used up, which is runPolicy.backoffLimit" if limit else ""
+        status = self.job.status
+        spent = recovery.used_up(self.spec, status)
+        if spent is not None:
             return self._finish(Failure(Reason.STALLED, why + spent))
-        return self._begin_attempt("Warning", why, None, charged=recovery.charged(counts, Ending.USER_ERROR))
+        counts = recovery.charged(status.restarts, Ending.USER_ERROR)
+        return self._begin_attempt("Warning", why, None, charged=counts)
 
     def _resized(self, done: frozenset[Replica]) -> str | None:
         """How the number of workers differs from the one that this attempt was started with, if it does.
