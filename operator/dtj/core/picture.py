@@ -26,6 +26,7 @@ from dtj.core.status import (
     recorded_completions,
     replica_statuses,
 )
+from dtj.core.validity import Problem
 from dtj.core.view import View
 
 
@@ -119,16 +120,21 @@ class Picture:
             return Assertion("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
         return Assertion("False", Reason.WAITING_FOR_PODS, ready)
 
-    @property
-    def gang(self) -> GangApi | None:
-        """Who is told which pods belong together; None where nobody is. What a run began with, it goes on with."""
+    @cached_property
+    def gang_choice(self) -> GangApi | Problem | None:
+        """Who is told which pods belong together, or why nobody can be; None where nobody is, or who could be is not
+        known. What a run began with, it goes on with."""
         found, scheduling = self.view.observed.gangs, self.spec.run_policy.scheduling
         if found is None or scheduling is None:
             return None
         if self.job.status.start_time is not None:
             return gangs.served(self.job.status.gang, found)
-        chosen = gangs.choose(scheduling, found)
-        return chosen if isinstance(chosen, GangApi) else None
+        return gangs.choose(scheduling, found)
+
+    @property
+    def gang(self) -> GangApi | None:
+        """Who is told which pods belong together; None where nobody is."""
+        return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
 
     @property
     def gang_object(self) -> GangObject | None:
@@ -138,10 +144,11 @@ class Picture:
 
     def new_gang(self, api: GangApi) -> CreateGang:
         """What tells ``api`` of this job."""
-        group = Group(api, self.job, self.spec, self.attempt)
         first_of_role = self.pods([Replica(role, 0) for role in self.spec.roles()])
         priority = self.verdict.priority if self.verdict is not None else None
-        return CreateGang(api, group.manifest(manifests.gang_metadata(self.job), first_of_role, priority=priority))
+        return CreateGang(
+            api, self._group(api).manifest(manifests.gang_metadata(self.job), first_of_role, priority=priority)
+        )
 
     def drop_gang(self) -> tuple[DeleteGang, ...]:
         """Nobody need hold anything for this job any more."""
@@ -158,20 +165,21 @@ class Picture:
             platform = replace(platform, restricted=True)
         wanted = tuple(wanted)
         made = manifests.pods(self.job, self.spec, wanted, platform=platform)
-        for replica, pod in zip(wanted, made, strict=True):
-            self._into_gang(replica, pod)
+        group = self._group(self.gang) if self.gang is not None else None
+        if group is not None:
+            for replica, pod in zip(wanted, made, strict=True):
+                self._into_gang(group, replica, pod)
         return made
 
-    def _into_gang(self, replica: Replica, pod: JsonObject) -> None:
+    def _group(self, api: GangApi) -> Group:
+        return Group(api, self.job, self.spec, self.attempt)
+
+    def _into_gang(self, group: Group, replica: Replica, pod: JsonObject) -> None:
         """One that comes back alone joins nobody: the others run, and some of them may have completed."""
-        api = self.gang
-        if api is None:
-            return
-        group = Group(api, self.job, self.spec, self.attempt)
         group.prepare(pod)
         if not self.alone(replica):
             group.join(pod)
-        if api.gang is Gang.KUEUE and self.gang_object is not None:
+        if group.api.gang is Gang.KUEUE and self.gang_object is not None:
             gangs.place(pod, replica.role, self.gang_object, self.view.observed.flavors)
 
     def status(self, *, starting: frozenset[Replica]) -> JobStatus:
