@@ -185,7 +185,6 @@ class Picture:
     def status(self, *, starting: frozenset[Replica]) -> JobStatus:
         """The stored status with pods counted anew; ``starting`` are those that this pass creates."""
         before = self.job.status
-        progress = self._progress()
         counts = replica_statuses(
             self.spec, self.current(), done=self.done(), starting=starting, recorded=before.replica_statuses
         )
@@ -194,17 +193,17 @@ class Picture:
                 "replica_statuses": counts,
                 "ready": ready_text(self.spec, counts),
                 "selector": worker_selector(self.job.name),
-                "progress": progress,
+                "progress": self._progress,
             }
         )
 
+    @cached_property
     def _progress(self) -> Progress | None:
         """The newest word of this attempt's pods; ``updated_at`` moves only when the training does."""
         before, seen = self.job.status.progress, self.view.observed.progress
         if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
             return before
-        moved = seen.progress.advanced(before) or before is None
-        at = format_time(seen.at) if moved or before is None else before.updated_at
+        at = format_time(seen.at) if before is None or seen.progress.advanced(before) else before.updated_at
         return seen.progress.model_copy(update={"updated_at": at})
 
     def stalled(self) -> Assertion:
@@ -212,7 +211,7 @@ class Picture:
         due = self.stall_due()
         if due is None or self.view.now < due:
             return Assertion("False", Reason.NOT_STALLED)
-        progress = self._progress()
+        progress = self._progress
         at = f"step {progress.step} since {progress.updated_at}" if progress is not None else "no step at all"
         seconds = self.spec.run_policy.stall_timeout_seconds
         return Assertion(
@@ -228,7 +227,7 @@ class Picture:
         ready = self.job.status.condition(Condition.PODS_READY)
         if seconds is None or ready is None or ready.status != "True":
             return None
-        progress = self._progress()
+        progress = self._progress
         moments = (parse_time(ready.last_transition_time), parse_time(progress.updated_at) if progress else None)
         return max((moment for moment in moments if moment is not None), default=self.view.now) + timedelta(
             seconds=seconds
