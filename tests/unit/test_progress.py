@@ -11,7 +11,7 @@ import pytest
 
 from builders import NOW, job
 from dtj.api.names import Condition, Reason
-from dtj.api.status import Progress
+from dtj.api.status import ConditionStatus, Progress
 from dtj.core.observed import Phase
 from dtj.core.plan import PatchStatus
 from dtj.engine import progress
@@ -30,6 +30,17 @@ def running(**policy: object) -> World:
     world.run_all()
     world.settle()
     return world
+
+
+def failed(world: World) -> ConditionStatus:
+    """How the job has failed, once its pods are gone."""
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    condition = world.job.status.condition(Condition.FAILED)
+    assert condition is not None
+    assert condition.status == "True"
+    return condition
 
 
 class TestInTheStatus:
@@ -154,12 +165,7 @@ class TestAStall:
     def test_fails_the_job_where_the_user_says_so(self) -> None:
         world = running(stallTimeoutSeconds=60, onStall="Fail")
         world.advance(61)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        failed = world.job.status.condition(Condition.FAILED)
-        assert failed is not None
-        assert (failed.status, failed.reason) == ("True", Reason.STALLED)
+        assert failed(world).reason == Reason.STALLED
 
     def test_restarts_the_job_where_the_user_says_so_and_the_users_budget_pays(self) -> None:
         world = running(stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
@@ -172,13 +178,8 @@ class TestAStall:
         world.run_all()
         world.settle()
         world.advance(61)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        failed = world.job.status.condition(Condition.FAILED)
-        assert failed is not None
-        assert failed.reason == Reason.STALLED
-        assert "runPolicy.backoffLimit" in failed.message
+        assert failed(world).reason == Reason.STALLED
+        assert "runPolicy.backoffLimit" in failed(world).message
 
     def test_is_forgotten_when_the_job_ends(self) -> None:
         world = running(stallTimeoutSeconds=60)
