@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Final
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
@@ -28,6 +29,9 @@ from dtj.core.status import (
 )
 from dtj.core.validity import Problem
 from dtj.core.view import View
+
+REJECTION_LIFE: Final = timedelta(seconds=60)
+"""For how long a template stays rejected: it may have been an admission policy that is mended by now."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,11 @@ class Picture:
 
     @property
     def verdict(self) -> TemplateVerdict | None:
-        """What the API server said of this generation's pods."""
+        """What the API server said of this generation's pods, and would say still."""
         verdict = self.view.observed.verdict
-        return verdict if verdict is not None and verdict.generation == self.job.generation else None
+        if verdict is None or verdict.generation != self.job.generation:
+            return None
+        return None if verdict.errors and self.view.now >= verdict.at + REJECTION_LIFE else verdict
 
     def blocked(self) -> tuple[Pod, ...]:
         """Our pods that something keeps from starting, in the order of their replicas."""
