@@ -33,7 +33,19 @@ from dtj.api.rule import (
     Path,
     Rule,
 )
-from dtj.api.spec import ELASTIC, MAX_REPLICAS, QUEUEING, SINGLE_PROCESS, Gang, OnStall, Role, Strategy, as_role
+from dtj.api.spec import (
+    DATA_SERVICE,
+    ELASTIC,
+    MAX_REPLICAS,
+    QUEUEING,
+    SINGLE,
+    SINGLE_PROCESS,
+    Gang,
+    OnStall,
+    Role,
+    Strategy,
+    as_role,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +127,7 @@ def _sets_reserved(variables: list[JsonObject]) -> bool:
 
 def _longest_name(role: Role) -> int:
     """Most characters of a job's name with this role: ``<job>-<role>-<index>-r<restart>`` must fit."""
-    digits = 1 if role in (Role.CHIEF, Role.EVALUATOR) else len(str(MAX_REPLICAS - 1))
+    digits = 1 if role in SINGLE else len(str(MAX_REPLICAS - 1))
     return names.MAX_NAME_LENGTH - len(f"--{role}") - digits - names.RESTART_SUFFIX_LENGTH
 
 
@@ -220,7 +232,17 @@ RULES: Final[tuple[Rule, ...]] = (
             holds=lambda spec, role=role: _count(spec, role) <= 1,  # type: ignore[misc]
             field="replicaSpecs",
         )
-        for role in (Role.CHIEF, Role.EVALUATOR)
+        for role in SINGLE
+    ),
+    *(
+        Rule(
+            at=(SPEC,),
+            cel=f"{_cel_count(role)} == 0 || {_cel_count(other)} >= 1",
+            message=f"role {role} is one half of the tf.data service: add a {other}, or remove {role}",
+            holds=lambda spec, role=role, other=other: _count(spec, role) == 0 or _count(spec, other) >= 1,  # type: ignore[misc]
+            field="replicaSpecs",
+        )
+        for role, other in (DATA_SERVICE, DATA_SERVICE[::-1])
     ),
     Rule(
         at=(SPEC,),

@@ -14,7 +14,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects
 from dtj.api.names import Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
-from dtj.core import accelerators
+from dtj.core import accelerators, data_service
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, incarnation, pod_name
 from dtj.core.tf_config import Cluster
@@ -271,6 +271,7 @@ def _environment(
         Env.ATTEMPT: str(attempt),
         Env.STATUS_PORT: str(platform.network.status_port(role=replica.role, index=replica.index)),
         **{name: str(value) for name, value in optional.items() if value is not None},
+        **data_service.environment(job, spec, replica, platform.network),
         **(
             accelerators.tpu_environment(spec, replica, addresses=cluster.addresses)
             if needs is not None and needs.tpu

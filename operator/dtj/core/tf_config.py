@@ -20,7 +20,8 @@ class Cluster:
     """The roles that form the cluster: ``{task type: [host:port, …]}``, each list in order of index.
 
     An evaluator is in nobody's cluster: with one, the others would wait for a peer that never joins
-    (tensorflow#46169). ``json`` is the cluster as text, made once for all replicas of a plan.
+    (tensorflow#46169). Nor is the data service, whose servers are no tasks of the strategy. ``json`` is the cluster as
+    text, made once for all replicas of a plan.
     """
 
     addresses: dict[str, list[str]]
