@@ -45,6 +45,15 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "Pipeline with one stage": manifest(strategy="Pipeline", roles={"worker": 1}),
     "TPU without accelerator": manifest(strategy="TPU"),
     "TPU without topology": manifest(strategy="TPU", accelerator={"profile": "tpu-v5e"}),
+    "TPU without topology where it trains": manifest(
+        strategy="TPU",
+        replicaSpecs=_roles(worker={}, evaluator={"accelerator": {"profile": "tpu-v5e", "topology": "1x1"}}),
+    ),
+    "TPU with a topology that the worker's own accelerator hides": manifest(
+        strategy="TPU",
+        replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e"}}),
+        accelerator={"profile": "tpu-v5e", "topology": "2x2"},
+    ),
     "a topology that is none": manifest(accelerator={"profile": "tpu-v5e", "topology": "2by4"}),
     "a role's topology that is none": manifest(
         replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "8"}})

@@ -110,6 +110,12 @@ def _count(spec: JsonObject, *roles: Role) -> int:
     return total
 
 
+def _topology(spec: JsonObject, role: Role) -> JsonValue:
+    """The shape of the TPU slice of a role that trains, by its own accelerator or the job's."""
+    own = dig(_roles(spec), role, "accelerator")
+    return dig(own if own is not None else spec.get("accelerator"), "topology")
+
+
 def _strategy(spec: JsonObject, *strategies: Strategy) -> bool:
     return spec.get("strategy") in strategies
 
@@ -279,14 +285,15 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(SPEC,),
-        cel=f"!({_cel_strategy(Strategy.TPU)}) || (has(self.accelerator) && has(self.accelerator.topology)) || "
-        "self.replicaSpecs.exists(r, self.replicaSpecs[r] != null && has(self.replicaSpecs[r].accelerator) && "
-        "has(self.replicaSpecs[r].accelerator.topology))",
+        cel=f"!({_cel_strategy(Strategy.TPU)}) || [{', '.join(repr(str(role)) for role in _TRAINING)}].all(r, "
+        "!(r in self.replicaSpecs) || self.replicaSpecs[r] == null || self.replicaSpecs[r].replicas == 0 || "
+        "(has(self.replicaSpecs[r].accelerator) ? has(self.replicaSpecs[r].accelerator.topology) "
+        ": has(self.accelerator) && has(self.accelerator.topology)))",
         message="strategy TPU needs the shape of the slice: set accelerator.profile and accelerator.topology, "
         "such as tpu-v5e and 2x4",
         holds=lambda spec: (
             not _strategy(spec, Strategy.TPU)
-            or any(dig(place, "accelerator", "topology") for place in (spec, *_roles(spec).values()))
+            or all(_topology(spec, role) is not None for role in _TRAINING if _count(spec, role))
         ),
         field="accelerator",
     ),

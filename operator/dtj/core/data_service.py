@@ -9,7 +9,7 @@ from __future__ import annotations
 from dtj.api.job import Job
 from dtj.api.names import Env
 from dtj.api.spec import DATA_SERVICE, JobSpec, Role
-from dtj.core.platform import Network
+from dtj.core.platform import Network, address_of
 from dtj.core.replicas import Replica
 
 
@@ -18,11 +18,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, network: Network) -> 
     own replicas, by which host and port they are reached."""
     if spec.replicas(Role.DISPATCHER) == 0:
         return {}
-
-    def address(of: Replica) -> str:
-        return network.address(namespace=job.namespace, job=job.name, role=of.role, index=of.index, port=spec.port)
-
-    told = {Env.DATA_SERVICE_ADDRESS: address(Replica(Role.DISPATCHER, 0))}
+    told = {Env.DATA_SERVICE_ADDRESS: address_of(Replica(Role.DISPATCHER, 0), job, spec, network)}
     if replica.role in DATA_SERVICE:
-        told[Env.HOST], _, told[Env.DATA_SERVICE_PORT] = address(replica).rpartition(":")
+        told[Env.HOST], _, told[Env.DATA_SERVICE_PORT] = address_of(replica, job, spec, network).rpartition(":")
     return told

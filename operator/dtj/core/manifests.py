@@ -273,7 +273,7 @@ def _environment(
         **{name: str(value) for name, value in optional.items() if value is not None},
         **data_service.environment(job, spec, replica, platform.network),
         **(
-            accelerators.tpu_environment(spec, replica, addresses=cluster.addresses)
+            accelerators.tpu_environment(job, spec, replica, platform.network)
             if needs is not None and needs.tpu
             else {}
         ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dtj.api.job import Job
 from dtj.api.spec import CLUSTER_ROLES, JobSpec
-from dtj.core.platform import Network
+from dtj.core.platform import Network, address_of
 from dtj.core.replicas import Replica
 
 
@@ -31,10 +31,7 @@ class Cluster:
     def of(cls, job: Job, spec: JobSpec, network: Network) -> Cluster:
         """The cluster of a job on a network."""
         addresses = {
-            str(role): [
-                network.address(namespace=job.namespace, job=job.name, role=role, index=index, port=spec.port)
-                for index in range(spec.replicas(role))
-            ]
+            str(role): [address_of(Replica(role, index), job, spec, network) for index in range(spec.replicas(role))]
             for role in CLUSTER_ROLES
             if spec.replicas(role) > 0
         }
