@@ -5,7 +5,6 @@ TensorFlow is imported inside these functions and nowhere before them.
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,8 @@ from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gate import Doorbell, PeersMissing, wait_for_peers
 from dtj_trainer.outputs import check_outputs
+from dtj_trainer.own import names
 from dtj_trainer.progress import Board, Phase
-from dtj_trainer.registry import TASKS
 from dtj_trainer.signals import Termination
 from dtj_trainer.watchdog import Watchdog
 
@@ -35,6 +34,7 @@ def launch(config: Config, termination: Termination) -> None:
     if config.status_port:
         status_server.serve(board, config.status_port)
     check_outputs(config)
+    names.check(config.own)
     runtime.prepare(os.environ)
     role = config.cluster.task.role
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
@@ -50,7 +50,7 @@ def launch(config: Config, termination: Termination) -> None:
 
 def _train(config: Config, board: Board, termination: Termination) -> None:
     doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import strategies, synchronous
 
     _wait_for_peers(config, CHIEF, WORKER)
@@ -59,18 +59,18 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
-    synchronous.train(run, strategy)
+    synchronous.train(_run(config, board, termination), strategy)
 
 
 def _coordinate(config: Config, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import parameter_server, strategies
 
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
-    parameter_server.train(run, strategy)
+    parameter_server.train(_run(config, board, termination), strategy)
 
 
 def _serve(config: Config, board: Board) -> None:
@@ -81,27 +81,24 @@ def _serve(config: Config, board: Board) -> None:
 
 
 def _evaluate(config: Config, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import evaluator
 
-    evaluator.watch(run)
+    evaluator.watch(_run(config, board, termination))
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
-    """Imports TensorFlow, the task and the data."""
-    task = TASKS[config.task]
-    runtime.configure(eager=config.run_eagerly)
-    from dtj_trainer.data.arrays import Arrays
+    """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
+    from dtj_trainer import subject
     from dtj_trainer.run import Run
 
-    return Run(
-        config=config,
-        task=importlib.import_module(task.module).TASK,
-        data=Arrays(importlib.import_module(task.datasets[config.dataset]).load()),
-        board=board,
-        termination=termination,
-        say=print,
-    )
+    say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
+    task, data = subject.prepare(config, say=say)
+    return Run(config=config, task=task, data=data, board=board, termination=termination, say=print)
+
+
+def _say_nothing(_: str) -> None:
+    """What the leader says of all tasks need not be said by each."""
 
 
 def _ring(config: Config) -> Doorbell:
