@@ -13,7 +13,7 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
 from dtj_trainer.own.names import Own, own
-from dtj_trainer.registry import TASKS
+from dtj_trainer.registry import DATASETS, TASKS
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -148,11 +148,9 @@ def _check_roles(strategy: str, here: Cluster) -> None:
 
 def _dataset(given: Given, task: str, mine: Own) -> str:
     name = given.value(options.DATASET)
-    if mine.model is None and name is not None and name not in TASKS[task].datasets:
-        raise UsageError(
-            f"{given.source(options.DATASET)}: no data set of task {task}; "
-            f"this trainer knows {', '.join(TASKS[task].datasets)}"
-        )
+    kind, known = ("data set", tuple(DATASETS)) if mine.model else (f"data set of task {task}", TASKS[task].datasets)
+    if name is not None and name not in known:
+        raise UsageError(f"{given.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
     return name or TASKS[task].datasets[0]
 
 

@@ -74,7 +74,7 @@ def _constant(keras: ModuleType, rate: float) -> Any:
 
 def _compiled(keras: ModuleType, optimizer: Any) -> Made:
     """The optimizer of a user's, as it is."""
-    told = f"{optimizer.name} as the model was compiled"
+    told = f"{type(optimizer).__name__.lower()} as the model was compiled"
     if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         return Made(optimizer=optimizer, told=f"{told}  learning rate by its own schedule")
     rate = float(optimizer.learning_rate)

@@ -13,7 +13,7 @@ from typing import Generic, NoReturn, TypeVar
 
 from dtj_trainer import __version__
 from dtj_trainer.errors import UsageError
-from dtj_trainer.registry import DATASETS, TASKS
+from dtj_trainer.registry import TASKS
 
 SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer")
 PLANNED_STRATEGIES = ("CentralStorage", "TPU", "Pipeline")
@@ -137,7 +137,7 @@ TASK = Option(
     help=f"what to learn: {', '.join(TASKS)}",
 )  # fmt: skip
 DATASET = Option[str | None](
-    flag="--dataset", parse=_one_of(tuple(DATASETS), "data set"), default=None, metavar="NAME",
+    flag="--dataset", parse=str, default=None, metavar="NAME",
     help="what to learn from (default: the first of the task): "
     + "; ".join(f"{n}: {', '.join(t.datasets)}" for n, t in TASKS.items()),
 )  # fmt: skip
