@@ -3,10 +3,10 @@
     PYTHONPATH=trainer-image:bench:tests .venv-trainer/bin/python bench/trainer/restart.py [--rounds 5] [--workers 2]
 
 One job of digits runs under the launcher as the image starts it (it forks each start from what it has imported), one
-under the same launcher without a preload (each start is a process of its own). In turn, a worker's process is killed
-with SIGKILL in each of them, and the leader's log is watched: when it has the checkpoint, and when it tells the first new
-step. "All processes anew" is what happens without a launcher, as if pods took no time: all processes are killed and
-started again at the moment of the loss.
+under the same launcher without a preload (each start is a process of its own). A worker's process is killed with
+SIGKILL, and the leader's log is watched: when it has the checkpoint, and when it tells the first new step. "All
+processes anew" is what happens without a launcher, as if pods took no time: all processes are killed and started again
+at the moment of the loss.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import argparse
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -48,10 +47,8 @@ def lose(job: Job, victim: int, *, launched: bool) -> tuple[float, float]:
     since, began = len(job["worker-0"].log), time.monotonic()
     if launched:
         launcher = job[f"worker-{victim}"].process.pid
-        found = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(launcher)], capture_output=True, text=True, check=True
-        )
-        os.kill(int(found.stdout), signal.SIGKILL)
+        (trainer,) = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+        os.kill(int(trainer), signal.SIGKILL)
     else:
         job.kill()
         job.wait()
