@@ -65,6 +65,7 @@ class Config:
     batch_size: BatchSize
     learning_rate: float
     seed: int
+    loop: str
     steps_per_call: int
     logical_cpus: int
     run_eagerly: bool
@@ -101,6 +102,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         batch_size=_batch_size(given),
         learning_rate=given.value(options.LEARNING_RATE) or TASKS[task].learning_rate,
         seed=given.value(options.SEED),
+        loop=given.value(options.LOOP),
         steps_per_call=given.value(options.STEPS_PER_CALL),
         logical_cpus=given.value(options.LOGICAL_CPUS),
         run_eagerly=given.value(options.RUN_EAGERLY),
@@ -120,7 +122,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 def _check_roles(strategy: str, here: Cluster) -> None:
     """That TF_CONFIG has the tasks which the strategy needs, and no others."""
     replicas = here.count(CHIEF) + here.count(WORKER)
-    if strategy in ("OneDevice", "Mirrored"):
+    if strategy in ("OneDevice", "Mirrored", "CentralStorage"):
         if replicas > 1 or here.count(PS):
             raise UsageError(
                 f"strategy {strategy} runs in one process, but TF_CONFIG lists {len(here.addresses)} tasks; "

@@ -15,8 +15,9 @@ from dtj_trainer import __version__
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
 
-SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer")
-PLANNED_STRATEGIES = ("CentralStorage", "TPU", "Pipeline")
+SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer")
+PLANNED_STRATEGIES = ("TPU", "Pipeline")
+LOOPS = ("custom", "fit")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -154,6 +155,10 @@ STEPS_PER_CALL = Option(
     flag="--steps-per-call", parse=_whole(1), default=20,
     help="steps that TensorFlow runs at most before Python looks up; fewer where a step is slow",
 )  # fmt: skip
+LOOP = Option(
+    flag="--loop", parse=_one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
+    help="custom: the trainer's own step loop; fit: Keras' Model.fit",
+)  # fmt: skip
 RUN_EAGERLY = Option(
     flag="--run-eagerly", parse=_true, default=False,
     help="run without tf.function, to step through with a debugger",
@@ -164,7 +169,7 @@ STRATEGY = Option(
 )  # fmt: skip
 LOGICAL_CPUS = Option(
     flag="--logical-cpus", parse=_whole(1), default=1,
-    help="CPU devices that Mirrored sees where there is no GPU",
+    help="CPU devices that Mirrored and CentralStorage see where there is no GPU",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
@@ -209,7 +214,7 @@ STALL_TIMEOUT = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, LEARNING_RATE, SEED),
-    "how to run": (STRATEGY, LOGICAL_CPUS, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
+    "how to run": (STRATEGY, LOGICAL_CPUS, LOOP, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
     "what to keep": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, LOG_DIR,
     ),

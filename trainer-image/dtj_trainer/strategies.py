@@ -26,12 +26,17 @@ def make_strategy(config: Config) -> Any:
     gpus = tf.config.list_physical_devices("GPU")
     if config.strategy == "OneDevice":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    if config.strategy == "Mirrored":
+    if config.strategy in ("Mirrored", "CentralStorage"):
         # Named one by one: left to itself, the strategy would look for remote devices in TF_CONFIG.
         kind, count = ("GPU", len(gpus)) if gpus else ("CPU", config.logical_cpus)
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
-        return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
+        devices = [f"{kind}:{index}" for index in range(count)]
+        if config.strategy == "Mirrored":
+            return tf.distribute.MirroredStrategy(devices)
+        # One copy of the variables: on the only GPU, or in the memory of the machine.
+        home = devices[0] if count == 1 else "CPU:0"
+        return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device=home)
     configure_coordination(config.cluster, register_seconds=config.start_timeout)
     return tf.distribute.MultiWorkerMirroredStrategy()
 

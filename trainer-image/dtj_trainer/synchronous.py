@@ -1,12 +1,13 @@
-"""OneDevice, Mirrored and MultiWorkerMirrored: every task runs this, in step with the others. Imports TensorFlow."""
+"""The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import tensorflow as tf
 
+from dtj_trainer import keras_fit, kerases
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.engine import Engine, Wishes
@@ -53,7 +54,7 @@ def train(run: Run, strategy: Any) -> None:
         )
         _introduce(run, session, strategy.num_replicas_in_sync)
         try:
-            _loop(run, strategy, session, reporter)
+            step = _loop(run, strategy, session, reporter)
         finally:
             summaries.flush()
             session.store.discard_scratch()
@@ -61,7 +62,7 @@ def train(run: Run, strategy: Any) -> None:
             finish(
                 run, reporter, summaries,
                 weights=[weight.numpy() for weight in session.model.weights],
-                step=max(session.first_step, session.total_steps),
+                step=step,
                 checkpoint=session.store.path(),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
@@ -72,15 +73,16 @@ def _build(run: Run, strategy: Any) -> _Session:
     config = run.config
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
-    keras.utils.set_random_seed(config.seed)
+    library = kerases.chosen(config)
+    library.utils.set_random_seed(config.seed)
     with strategy.scope():
-        model = run.task.build_model(keras, run.data)
-        optimizer = keras.optimizers.Adam(config.learning_rate)
+        model = run.task.build_model(library, run.data)
+        optimizer = kerases.of(model).optimizers.Adam(config.learning_rate)
         optimizer.build(model.trainable_variables)
         step, total = _counter(), _counter()
     state = State(
-        weights=[weight.value for weight in model.weights],
-        optimizer=[variable.value for variable in optimizer.variables],
+        weights=kerases.variables(model.weights),
+        optimizer=kerases.variables(optimizer.variables),
         step=step,
         total_steps=total,
     )
@@ -97,7 +99,14 @@ def _build(run: Run, strategy: Any) -> _Session:
     total.assign(total_steps)
     first_step = int(step.numpy())
     _agree_on_start(run, strategy, first_step)
-    engine = Engine(strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch)
+    fits = config.loop == "fit"
+    engine = Engine(
+        strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
+        train_step=model.train_step if fits else None,
+    )  # fmt: skip
+    if fits:
+        with strategy.scope():
+            keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
     return _Session(
         model=model, engine=engine, store=store, batch=batch, first_step=first_step, total_steps=total_steps
     )
@@ -137,32 +146,78 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
         run.say("no checkpoint directory: a restart begins at step 0")
 
 
-def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> None:
-    config, store = run.config, session.store
-    step, total_steps = session.first_step, session.total_steps
-    stream = run.data.batches(batch=session.batch, seed=config.seed, first_step=step)
-    iterator = iter(strategy.experimental_distribute_dataset(stream))
-    save_due = Every(config.checkpoint.every_seconds)
-    next_steps = wanted = config.steps_per_call
-    run.board.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
-    run.termination.saves = store.keeps
-    while step < total_steps:
-        steps = min(next_steps, steps_to_mark(step, total_steps, config.checkpoint))
+class _Loop:
+    """The way from the first step to the last, in calls of the engine that each end in an agreement."""
+
+    def __init__(self, run: Run, session: _Session, reporter: Reporter) -> None:
+        self._run = run
+        self._session = session
+        self._reporter = reporter
+        self._save_due = Every(run.config.checkpoint.every_seconds)
+        self._next_steps = self._wanted = run.config.steps_per_call
+        self.step = session.first_step
+
+    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
+        """Trains up to this step, and saves and reports on the way; the means of the metrics over the steps taken.
+
+        All tasks must ask for the same step.
+
+        Raises:
+            Preempted: told to stop; all tasks have saved the same step.
+        """
+        first, sums = self.step, dict.fromkeys(self._run.task.metrics, 0.0)
+        while self.step < until:
+            before = self.step
+            metrics = self._call(iterator, until)
+            for name in sums:
+                sums[name] += metrics[name] * (self.step - before)
+        return {name: value / max(1, self.step - first) for name, value in sums.items()}
+
+    def save(self) -> None:
+        """Saves the step that the loop stands at, unless it is saved."""
+        self._session.store.save(self.step)
+
+    def _call(self, iterator: Any, until: int) -> Mapping[str, float]:
+        config, store, total_steps = self._run.config, self._session.store, self._session.total_steps
+        steps = min(self._next_steps, until - self.step, steps_to_mark(self.step, total_steps, config.checkpoint))
         wishes = Wishes(
-            stop=run.termination.requested,
-            save=config.cluster.leads and save_due.due(),
-            next_steps=wanted if config.cluster.leads else 0,
+            stop=self._run.termination.requested,
+            save=config.cluster.leads and self._save_due.due(),
+            next_steps=self._wanted if config.cluster.leads else 0,
         )
         began = time.monotonic()
-        outcome = session.engine.run(iterator, steps, wishes)
-        step, next_steps = step + steps, outcome.next_steps
-        wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
-        if outcome.stop or outcome.save or is_mark(step, total_steps, config.checkpoint):
-            store.save(step)
-        reporter.report(step, outcome.metrics, last_checkpoint_step=store.last_step)
+        outcome = self._session.engine.run(iterator, steps, wishes)
+        self.step, self._next_steps = self.step + steps, outcome.next_steps
+        self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
+        if outcome.stop or outcome.save or is_mark(self.step, total_steps, config.checkpoint):
+            self.save()
+        self._reporter.report(self.step, outcome.metrics, last_checkpoint_step=store.last_step)
         if outcome.stop:
-            raise Preempted(f"preempted: all tasks saved step {step} of {total_steps}; the job resumes there")
+            raise Preempted(f"preempted: all tasks saved step {self.step} of {total_steps}; the job resumes there")
+        return outcome.metrics
+
+
+def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int:
+    """Trains to the end, and returns the step that was reached: a callback of Keras may end it early."""
+    config, loop = run.config, _Loop(run, session, reporter)
+
+    def stream(first_step: int) -> Any:
+        return run.data.batches(batch=session.batch, seed=config.seed, first_step=first_step)
+
+    run.board.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
+    run.termination.saves = session.store.keeps
+    if config.loop == "fit":
+        keras_fit.fit(
+            session.model, loop, stream,
+            total_steps=session.total_steps,
+            steps_per_epoch=-(-run.data.examples // session.batch),
+            steps_per_call=config.steps_per_call,
+        )  # fmt: skip
+        loop.save()
+    else:
+        loop.advance(iter(strategy.experimental_distribute_dataset(stream(loop.step))), session.total_steps)
     run.termination.saves = False
+    return loop.step
 
 
 def _part(run: Run) -> None:
