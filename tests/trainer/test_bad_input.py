@@ -44,9 +44,9 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
         (["--epochs=none"], {}, "dtj_trainer: --epochs=none: give a whole number of at least 1"),
         (
             [],
-            {"DTJ_STRATEGY": "TPU"},
-            "dtj_trainer: DTJ_STRATEGY=TPU: not supported by this trainer yet; "
-            "use OneDevice, Mirrored, MultiWorkerMirrored, ParameterServer",
+            {"DTJ_STRATEGY": "Pipeline"},
+            "dtj_trainer: DTJ_STRATEGY=Pipeline: not supported by this trainer yet; "
+            "use OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, ParameterServer, TPU",
         ),
     ],
     ids=["task", "dataset", "number", "strategy"],

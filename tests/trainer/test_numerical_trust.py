@@ -19,6 +19,7 @@ UNEVEN_BATCH = 41
 EVERY_STEP = ("--epochs=3", f"--batch-size={UNEVEN_BATCH}", "--learning-rate=0.0005", "--steps-per-call=1")
 TWO_DEVICES = ("--logical-cpus=2",)
 FIT = ("--loop=fit",)
+PACKED = ("--pack-gradients",)
 
 
 def losses(folder: Path) -> Mapping[int, float]:
@@ -49,12 +50,13 @@ def one_device(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, float]:
         ("OneDevice", {"worker": 1}, FIT),
         ("Mirrored", {"worker": 1}, TWO_DEVICES),
         ("Mirrored", {"worker": 1}, (*TWO_DEVICES, *FIT)),
+        ("Mirrored", {"worker": 1}, (*TWO_DEVICES, *PACKED)),
         ("CentralStorage", {"worker": 1}, TWO_DEVICES),
         ("CentralStorage", {"worker": 1}, (*TWO_DEVICES, *FIT)),
         ("MultiWorkerMirrored", {"worker": 1}, ()),
         ("MultiWorkerMirrored", {"worker": 2}, ()),
         ("MultiWorkerMirrored", {"worker": 2}, FIT),
-        ("MultiWorkerMirrored", {"worker": 3}, ()),
+        ("MultiWorkerMirrored", {"worker": 3}, PACKED),
         ("MultiWorkerMirrored", {"worker": 3}, FIT),
         ("MultiWorkerMirrored", {"chief": 1, "worker": 1}, FIT),
     ],

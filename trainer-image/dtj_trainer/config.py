@@ -10,6 +10,7 @@ from pathlib import Path
 from dtj_trainer import cluster, options
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.errors import UsageError
+from dtj_trainer.gate import Peer
 from dtj_trainer.options import Given
 from dtj_trainer.registry import TASKS
 
@@ -67,7 +68,10 @@ class Config:
     seed: int
     loop: str
     steps_per_call: int
+    pack_gradients: bool
+    min_shard_bytes: int | None
     logical_cpus: int
+    tpu_name: str
     run_eagerly: bool
     checkpoint: CheckpointPolicy
     export_dir: Path | None
@@ -76,6 +80,14 @@ class Config:
     progress_seconds: float
     start_timeout: float
     stall_timeout: float
+
+    @property
+    def tpu_runtimes(self) -> Mapping[str, Peer]:
+        """Where the TPU of this job is reached: name for a person -> host and port. Empty where it is this host's."""
+        if self.strategy != "TPU" or "://" not in self.tpu_name:
+            return {}
+        addresses = (runtime.partition("://")[2].rpartition(":") for runtime in self.tpu_name.split(","))
+        return {f"TPU {index}": (host.strip("[]"), int(port)) for index, (host, _, port) in enumerate(addresses)}
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
@@ -104,7 +116,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         seed=given.value(options.SEED),
         loop=given.value(options.LOOP),
         steps_per_call=given.value(options.STEPS_PER_CALL),
+        pack_gradients=given.value(options.PACK_GRADIENTS),
+        min_shard_bytes=given.value(options.MIN_SHARD_BYTES),
         logical_cpus=given.value(options.LOGICAL_CPUS),
+        tpu_name=given.value(options.TPU_NAME),
         run_eagerly=given.value(options.RUN_EAGERLY),
         checkpoint=_checkpoint(given, output),
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
@@ -122,7 +137,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
 def _check_roles(strategy: str, here: Cluster) -> None:
     """That TF_CONFIG has the tasks which the strategy needs, and no others."""
     replicas = here.count(CHIEF) + here.count(WORKER)
-    if strategy in ("OneDevice", "Mirrored", "CentralStorage"):
+    if strategy == "TPU" and len(here.addresses) > 1:
+        raise UsageError(
+            f"strategy TPU is driven by one process, but TF_CONFIG lists {len(here.addresses)} tasks; use a slice of "
+            "one host and one worker"
+        )
+    if strategy in ("OneDevice", "Mirrored", "CentralStorage", "TPU"):
         if replicas > 1 or here.count(PS):
             raise UsageError(
                 f"strategy {strategy} runs in one process, but TF_CONFIG lists {len(here.addresses)} tasks; "

@@ -69,7 +69,7 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
-        strategy = parameter_server.make_strategy()
+        strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
     parameter_server.train(run, strategy)
 
 
@@ -120,12 +120,13 @@ def _ring(config: Config) -> Doorbell:
 def _wait_for_peers(config: Config, *roles: str) -> None:
     peers = {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
     try:
-        wait_for_peers(peers, timeout=config.start_timeout, say=print)
+        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
     except PeersMissing as missing:
         raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
 
 
 def _started_in_time(config: Config) -> Watchdog:
     """A peer that passes the gate and then dies would be waited for in silence, and without end."""
-    lost = PeerLost(f"the other tasks passed the start gate, but did not connect within {config.start_timeout:g} s")
+    who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
+    lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
     return Watchdog(config.start_timeout, lost, end_with=end_with)

@@ -15,8 +15,8 @@ from dtj_trainer import __version__
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
 
-SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer")
-PLANNED_STRATEGIES = ("TPU", "Pipeline")
+SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU")
+PLANNED_STRATEGIES = ("Pipeline",)
 LOOPS = ("custom", "fit")
 
 T = TypeVar("T")
@@ -104,6 +104,15 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _tpu_name(text: str) -> str:
+    for runtime in () if text == "local" else text.split(","):
+        scheme, _, address = runtime.partition("://")
+        host, _, port = address.rpartition(":")
+        if scheme != "grpc" or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
+    return text
+
+
 def _strategy(text: str) -> str:
     if text in PLANNED_STRATEGIES:
         raise ValueError(f"not supported by this trainer yet; use {', '.join(SUPPORTED_STRATEGIES)}")
@@ -167,9 +176,21 @@ STRATEGY = Option(
     flag="--strategy", variable="DTJ_STRATEGY", parse=_strategy, default="OneDevice", metavar="NAME",
     help=", ".join(SUPPORTED_STRATEGIES),
 )  # fmt: skip
+TPU_NAME = Option(
+    flag="--tpu-name", variable="TPU_NAME", parse=_tpu_name, default="local", metavar="NAME",
+    help="TPU: local, for the chips of this host, or grpc://host:port of its runtime",
+)  # fmt: skip
 LOGICAL_CPUS = Option(
     flag="--logical-cpus", parse=_whole(1), default=1,
     help="CPU devices that Mirrored and CentralStorage see where there is no GPU",
+)  # fmt: skip
+PACK_GRADIENTS = Option(
+    flag="--pack-gradients", parse=_true, default=False,
+    help="reduce all gradients as one vector: less latency where a model has many small variables",
+)  # fmt: skip
+MIN_SHARD_BYTES = Option[int | None](
+    flag="--min-shard-bytes", parse=_whole(1), default=None, metavar="BYTES",
+    help="ParameterServer: split variables over the servers, into shards of at least this size (default: each whole)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
@@ -214,7 +235,10 @@ STALL_TIMEOUT = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, LEARNING_RATE, SEED),
-    "how to run": (STRATEGY, LOGICAL_CPUS, LOOP, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
+    "how to run": (
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, STEPS_PER_CALL, PACK_GRADIENTS, MIN_SHARD_BYTES,
+        START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
+    ),
     "what to keep": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, LOG_DIR,
     ),

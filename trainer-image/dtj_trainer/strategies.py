@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
-from dtj_trainer import gate
+from dtj_trainer import gate, tpu
 from dtj_trainer.cluster import CHIEF, WORKER, Cluster
 from dtj_trainer.config import Config
 from dtj_trainer.errors import PeerLost
@@ -22,6 +22,8 @@ HEARTBEAT_SECONDS = 5.0
 
 def make_strategy(config: Config) -> Any:
     """The strategy of the job, on this machine's GPUs where it has any. To be made before anything else runs."""
+    if config.strategy == "TPU":
+        return tpu.make_strategy(config.tpu_name)
     # Physical devices: asking for the logical ones would start TensorFlow, and then nothing can be configured.
     gpus = tf.config.list_physical_devices("GPU")
     if config.strategy == "OneDevice":

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer import keras_fit, kerases
+from dtj_trainer import keras_fit, kerases, packing
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.engine import Engine, Wishes
@@ -79,10 +79,12 @@ def _build(run: Run, strategy: Any) -> _Session:
         model = run.task.build_model(library, run.data)
         optimizer = kerases.of(model).optimizers.Adam(config.learning_rate)
         optimizer.build(model.trainable_variables)
+        if config.pack_gradients:
+            packing.pack_gradients(optimizer, kerases.of(model))
         step, total = _counter(), _counter()
     state = State(
         weights=kerases.variables(model.weights),
-        optimizer=kerases.variables(optimizer.variables),
+        optimizer=kerases.state(optimizer),
         step=step,
         total_steps=total,
     )
@@ -94,8 +96,6 @@ def _build(run: Run, strategy: Any) -> _Session:
         say=run.say,
     )
     store.restore_newest()
-    # The rate is state of the optimizer's, but the command line decides it.
-    optimizer.learning_rate = config.learning_rate
     total.assign(total_steps)
     first_step = int(step.numpy())
     _agree_on_start(run, strategy, first_step)
