@@ -13,11 +13,21 @@ from trainer.outcome import points, tensors
 pytestmark = pytest.mark.trainer
 
 TWO = {"worker": 2}
-TF_KERAS = """
-import dtj_trainer.kerases
+OF_TF_KERAS = """
 import tf_keras
 
-dtj_trainer.kerases.chosen = lambda config: tf_keras
+def build():
+    layers = tf_keras.layers
+    model = tf_keras.Sequential(
+        [
+            layers.Input((8, 8, 1)),
+            layers.Flatten(),
+            layers.Dense(64, "relu", kernel_initializer=tf_keras.initializers.GlorotUniform(1), kernel_regularizer="l2"),
+            layers.Dense(10, kernel_initializer=tf_keras.initializers.GlorotUniform(2)),
+        ]
+    )
+    model.compile(loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
 """
 NEXT_KERAS = """
 import keras
@@ -64,10 +74,10 @@ def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path, alone: Job) -> N
 def test_a_model_of_tf_keras_learns_the_same_by_two_workers_as_by_one_process(folder: Path, loop: str) -> None:
     results = []
     for strategy, roles, style in (("OneDevice", {"worker": 1}, "custom"), ("MultiWorkerMirrored", TWO, loop)):
-        folder_of_one = folder / strategy
-        with Job(folder_of_one, strategy=strategy, roles=roles, arguments=[*SHORT, f"--loop={style}"]) as job:
-            (folder_of_one / "sitecustomize.py").write_text(TF_KERAS)
-            assert set(job.start(environ={"PYTHONPATH": f"{folder_of_one}:{SOURCE}"}).wait().values()) == {0}
+        arguments = [*SHORT, f"--loop={style}", "--model=mine:build"]
+        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
+            (folder / strategy / "mine.py").write_text(OF_TF_KERAS)
+            assert set(job.start().wait().values()) == {0}
         results.append(job.result["loss"])
     assert results[1] == pytest.approx(results[0], abs=1e-5)
 

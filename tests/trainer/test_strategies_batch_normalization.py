@@ -11,12 +11,27 @@ from trainer.conftest import SHORT
 pytestmark = pytest.mark.trainer
 
 NORMALISED = """
-import os
 import keras
+
+def build():
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((8, 8, 1)),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(10),
+        ]
+    )
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+NOTED = """
+import os
 import numpy
 from dtj_trainer import checkpoints
 
-keras.layers.MaxPooling2D = lambda size: keras.layers.BatchNormalization(synchronized=True)
 save = checkpoints.Store.save
 
 def noted(store, step):
@@ -26,7 +41,7 @@ def noted(store, step):
 
 checkpoints.Store.save = noted
 """
-"""In place of the pooling layer; each task notes all its weights when it saves, also where that is thrown away."""
+"""Each task notes all its weights when it saves, also where that is thrown away."""
 
 
 @pytest.mark.parametrize("loop", ["custom", "fit"])
@@ -38,8 +53,10 @@ def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder:
             return [saved[name] for name in saved.files]
 
     for strategy, roles in (("OneDevice", {"worker": 1}), ("MultiWorkerMirrored", {"worker": 2})):
-        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=[*SHORT, f"--loop={loop}"]) as job:
-            (folder / strategy / "sitecustomize.py").write_text(NORMALISED)
+        arguments = [*SHORT, f"--loop={loop}", "--model=mine:build"]
+        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
+            (folder / strategy / "mine.py").write_text(NORMALISED)
+            (folder / strategy / "sitecustomize.py").write_text(NOTED)
             job.start(environ={"PYTHONPATH": f"{folder / strategy}:{SOURCE}"})
             assert set(job.wait().values()) == {0}
 

@@ -85,7 +85,7 @@ def fit(
     Args:
         model: prepared by `prepare`.
         loop: what each call of the train function advances.
-        stream: first step -> the tf.data.Dataset of the batches from there on.
+        stream: first step -> the batches from there on, distributed.
         total_steps: where to stop.
         steps_per_epoch: of a whole epoch.
         steps_per_call: as prepared.

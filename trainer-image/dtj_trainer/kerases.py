@@ -1,28 +1,15 @@
 """The two Kerases: Keras 3, and tf_keras, which is the Keras of TensorFlow 2.15 and before.
 
-Which of them a strategy trains with, and what differs between their variables. tf_keras is imported only where it
-is needed: it costs 0.2 s. Imports TensorFlow.
+What differs between their variables. tf_keras is imported only where it is needed: it costs 0.2 s.
+Imports TensorFlow.
 """
 
-import importlib
 import sys
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 import keras
-
-from dtj_trainer.config import Config
-
-
-def chosen(config: Config) -> ModuleType:
-    """The Keras that the job's model is built with.
-
-    Under ParameterServer Keras 3's iteration counter loses updates, and `fit` under CentralStorage races for its
-    metrics, which all replicas share: there it is tf_keras.
-    """
-    shared = config.strategy == "ParameterServer" or (config.strategy == "CentralStorage" and config.loop == "fit")
-    return importlib.import_module("tf_keras") if shared else keras
 
 
 def of(model: Any) -> ModuleType:

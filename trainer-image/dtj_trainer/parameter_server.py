@@ -13,11 +13,11 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.eager import context
 
-from dtj_trainer import keras_fit, kerases
+from dtj_trainer import keras_fit, kerases, optimizers
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, PS, WORKER
 from dtj_trainer.ending import end_with
-from dtj_trainer.errors import PeerLost, Preempted, UsageError
+from dtj_trainer.errors import PeerLost, Preempted
 from dtj_trainer.finish import finish
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
@@ -72,7 +72,7 @@ def train(run: Run, strategy: Any) -> None:
         )
         run.say(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
-            f"{config.cluster.count(PS)}  learning rate {config.learning_rate:g}  {training.total_steps} steps: "
+            f"{config.cluster.count(PS)}  {training.learning}  {training.total_steps} steps: "
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         try:
@@ -103,8 +103,8 @@ class _Training:
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = run.task.build_model(tf_keras, run.data)
-            _check_library(self.model)
-            self._optimizer = tf_keras.optimizers.Adam(config.learning_rate)
+            made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=self.total_steps)
+            self._optimizer, self.learning = made.optimizer, made.told
             self._optimizer.build(self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -270,11 +270,3 @@ class _Training:
             loss = self._loss(self.model(inputs, training=True), labels)
         weights = self.model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-
-
-def _check_library(model: Any) -> None:
-    if kerases.of(model) is not tf_keras:
-        raise UsageError(
-            "the model is one of Keras 3, which loses updates under ParameterServer; build it with tf_keras, or use "
-            "strategy MultiWorkerMirrored"
-        )

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_fit, kerases, packing
+from dtj_trainer import keras_fit, kerases, optimizers, packing
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
+from dtj_trainer.config import Config
+from dtj_trainer.data.sharding import distributed
 from dtj_trainer.engine import Engine, Wishes
 from dtj_trainer.errors import Preempted, UsageError
 from dtj_trainer.finish import finish
@@ -33,6 +36,8 @@ class _Session:
     engine: Engine
     store: Store
     batch: int
+    learning: str
+    """What a person is told of the optimizer."""
     first_step: int
     total_steps: int
 
@@ -73,11 +78,12 @@ def _build(run: Run, strategy: Any) -> _Session:
     config = run.config
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
-    library = kerases.chosen(config)
-    library.utils.set_random_seed(config.seed)
+    keras.utils.set_random_seed(config.seed)
     with strategy.scope():
-        model = run.task.build_model(library, run.data)
-        optimizer = kerases.of(model).optimizers.Adam(config.learning_rate)
+        model = run.task.build_model(keras, run.data)
+        _check_library(config, model)
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps)
+        optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         if config.pack_gradients:
             packing.pack_gradients(optimizer, kerases.of(model))
@@ -108,8 +114,17 @@ def _build(run: Run, strategy: Any) -> _Session:
         with strategy.scope():
             keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
     return _Session(
-        model=model, engine=engine, store=store, batch=batch, first_step=first_step, total_steps=total_steps
-    )
+        model=model, engine=engine, store=store, batch=batch, learning=made.told,
+        first_step=first_step, total_steps=total_steps,
+    )  # fmt: skip
+
+
+def _check_library(config: Config, model: Any) -> None:
+    if config.strategy == "CentralStorage" and kerases.of(model) is not keras:
+        raise UsageError(
+            "strategy CentralStorage: the model is one of tf_keras, whose optimizers cannot follow a learning rate "
+            "there; build it with Keras 3, or use strategy Mirrored"
+        )
 
 
 def _counter() -> Any:
@@ -137,7 +152,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
     share = f"{least} or {least + 1}" if rest else f"{least}"
     run.say(
         f"batch {session.batch} global, {share} per replica  replicas {replicas}  "
-        f"learning rate {config.learning_rate:g}  {session.total_steps} steps: "
+        f"{session.learning}  {session.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     if session.store.path():
@@ -202,7 +217,7 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int
     config, loop = run.config, _Loop(run, session, reporter)
 
     def stream(first_step: int) -> Any:
-        return run.data.batches(batch=session.batch, seed=config.seed, first_step=first_step)
+        return distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=first_step)
 
     run.board.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
     run.termination.saves = session.store.keeps
@@ -215,7 +230,7 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int
         )  # fmt: skip
         loop.save()
     else:
-        loop.advance(iter(strategy.experimental_distribute_dataset(stream(loop.step))), session.total_steps)
+        loop.advance(iter(stream(loop.step)), session.total_steps)
     run.termination.saves = False
     return loop.step
 
