@@ -17,17 +17,28 @@ OF_TF_KERAS = """
 import tf_keras
 
 def build():
-    layers = tf_keras.layers
+    layers, glorot = tf_keras.layers, tf_keras.initializers.GlorotUniform
     model = tf_keras.Sequential(
         [
             layers.Input((8, 8, 1)),
             layers.Flatten(),
-            layers.Dense(64, "relu", kernel_initializer=tf_keras.initializers.GlorotUniform(1), kernel_regularizer="l2"),
-            layers.Dense(10, kernel_initializer=tf_keras.initializers.GlorotUniform(2)),
+            layers.Dense(64, "relu", kernel_initializer=glorot(1), kernel_regularizer="l2"),
+            layers.Dense(10, kernel_initializer=glorot(2)),
         ]
     )
     model.compile(loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
+"""
+ENDS_AFTER_TWO_EPOCHS = """
+import keras
+
+class Ends(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs):
+        print("epoch", epoch, "loss", logs["loss"], "accuracy", logs["accuracy"])
+        self.model.stop_training = epoch == 1
+
+def callbacks():
+    return [Ends()]
 """
 NEXT_KERAS = """
 import keras
@@ -74,12 +85,24 @@ def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path, alone: Job) -> N
 def test_a_model_of_tf_keras_learns_the_same_by_two_workers_as_by_one_process(folder: Path, loop: str) -> None:
     results = []
     for strategy, roles, style in (("OneDevice", {"worker": 1}, "custom"), ("MultiWorkerMirrored", TWO, loop)):
-        arguments = [*SHORT, f"--loop={style}", "--model=mine:build"]
+        arguments = [*SHORT, f"--loop={style}", "--model=mine:build", "--dataset=digits"]
         with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
             (folder / strategy / "mine.py").write_text(OF_TF_KERAS)
             assert set(job.start().wait().values()) == {0}
         results.append(job.result["loss"])
     assert results[1] == pytest.approx(results[0], abs=1e-5)
+
+
+def test_a_users_callback_sees_the_same_epochs_on_every_worker_and_may_end_the_training(folder: Path) -> None:
+    arguments = [*SHORT, "--loop=fit", "--callbacks=mine:callbacks"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        (folder / "mine.py").write_text(ENDS_AFTER_TWO_EPOCHS)
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    seen = [re.findall(r"^epoch \d loss .*$", replica.log, re.M) for replica in job.replicas.values()]
+    assert seen[0] == seen[1]
+    assert [line.split(" loss ")[0] for line in seen[0]] == ["epoch 0", "epoch 1"]
+    assert job.result["steps"] == 60
+    assert job.newest_checkpoint == 60
 
 
 def test_a_keras_that_fit_is_not_known_to_work_with_is_one_line_that_says_what_to_do(folder: Path) -> None:

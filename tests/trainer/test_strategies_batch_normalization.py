@@ -53,7 +53,7 @@ def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder:
             return [saved[name] for name in saved.files]
 
     for strategy, roles in (("OneDevice", {"worker": 1}), ("MultiWorkerMirrored", {"worker": 2})):
-        arguments = [*SHORT, f"--loop={loop}", "--model=mine:build"]
+        arguments = [*SHORT, f"--loop={loop}", "--model=mine:build", "--dataset=digits"]
         with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
             (folder / strategy / "mine.py").write_text(NORMALISED)
             (folder / strategy / "sitecustomize.py").write_text(NOTED)

@@ -13,12 +13,15 @@ The last is why the version is checked. Imports TensorFlow.
 """
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Protocol
 
 import keras
 
 from dtj_trainer import kerases
 from dtj_trainer.errors import UsageError
+from dtj_trainer.own.calling import load
+from dtj_trainer.own.names import Name
 from dtj_trainer.schedule import legs
 
 PROVED = ("3.15",)
@@ -74,6 +77,7 @@ def fit(
     loop: Loop,
     stream: Callable[[int], Any],
     *,
+    callbacks: Name | None,
     total_steps: int,
     steps_per_epoch: int,
     steps_per_call: int,
@@ -86,10 +90,15 @@ def fit(
         model: prepared by `prepare`.
         loop: what each call of the train function advances.
         stream: first step -> the batches from there on, distributed.
+        callbacks: the user's function that gives a list of them.
         total_steps: where to stop.
         steps_per_epoch: of a whole epoch.
         steps_per_call: as prepared.
+
+    Raises:
+        UsageError: what should give callbacks does not.
     """
+    theirs = _callbacks(callbacks, kerases.of(model))
     for first_epoch, epochs, steps in legs(loop.step, total_steps, steps_per_epoch):
         epoch = _Epoch(model, loop, steps=steps, steps_per_call=steps_per_call)
         model.make_train_function = lambda force=False, epoch=epoch: epoch.train
@@ -99,10 +108,19 @@ def fit(
         model.fit(
             stream(loop.step),
             initial_epoch=first_epoch, epochs=epochs, steps_per_epoch=steps,
-            callbacks=[begins], verbose=0, shuffle=False,
+            callbacks=[begins, *theirs], verbose=0, shuffle=False,
         )  # fmt: skip
         if model.stop_training:
             return
+
+
+def _callbacks(name: Name | None, library: ModuleType) -> list[Any]:
+    if name is None:
+        return []
+    found = load(name)()
+    if not isinstance(found, list) or not all(isinstance(one, library.callbacks.Callback) for one in found):
+        raise UsageError(f"{name}: gave {found!r:.100}; return a list of callbacks of {library.__name__}")
+    return found
 
 
 class _Epoch:

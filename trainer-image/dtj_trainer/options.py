@@ -318,6 +318,10 @@ LOOP = Option(
     flag="--loop", parse=_one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
     help="custom: the trainer's own step loop; fit: Keras' Model.fit",
 )  # fmt: skip
+CALLBACKS = Option[str | None](
+    flag="--callbacks", parse=str, default=None, metavar="M:F",
+    help="--loop=fit: a function of yours that gives a list of Keras callbacks, as package.module:function",
+)  # fmt: skip
 RUN_EAGERLY = Option(
     flag="--run-eagerly", parse=_true, default=False,
     help="run without tf.function, to step through with a debugger",
@@ -391,7 +395,7 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
     ),
     "how to run": (
-        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, STEPS_PER_CALL, PACK_GRADIENTS, MIN_SHARD_BYTES,
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, PACK_GRADIENTS, MIN_SHARD_BYTES,
         START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
     "what to keep": (

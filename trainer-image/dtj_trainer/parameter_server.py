@@ -162,6 +162,7 @@ class _Training:
     def _fit(self) -> None:
         keras_fit.fit(
             self.model, self, self._creator,
+            callbacks=self._run.config.own.callbacks,
             total_steps=self.total_steps,
             steps_per_epoch=self._steps_per_epoch,
             steps_per_call=self._steps_per_epoch,

@@ -224,6 +224,7 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int
     if config.loop == "fit":
         keras_fit.fit(
             session.model, loop, stream,
+            callbacks=config.own.callbacks,
             total_steps=session.total_steps,
             steps_per_epoch=-(-run.data.examples // session.batch),
             steps_per_call=config.steps_per_call,

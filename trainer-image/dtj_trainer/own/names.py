@@ -30,6 +30,7 @@ class Own:
     data: Name | None
     loss: str | None
     shuffle: bool
+    callbacks: Name | None
 
 
 def own(given: Given) -> Own:
@@ -43,6 +44,7 @@ def own(given: Given) -> Own:
         data=_name(given, options.DATA),
         loss=given.value(options.LOSS),
         shuffle=not given.value(options.NO_SHUFFLE),
+        callbacks=_name(given, options.CALLBACKS),
     )
     _exclude(given, options.MODEL, options.TASK)
     _exclude(given, options.DATA, options.DATASET)
@@ -58,6 +60,8 @@ def own(given: Given) -> Own:
         raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
     if not mine.shuffle and not mine.data:
         raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
+    if mine.callbacks and given.value(options.LOOP) != "fit":
+        raise UsageError(f"{mine.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
     return mine
 
 
@@ -67,7 +71,7 @@ def check(mine: Own) -> None:
     Raises:
         UsageError: there is no such module.
     """
-    for name in (mine.model, mine.data):
+    for name in (mine.model, mine.data, mine.callbacks):
         if name:
             _find(name)
 
