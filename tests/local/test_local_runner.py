@@ -147,6 +147,18 @@ def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -
     assert "held-out: accuracy" in (dtj.latest("digits-evaluated") / "logs" / "evaluator-0.log").read_text()
 
 
+def test_two_workers_train_on_what_a_data_service_prepares(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=3"]
+    code, output = dtj.run(dtj.example("digits-data-service.yaml", args=arguments))
+    assert code == 0, output
+    logs = dtj.latest("digits-data-service") / "logs"
+    for name in ("dispatcher-0", "data-worker-0", "data-worker-1"):
+        assert "of the tf.data service" in (logs / f"{name}.log").read_text()
+    served = dtj.latest("digits-data-service") / "checkpoint" / "data-service" / "datasets"
+    assert list(served.iterdir()), "the workers had their examples from it"
+    assert marked_processes(dtj.mark) == []
+
+
 def test_a_worker_that_exits_3_fails_the_job_and_is_named(dtj: CommandLine) -> None:
     command = ["sh", "-c", '[ "$DTJ_INDEX" = 1 ] && { sleep 3; echo out of luck; exit 3; }; exec python -m dtj_trainer']
     roles = {"worker": {"replicas": 2, "command": command}}
