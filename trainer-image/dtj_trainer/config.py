@@ -10,6 +10,7 @@ from pathlib import Path
 from dtj_trainer import cluster, options
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.errors import UsageError
+from dtj_trainer.export import formats
 from dtj_trainer.options import Given
 from dtj_trainer.registry import TASKS
 
@@ -70,6 +71,7 @@ class Config:
     run_eagerly: bool
     checkpoint: CheckpointPolicy
     export_dir: Path | None
+    export_formats: tuple[str, ...]
     log_dir: Path | None
     status_port: int | None
     progress_seconds: float
@@ -90,6 +92,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     task = given.value(options.TASK)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
     output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    export_formats = given.value(options.EXPORT_FORMATS)
     config = Config(
         job=environ.get("DTJ_JOB_NAME") or "local",
         attempt=_attempt(environ),
@@ -106,6 +109,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         run_eagerly=given.value(options.RUN_EAGERLY),
         checkpoint=_checkpoint(given, output),
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
+        export_formats=export_formats or (formats.SAVED_MODEL,),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
         progress_seconds=given.value(options.PROGRESS_EVERY),
@@ -114,6 +118,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     )
     if here.task.role == EVALUATOR and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
+    if export_formats and config.export_dir is None:
+        raise UsageError(f"{given.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
     return config
 
 
