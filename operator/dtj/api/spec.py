@@ -262,13 +262,30 @@ class Checkpoint(_Model):
         return self.path or (names.CHECKPOINT_MOUNT if self.mounted else None)
 
 
+class ExportFormat(StrEnum):
+    """What a model can be exported as."""
+
+    SAVED_MODEL = "SavedModel"
+    TFLITE = "TFLite"
+    TENSORFLOW_JS = "TensorFlowJS"
+
+
 class Export(_Model):
-    """Where the trained model goes."""
+    """Where the trained model goes, and in which forms."""
 
     path: str = Field(
         min_length=1,
         max_length=1024,
-        description="path is the directory of the exported SavedModel, given to every pod as DTJ_EXPORT_DIR.",
+        description="path is the directory of the exported model, given to every pod as DTJ_EXPORT_DIR; each export "
+        "is a version below it, as TensorFlow Serving wants it.",
+    )
+    formats: list[ExportFormat] = Field(
+        default=[ExportFormat.SAVED_MODEL],
+        min_length=1,
+        max_length=len(ExportFormat),
+        description="formats are what the model is exported as: SavedModel, which is always among them, TFLite and "
+        "TensorFlowJS; given to every pod as DTJ_EXPORT_FORMATS. What cannot be converted fails the job once the "
+        "SavedModel is there.",
     )
 
 

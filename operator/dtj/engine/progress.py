@@ -101,7 +101,7 @@ class ProgressReader:
             body = await fetch(pod.ip, port)
         memory = self._state.memories.of(job.uid)
         progress = None
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
             progress = Progress.from_object(msgspec.json.decode(body)) if body is not None else None
         if progress is None:
             memory.silences += 1
