@@ -197,6 +197,8 @@ def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_re
     assert job.result["export"]["formats"] == ["SavedModel", "TensorFlowJS"], "what can be converted is"
     assert job.result["export"]["path"] == str(path)
     assert not (path / "model.tflite").exists()
+    graph = json.loads((path / "tfjs" / "model.json").read_text())["modelTopology"]
+    assert not {node["op"] for node in graph["node"]} & {"Enter", "Exit"}, "loops that TensorFlow.js cannot run"
     data = held_out()
     answers = signature(path)(inputs=data.inputs)
     assert float((answers["class"].numpy() == data.labels).mean()) == pytest.approx(job.result["accuracy"])

@@ -77,6 +77,24 @@ def test_where_all_workers_must_succeed_it_is_recorded_when_the_first_is_done() 
     assert world.job.status.export == EXPORTED, "worker 0 alone exports"
 
 
+def test_a_later_attempt_that_tells_of_none_leaves_what_was_exported_before() -> None:
+    world = running(runPolicy={"successPolicy": "AllWorkers"})
+    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
+    world.settle()
+    world.set_pod("worker-1", Phase.FAILED)
+    world.advance(60)
+    world.settle()
+    assert world.job.status.attempt == 2
+    world.finish_deletions()
+    world.settle()
+    world.run_all()
+    for worker in ("worker-0-r1", "worker-1-r1"):
+        world.set_pod(worker, Phase.SUCCEEDED)
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.export == EXPORTED
+
+
 def test_the_words_of_a_pod_that_failed_tell_of_no_model() -> None:
     world = running(runPolicy={"backoffLimit": 0})
     world.set_pod("worker-0", Phase.FAILED, message=WORDS)

@@ -1,10 +1,10 @@
 """What surrounds an exported model: its formats, its files, and converters that fail. Without TensorFlow."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from dtj_trainer.progress import Board
 
 pytestmark = pytest.mark.unit
 
+SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
 BY_HAND = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
 
 
@@ -105,11 +106,14 @@ class TestPublishing:
         assert (tmp_path / "11" / "saved_model.pb").exists()
         assert not (tmp_path / ".draft").exists()
 
-    def test_jobs_that_export_to_one_place_at_once_get_a_version_each(self, tmp_path: Path) -> None:
-        drafts = [model(tmp_path, f".draft-{number}") for number in range(40)]
-        with ThreadPoolExecutor(8) as pool:
-            versions = list(pool.map(lambda draft: publish(draft, tmp_path).name, drafts))
-        assert sorted(versions, key=int) == [str(number) for number in range(1, 41)]
+    def test_a_version_that_another_job_publishes_in_the_meantime_is_left_to_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        theirs, mine = model(tmp_path, "1"), model(tmp_path, ".draft")
+        (mine / "mine").touch()
+        monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))  # looked before theirs was there
+        assert publish(mine, tmp_path) == tmp_path / "2"
+        assert not (theirs / "mine").exists()
 
     def test_what_cannot_be_moved_is_an_error_and_no_endless_search(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
@@ -175,6 +179,20 @@ class TestAConverterThatFails:
         seen = (tmp_path / "seen").read_text()
         assert "CUDA_VISIBLE_DEVICES=-1" in seen
         assert not any(line.startswith(("TF_CONFIG", "DTJ_")) for line in seen.splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part in it is Linux's")
+def test_a_converter_does_not_outlive_its_trainer(tmp_path: Path) -> None:
+    """The pipe closes when the last process that holds it has ended."""
+    (tmp_path / "numpy.py").write_text("import sys, time; print('converting', file=sys.stderr); time.sleep(600)")
+    command = ["-m", "dtj_trainer.export", "TFLite", str(model(tmp_path))]
+    code = f"import subprocess, sys; subprocess.run([sys.executable, *{command!r}])"
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{SOURCE}"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stderr is not None
+        assert trainer.stderr.readline() == "converting\n"
+        trainer.kill()
+        assert trainer.stderr.read() == ""
 
 
 @pytest.mark.parametrize(
