@@ -1,5 +1,6 @@
 """The model that a run leaves, in each of its forms: loaded by what reads it, and asked the same questions."""
 
+import importlib
 import json
 import os
 import re
@@ -162,30 +163,21 @@ def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job
 
 
 LSTM = """
-from dtj_trainer.tasks.image_classification import ImageClassification
+import keras
+from keras import layers
 
-class Rows(ImageClassification):
-    def build_model(self, keras, data):
-        layers = keras.layers
-        return keras.Sequential([layers.Input((8, 8, 1)), layers.Reshape((8, 8)), layers.LSTM(16), layers.Dense(10)])
-
-TASK = Rows()
-"""
-INSTEAD = """
-from dataclasses import replace
-from dtj_trainer import registry
-
-registry.TASKS = {name: replace(task, module="rows") for name, task in registry.TASKS.items()}
+def build():
+    return keras.Sequential([layers.Input((8, 8, 1)), layers.Reshape((8, 8)), layers.LSTM(16), layers.Dense(10)])
 """
 
 
 def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_result_are_safe(
     folder: Path, tfjs: Path
 ) -> None:
-    arguments = [*EPOCH, "--export-formats=TFLite,TensorFlowJS"]
+    own = ["--model=rows:build", "--dataset=digits", "--loss=sparse_categorical_crossentropy"]
+    arguments = [*EPOCH, *own, "--export-formats=TFLite,TensorFlowJS"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
         (folder / "rows.py").write_text(LSTM)
-        (folder / "sitecustomize.py").write_text(INSTEAD)
         worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}:{tfjs}"})["worker-0"]
         assert worker.wait() == 1
     path = version(job)
@@ -200,8 +192,8 @@ def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_re
     graph = json.loads((path / "tfjs" / "model.json").read_text())["modelTopology"]
     assert not {node["op"] for node in graph["node"]} & {"Enter", "Exit"}, "loops that TensorFlow.js cannot run"
     data = held_out()
-    answers = signature(path)(inputs=data.inputs)
-    assert float((answers["class"].numpy() == data.labels).mean()) == pytest.approx(job.result["accuracy"])
+    answers = signature(path)(inputs=data.inputs)["outputs"].numpy()
+    assert float((answers.argmax(axis=1) == data.labels).mean()) == pytest.approx(job.result["accuracy"])
 
 
 def test_the_leader_of_two_workers_converts_while_the_other_waits(folder: Path) -> None:
@@ -214,35 +206,56 @@ def test_the_leader_of_two_workers_converts_while_the_other_waits(folder: Path) 
     assert not (folder / "worker-1.termination").exists(), "it has exported nothing to tell of"
 
 
-def test_a_task_may_serve_what_its_clients_send_instead_of_what_it_is_trained_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("task", "dataset"),
+    [
+        ("image-classification", "digits"),
+        ("text-classification", "reviews"),
+        ("tabular-regression", "diabetes"),
+        ("tabular-classification", "breast-cancer"),
+        ("tabular-classification", "iris"),
+    ],
+)
+def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model_unless_it_reads_text_word_by_word(
+    tmp_path: Path, task: str, dataset: str
+) -> None:
     import keras
     import numpy as np
     import tensorflow as tf
 
+    from dtj_trainer.data.arrays import Arrays
+    from dtj_trainer.export import tflite
     from dtj_trainer.export.saved_model import save
-    from dtj_trainer.export.serving import ServingInput
+    from dtj_trainer.registry import DATASETS, TASKS
     from trainer import rest
 
-    class Words:
-        """Trained on numbers of words, asked with words."""
-
-        def serving_input(self, data: Any) -> ServingInput:
-            table = keras.layers.StringLookup(vocabulary=["good", "bad"])
-            spec = tf.TensorSpec((None,), tf.string)
-            return ServingInput(spec=spec, prepare=lambda words: table(words)[:, None], resources=table)
-
-        def serve(self, outputs: Any) -> dict[str, Any]:
-            return {"sum": tf.reduce_sum(outputs, axis=1)}
-
-    layers = keras.layers
-    model = keras.Sequential([layers.Input((1,), dtype="int64"), layers.Embedding(3, 1), layers.Flatten()])
-    model.set_weights([np.array([[0.0], [1.0], [-1.0]])])
-    path = save(Words(), model, None, tmp_path, job="words")
+    raw = Arrays(importlib.import_module(DATASETS[dataset]).load())
+    fitted, data = importlib.import_module(TASKS[task].module).prepare(raw)
+    model = fitted.build_model(keras, data)
+    path = save(fitted, model, data, tmp_path, job="any")
     serve = signature(path)
-    assert rest.predict(serve, {"instances": ["good", "bad", "ugly"]}) == {"predictions": [1.0, -1.0, 0.0]}
-    assert rest.predict(serve, {"inputs": ["bad"]}) == {"outputs": [-1.0]}
-    with pytest.raises(ValueError, match="inputs must be string"):
-        rest.predict(serve, {"instances": [1]})
+    sent, _ = next(iter(raw.held_out(batch=3)))
+    prepared, _ = next(iter(data.held_out(batch=3)))
+    wanted = fitted.serve(model(prepared, training=False))
+
+    instances = [item.decode() for item in sent.numpy()] if sent.dtype == tf.string else sent.numpy().tolist()
+    columns = rest.predict(serve, {"inputs": instances})["outputs"]
+    for name, value in wanted.items():
+        answered = columns[name] if len(wanted) > 1 else columns
+        np.testing.assert_allclose(answered, value, rtol=1e-5, atol=1e-5)
+    rows = rest.predict(serve, {"instances": instances})["predictions"]
+    assert len(rows) == 3
+    with pytest.raises(ValueError, match="inputs must"):
+        rest.predict(serve, {"instances": [1, 2, 3] if sent.dtype == tf.string else ["a", "b", "c"]})
+
+    if sent.dtype == tf.string:
+        with pytest.raises(ValueError, match=r"has operations that TFLite does not have \(TensorListReserve\)"):
+            tflite.convert(path, tmp_path / "model.tflite")
+    else:
+        tflite.convert(path, tmp_path / "model.tflite")
+        lite = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner("serving_default")
+        for name, value in lite(inputs=sent.numpy()).items():
+            np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
 
 
 def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: Path) -> None:
@@ -252,6 +265,7 @@ def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: P
     from dtj_trainer.export.saved_model import save
 
     class Tokens:
+        serving = None
         input_spec = tf.TensorSpec((None, 4), tf.int64)
 
         def serve(self, outputs: Any) -> dict[str, Any]:
@@ -271,6 +285,7 @@ def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, mon
     from dtj_trainer.export.saved_model import save
 
     class Numbers:
+        serving = None
         input_spec = tf.TensorSpec((None, 2), tf.float32)
 
         def serve(self, outputs: Any) -> dict[str, Any]:
