@@ -102,6 +102,7 @@ def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(
     assert result["accuracy"] >= 0.95
     assert f"accuracy     {100 * result['accuracy']:.2f} % on held-out examples" in output
     assert (run / "export" / "1" / "saved_model.pb").exists()
+    assert re.search(r"^  model        \S+/export/1  \(SavedModel; [\d.]+[kM] bytes\)$", output, re.MULTILINE), output
     assert list((run / "checkpoint").glob("ckpt-225.index"))
     assert list((run / "tensorboard" / "train").glob("events.*"))
     assert re.search(r"step \d+/225 \(\d+%\)  loss \d", output)

@@ -12,6 +12,7 @@ from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.data import given as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
+from dtj_trainer.export import formats
 from dtj_trainer.gate import Peer
 from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
@@ -84,6 +85,7 @@ class Config:
     run_eagerly: bool
     checkpoint: CheckpointPolicy
     export_dir: Path | None
+    export_formats: tuple[str, ...]
     log_dir: Path | None
     status_port: int | None
     service_task: ServiceTask | None
@@ -116,6 +118,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     task, mine = given.value(options.TASK), own(given)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
     output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    export_formats = given.value(options.EXPORT_FORMATS)
     config = Config(
         job=environ.get("DTJ_JOB_NAME") or "local",
         attempt=_attempt(environ),
@@ -138,6 +141,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         run_eagerly=given.value(options.RUN_EAGERLY),
         checkpoint=_checkpoint(given, output),
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
+        export_formats=export_formats or (formats.SAVED_MODEL,),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
@@ -148,6 +152,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     )
     if here.task.role == EVALUATOR and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
+    if export_formats and config.export_dir is None:
+        raise UsageError(f"{given.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
     return config
 
 

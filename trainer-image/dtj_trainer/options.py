@@ -14,6 +14,7 @@ from typing import Generic, NoReturn, TypeVar
 from dtj_trainer import __version__
 from dtj_trainer.data.config import CACHES, FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.errors import UsageError
+from dtj_trainer.export import formats
 from dtj_trainer.registry import TASKS
 
 SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU")
@@ -366,6 +367,11 @@ EXPORT_DIR = Option[Path | None](
     flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=Path, default=None, metavar="DIR",
     help="where to put the SavedModel, as DIR/<version>",
 )  # fmt: skip
+EXPORT_FORMATS = Option[tuple[str, ...] | None](
+    flag="--export-formats", variable="DTJ_EXPORT_FORMATS", parse=formats.parse, default=None, metavar="LIST",
+    help=f"what to export the model as: {', '.join(formats.FORMATS)}, with commas (default: {formats.SAVED_MODEL}, "
+    "which is always one of them)",
+)  # fmt: skip
 LOG_DIR = Option[Path | None](
     flag="--log-dir", variable="DTJ_LOG_DIR", parse=Path, default=None, metavar="DIR",
     help="where to put TensorBoard's logs and result.json",
@@ -399,7 +405,8 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
     "what to keep": (
-        CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, LOG_DIR,
+        CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
+        LOG_DIR,
     ),
     "what to show": (PROGRESS_EVERY, STATUS_PORT),
 }  # fmt: skip
