@@ -125,8 +125,12 @@ class _Training:
         with Watchdog(seconds, stalled, end_with=end_with) as watchdog:
             while step < self.total_steps:
                 step = self._leg(iterator, step, save_due, reporter, watchdog)
-                self.store.save(step)
-                if run.termination.requested:
+                stop = run.termination.requested
+                if stop or step >= self.total_steps:
+                    self.store.save(step)
+                else:
+                    self.store.save_meanwhile(step)
+                if stop:
                     raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
         run.termination.saves = False
         return step

@@ -56,7 +56,6 @@ def train(run: Run, strategy: Any) -> None:
             _loop(run, strategy, session, reporter)
         finally:
             summaries.flush()
-            session.store.discard_scratch()
         if config.cluster.leads:
             finish(
                 run, reporter, summaries,
@@ -81,6 +80,8 @@ def _build(run: Run, strategy: Any) -> _Session:
     state = State(
         weights=[weight.value for weight in model.weights],
         optimizer=[variable.value for variable in optimizer.variables],
+        # Where dropout and its like stand in their random numbers. Keras counts them among no weights.
+        seeds=[variable.value for variable in model.variables if id(variable) not in set(map(id, model.weights))],
         step=step,
         total_steps=total,
     )
@@ -157,8 +158,10 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> Non
         outcome = session.engine.run(iterator, steps, wishes)
         step, next_steps = step + steps, outcome.next_steps
         wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
-        if outcome.stop or outcome.save or is_mark(step, total_steps, config.checkpoint):
+        if outcome.stop or step >= total_steps:
             store.save(step)
+        elif outcome.save or is_mark(step, total_steps, config.checkpoint):
+            store.save_meanwhile(step)
         reporter.report(step, outcome.metrics, last_checkpoint_step=store.last_step)
         if outcome.stop:
             raise Preempted(f"preempted: all tasks saved step {step} of {total_steps}; the job resumes there")
