@@ -248,11 +248,10 @@ class Store:
             self._prune(directory, step)
             _list(directory)
         except (tf.errors.OpError, OSError) as error:
-            newest = (
-                "none was saved before" if self.last_step is None else f"{path_of(directory, self.last_step)} stays"
-            )
+            before = self.path()
+            stays = f"{before} stays" if before else "none was saved before"
             raise NotSaved(
-                f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {newest}; "
+                f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {stays}; "
                 "make room there, or mount a volume that can be written"
             ) from None
         finally:
@@ -263,10 +262,8 @@ class Store:
         sound = [found for found in find(directory) if found <= step and found not in self._damaged - {step}]
         self._damaged.discard(step)
         for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)}:
-            for path in (
-                index := path_of(directory, old).with_suffix(".index"),
-                *directory.glob(f"{index.stem}.data-*"),
-            ):
+            name = path_of(directory, old).name
+            for path in (directory / f"{name}.index", *directory.glob(f"{name}.data-*")):
                 path.unlink(missing_ok=True)
             self._damaged.discard(old)
 
