@@ -14,6 +14,7 @@ from collections import Counter
 
 import common
 import crowd
+import figures
 from support.operator_process import USER, OperatorProcess
 from testbed.processes import free_ports
 
@@ -38,17 +39,17 @@ def main() -> None:
             known = common.total(common.metrics(port) or "", "dtj_jobs")
             calls = plane.audit.calls(since=mark, user=USER)
             writes = plane.audit.writes(since=mark, user=USER)
-    common.print_machine()
-    common.print_figure(
+    figures.print_machine()
+    figures.print_figure(
         "jobs", f"{options.finished} finished, {options.running} running; the operator knows {known:.0f}"
     )
-    common.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s")
+    figures.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s")
     others = Counter(f"{call.verb} {call.resource}" for call in calls if call not in writes)
-    common.print_figure("other calls", ", ".join(f"{n} x {what}" for what, n in others.items()) or "none")
-    common.print_figure(
+    figures.print_figure("other calls", ", ".join(f"{n} x {what}" for what, n in others.items()) or "none")
+    figures.print_figure(
         "CPU of the operator", f"{cpu:.2f} s (in steps of 0.01), {100 * cpu / options.seconds:.2f} % of a core"
     )
-    common.print_figure("RSS", f"{resident:.0f} MiB")
+    figures.print_figure("RSS", f"{resident:.0f} MiB")
 
 
 def _options() -> argparse.Namespace:

@@ -13,6 +13,7 @@ import time
 
 import common
 import crowd
+import figures
 from support.operator_process import OperatorProcess
 
 
@@ -31,11 +32,11 @@ def main() -> None:
             time.sleep(options.settle)
             found, found_peak = common.memory(operator.pid), common.memory(operator.pid, peak=True)
         pods = common.count(plane, common.pods_path(world.namespace))
-    common.print_machine()
-    common.print_figure("pods", f"{pods} in {options.jobs} jobs")
-    common.print_figure("RSS without jobs", f"{empty:.0f} MiB")
-    common.print_figure("RSS after creation", f"{made:.0f} MiB, peak {peak:.0f} MiB")
-    common.print_figure("RSS after a restart", f"{found:.0f} MiB, peak {found_peak:.0f} MiB")
+    figures.print_machine()
+    figures.print_figure("pods", f"{pods} in {options.jobs} jobs")
+    figures.print_figure("RSS without jobs", f"{empty:.0f} MiB")
+    figures.print_figure("RSS after creation", f"{made:.0f} MiB, peak {peak:.0f} MiB")
+    figures.print_figure("RSS after a restart", f"{found:.0f} MiB, peak {found_peak:.0f} MiB")
 
 
 def _options() -> argparse.Namespace:
