@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.config import CheckpointPolicy
-from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, short_number, short_time
+from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, serve, short_number, short_time
 from dtj_trainer.runtime import cpu_limit
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
-from dtj_trainer.status_server import serve
 
 pytestmark = pytest.mark.unit
 

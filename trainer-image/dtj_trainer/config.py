@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtj_trainer import cluster, options
+from dtj_trainer import script as scripts
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.errors import UsageError
 from dtj_trainer.options import Given
 from dtj_trainer.registry import TASKS
+from dtj_trainer.script import Script
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -55,6 +57,7 @@ class CheckpointPolicy:
 class Config:
     """One task of one attempt of a job."""
 
+    script: Script | None
     job: str
     attempt: int
     cluster: Cluster
@@ -85,12 +88,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """
     given = options.read(argv, environ)
     here = cluster.from_environment(environ)
-    strategy = given.value(options.STRATEGY)
+    script = scripts.find(given)
+    strategy = scripts.strategy(given, here) if script else given.value(options.STRATEGY)
     _check_roles(strategy, here)
     task = given.value(options.TASK)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
-    output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     config = Config(
+        script=script,
         job=environ.get("DTJ_JOB_NAME") or "local",
         attempt=_attempt(environ),
         cluster=here,
@@ -112,7 +117,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
-    if here.task.role == EVALUATOR and config.checkpoint.directory is None:
+    if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     return config
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from dtj_trainer import runtime, status_server
+from dtj_trainer import progress, runtime
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER
 from dtj_trainer.config import Config
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gate import Doorbell, PeersMissing, wait_for_peers
+from dtj_trainer.host import Host
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.progress import Board, Phase
 from dtj_trainer.registry import TASKS
+from dtj_trainer.script import Script
 from dtj_trainer.signals import Termination
 from dtj_trainer.watchdog import Watchdog
 
@@ -33,10 +35,12 @@ def launch(config: Config, termination: Termination) -> None:
     """
     board = Board()
     if config.status_port:
-        status_server.serve(board, config.status_port)
+        progress.serve(board, config.status_port)
     check_outputs(config)
-    runtime.prepare(os.environ)
     role = config.cluster.task.role
+    if config.script:
+        _interpret(config, config.script, board, termination)
+    runtime.prepare(os.environ)
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
     if role == EVALUATOR:
         _evaluate(config, board, termination)
@@ -46,6 +50,22 @@ def launch(config: Config, termination: Termination) -> None:
         _coordinate(config, board, termination)
     else:
         _serve(config, board)
+
+
+def _interpret(config: Config, script: Script, board: Board, termination: Termination) -> NoReturn:
+    """Runs a script in place of the trainer's loop, when those are there whom its strategy will look for."""
+    from dtj_trainer import interpreter
+
+    interpreter.prepare(script, os.environ)
+    role = config.cluster.task.role
+    print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
+    if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
+        doorbell = _ring(config)
+        _wait_for_peers(config, CHIEF, WORKER)
+        doorbell.close()
+    elif config.strategy == "ParameterServer" and role == CHIEF:
+        _wait_for_peers(config, WORKER, PS)
+    interpreter.run(script, Host(config=config, board=board, termination=termination))
 
 
 def _train(config: Config, board: Board, termination: Termination) -> None:

@@ -16,9 +16,13 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     # The model code is TensorFlow's; a keras.json that names another backend must not break it.
     environ["KERAS_BACKEND"] = "tensorflow"
-    threads = str(cpu_limit())
+    limit_threads(environ)
+
+
+def limit_threads(environ: MutableMapping[str, str]) -> None:
+    """Has TensorFlow start as many threads as there are CPUs for this process, unless the user says how many."""
     if "OMP_NUM_THREADS" not in environ:
-        environ.setdefault("TF_NUM_INTRAOP_THREADS", threads)
+        environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cpu_limit()))
 
 
 def configure(*, eager: bool) -> None:

@@ -5,9 +5,14 @@ main thread waits inside TensorFlow (for peers, in a collective) no Python handl
 coordination service puts a handler of its own over ours, which swallows the signal. So the signals are blocked
 in every thread, where no handler can get at them, and one thread takes them from the kernel.
 
+A script of the user's cannot be treated so: what it starts would inherit the block, and could not be ended by
+SIGTERM any more; and a handler of its own would never run. There the signals are open (`listen_openly`): C code
+writes their numbers into a pipe, whatever the main thread is doing, and a thread reads them there.
+
 Must not import TensorFlow: it has to be in place before any thread of TensorFlow's starts.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -28,26 +33,72 @@ class Termination:
         self.requested = False
         self.saves = False
         self._leave = leave
+        self._thread: threading.Thread | None = None
+        self._pipe = -1
 
     def listen(self) -> None:
         """Takes the signals over. To be called by the main thread, before any other thread starts."""
         for number in _SIGNALS:
             signal.signal(number, self._unreachable)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        threading.Thread(target=self._take, name="signals", daemon=True).start()
+        self._thread = threading.Thread(target=self._take, name="signals", daemon=True)
+        self._thread.start()
+
+    def listen_openly(self) -> None:
+        """Takes SIGTERM over unless a script puts a handler of its own over ours; SIGINT is Python's again.
+
+        To be called by the main thread, which executes the script; by the same again when TensorFlow has put its
+        handler over ours, which it does when MultiWorkerMirroredStrategy is made.
+        """
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            assert thread.ident is not None  # it was started
+            signal.pthread_kill(thread.ident, signal.SIGTERM)
+            thread.join()
+        if self._pipe < 0:
+            reader, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            os.register_at_fork(after_in_child=self._forget)
+            threading.Thread(target=self._read, args=(reader,), name="signals", daemon=True).start()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._open)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
     def _take(self) -> None:
         while True:
             number = signal.sigwait(_SIGNALS)
-            name = signal.Signals(number).name
-            if self.requested or not self.saves:
-                _say(f"{name}: leaving at once")
-                self._leave(ExitCode.TERMINATED)
-            self.requested = True
-            _say(f"{name}: saving a checkpoint, then leaving")
+            if self._thread is None:
+                return
+            self._told(number)
+
+    def _read(self, reader: int) -> None:
+        while True:
+            for number in os.read(reader, 16):
+                if number == signal.SIGTERM and signal.getsignal(number) == self._open:
+                    self._told(number)
+
+    def _told(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self.requested or not self.saves:
+            _say(f"{name}: leaving at once")
+            self._leave(ExitCode.TERMINATED)
+        self.requested = True
+        _say(f"{name}: saving a checkpoint, then leaving")
 
     def _unreachable(self, number: int, _: object) -> None:
         """PID 1 only receives what it has a handler for; blocked signals still go to `_take`."""
+
+    def _open(self, number: int, _: object) -> None:
+        """The pipe has told `_read` already, unless the script, as asyncio does, has put another in its place."""
+        if signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False) != self._pipe:
+            self._told(number)
+
+    def _forget(self) -> None:
+        """A process that the script forks is not this task: SIGTERM ends it, and nobody here hears of it."""
+        signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) == self._open:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _say(line: str) -> None:

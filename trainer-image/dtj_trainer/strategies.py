@@ -62,14 +62,22 @@ def wait_at_end(timeout: float) -> None:
 @contextmanager
 def peer_loss(cluster: Cluster) -> Iterator[None]:
     """Turns what TensorFlow raises when another task is gone into `PeerLost`, naming who does not answer."""
-    lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
     try:
         yield
-    except lost as error:
-        peers = cluster.peers(*{task.role for task in cluster.addresses})
-        silent = [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
-        who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
-        raise PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}") from error
+    except tf.errors.OpError as error:
+        if lost := lost_peer(error, cluster):
+            raise lost from error
+        raise
+
+
+def lost_peer(error: Exception, cluster: Cluster) -> PeerLost | None:
+    """What the error means, where TensorFlow raises it when another task is gone."""
+    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
+        return None
+    peers = cluster.peers(*{task.role for task in cluster.addresses})
+    silent = [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
+    who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
+    return PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}")
 
 
 def _first_line(error: tf.errors.OpError) -> str:

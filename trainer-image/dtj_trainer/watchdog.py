@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from dtj_trainer.errors import TrainerError
-from dtj_trainer.exitcodes import ExitCode
 
 _DUMP_AFTER = 1.0
 _EXIT_AFTER = 2.0
@@ -65,7 +64,7 @@ class LastResort:
     See timer_create(2) with SIGEV_THREAD: the function that it starts is `_exit` itself, the value it gets the code.
     """
 
-    def __init__(self, code: ExitCode) -> None:
+    def __init__(self, code: int) -> None:
         self._timer = ctypes.c_void_p()
         try:
             # The time functions have left librt for libc; its stub still finds them, in old and new glibc.
