@@ -57,15 +57,25 @@ def _interpret(config: Config, script: Script, board: Board, termination: Termin
     from dtj_trainer import interpreter
 
     interpreter.prepare(script, os.environ)
-    role = config.cluster.task.role
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
+    meet_peers(config)
+    interpreter.run(script, Host(config=config, board=board, termination=termination))
+
+
+def meet_peers(config: Config) -> None:
+    """The start gate of a program that is not ours: returns when those are there whom its strategy will look for.
+
+    Raises:
+        PeerLost: they did not come in time.
+        UsageError: this task's port is in use.
+    """
+    role = config.cluster.task.role
     if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
         doorbell = _ring(config)
         _wait_for_peers(config, CHIEF, WORKER)
         doorbell.close()
     elif config.strategy == "ParameterServer" and role == CHIEF:
         _wait_for_peers(config, WORKER, PS)
-    interpreter.run(script, Host(config=config, board=board, termination=termination))
 
 
 def _train(config: Config, board: Board, termination: Termination) -> None:
@@ -77,7 +87,7 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     if doorbell:
         doorbell.close()
     board.update(phase=Phase.BUILDING)
-    with _started_in_time(config), strategies.peer_loss(config.cluster):
+    with started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
     synchronous.train(run, strategy)
 
@@ -88,7 +98,7 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
 
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
-    with _started_in_time(config), strategies.peer_loss(config.cluster):
+    with started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
     parameter_server.train(run, strategy)
 
@@ -145,7 +155,7 @@ def _wait_for_peers(config: Config, *roles: str) -> None:
         raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
 
 
-def _started_in_time(config: Config) -> Watchdog:
+def started_in_time(config: Config) -> Watchdog:
     """A peer that passes the gate and then dies would be waited for in silence, and without end."""
     lost = PeerLost(f"the other tasks passed the start gate, but did not connect within {config.start_timeout:g} s")
     return Watchdog(config.start_timeout, lost, end_with=end_with)

@@ -41,8 +41,8 @@ def find(given: Given) -> Script | None:
         return None
     if not name:
         raise UsageError("--script=: empty; give a Python file or the dotted name of a module")
-    # What has a variable is handed on by it; these the script's own process reads.
-    read = (options.SCRIPT, options.START_TIMEOUT, options.LOGICAL_CPUS)
+    # What has a variable is handed on by it; these a session in the script reads, or its start gate.
+    read = (options.SCRIPT, options.START_TIMEOUT, options.LOGICAL_CPUS, options.PROGRESS_EVERY)
     for group in options.GROUPS.values():
         for option in group:
             if option.flag in given.arguments and option.variable is None and option not in read:

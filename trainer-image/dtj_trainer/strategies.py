@@ -3,7 +3,8 @@
 Imports TensorFlow. The parameter-server strategy has a room of its own.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,10 +15,13 @@ from tensorflow.python.eager import context
 from dtj_trainer import gate
 from dtj_trainer.cluster import CHIEF, WORKER, Cluster
 from dtj_trainer.config import Config
-from dtj_trainer.errors import PeerLost
+from dtj_trainer.errors import PeerLost, UsageError
 
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
+
+_OTHERS_SECONDS = 3600.0
+_LAST_ONE_SECONDS = 5.0
 
 
 def make_strategy(config: Config) -> Any:
@@ -54,9 +58,37 @@ def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None
     )
 
 
-def wait_at_end(timeout: float) -> None:
-    """Returns when all tasks of a MultiWorkerMirrored job have come here."""
-    context.context().wait_at_barrier("dtj-end", round(timeout * 1000))
+def agree_on_start(config: Config, strategy: Any, step: int) -> None:
+    """Makes sure that all tasks restored the same step: a directory that is not shared would train two models.
+
+    Raises:
+        UsageError: they did not.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        return
+    steps = strategy.gather(strategy.run(lambda: tf.constant([step], tf.int64)), axis=0).numpy()
+    if any(other != step for other in steps):
+        raise UsageError(
+            f"checkpoint directory {config.checkpoint.directory}: tasks found different steps in it "
+            f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
+        )
+
+
+def part(cluster: Cluster, *, say: Callable[[str], object]) -> None:
+    """Leaves together: the leader carries the coordination service, so it goes when the others have gone."""
+    try:
+        context.context().wait_at_barrier("dtj-end", round(_OTHERS_SECONDS * 1000))
+    except tf.errors.OpError as error:
+        if not cluster.leads:
+            raise
+        say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
+    if not cluster.leads:
+        say(f"{cluster.task}: done")
+        return
+    peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
+    until = time.monotonic() + _LAST_ONE_SECONDS
+    while time.monotonic() < until and any(gate.knock(peer, timeout=0.2) is None for peer in peers):
+        time.sleep(0.02)
 
 
 @contextmanager

@@ -8,20 +8,15 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.checkpoints import State, Store
-from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.engine import Engine, Wishes
-from dtj_trainer.errors import Preempted, UsageError
+from dtj_trainer.errors import Preempted
 from dtj_trainer.finish import finish
-from dtj_trainer.gate import knock
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
 from dtj_trainer.schedule import total_steps as count_steps
-from dtj_trainer.strategies import peer_loss, wait_at_end
+from dtj_trainer.strategies import agree_on_start, part, peer_loss
 from dtj_trainer.summaries import Summaries
-
-_OTHERS_SECONDS = 3600.0
-_LAST_ONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ def train(run: Run, strategy: Any) -> None:
                 checkpoint=session.store.path(),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
-            _part(run)
+            part(config.cluster, say=run.say)
 
 
 def _build(run: Run, strategy: Any) -> _Session:
@@ -97,7 +92,7 @@ def _build(run: Run, strategy: Any) -> _Session:
     optimizer.learning_rate = config.learning_rate
     total.assign(total_steps)
     first_step = int(step.numpy())
-    _agree_on_start(run, strategy, first_step)
+    agree_on_start(config, strategy, first_step)
     engine = Engine(strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch)
     return _Session(
         model=model, engine=engine, store=store, batch=batch, first_step=first_step, total_steps=total_steps
@@ -106,18 +101,6 @@ def _build(run: Run, strategy: Any) -> _Session:
 
 def _counter() -> Any:
     return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-
-def _agree_on_start(run: Run, strategy: Any, step: int) -> None:
-    """Makes sure that all tasks restored the same step: a directory that is not shared would train two models."""
-    if run.config.strategy != "MultiWorkerMirrored":
-        return
-    steps = strategy.gather(strategy.run(lambda: tf.constant([step], tf.int64)), axis=0).numpy()
-    if any(other != step for other in steps):
-        raise UsageError(
-            f"checkpoint directory {run.config.checkpoint.directory}: tasks found different steps in it "
-            f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
-        )
 
 
 def _introduce(run: Run, session: _Session, replicas: int) -> None:
@@ -166,21 +149,3 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> Non
         if outcome.stop:
             raise Preempted(f"preempted: all tasks saved step {step} of {total_steps}; the job resumes there")
     run.termination.saves = False
-
-
-def _part(run: Run) -> None:
-    """Leaves together: the leader carries the coordination service, so it goes when the others have gone."""
-    cluster = run.config.cluster
-    try:
-        wait_at_end(_OTHERS_SECONDS)
-    except tf.errors.OpError as error:
-        if not cluster.leads:
-            raise
-        run.say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
-    if not cluster.leads:
-        run.say(f"{cluster.task}: done")
-        return
-    peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
-    until = time.monotonic() + _LAST_ONE_SECONDS
-    while time.monotonic() < until and any(knock(peer, timeout=0.2) is None for peer in peers):
-        time.sleep(0.02)
