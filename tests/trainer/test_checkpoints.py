@@ -95,10 +95,8 @@ def test_whatever_is_damaged_the_one_before_is_restored(tmp_path: Path, damage: 
     damage(tmp_path)
     found = Saved(tmp_path)
     assert found.restore() == 20
-    assert len(found.said) == 1
-    assert re.match(
-        r"warning: checkpoint \S+/ckpt-30 cannot be used \(damaged: .+\); trying an older one$", *found.said
-    )
+    (said,) = found.said
+    assert re.fullmatch(r"warning: checkpoint \S+/ckpt-30 cannot be used \(damaged: .+\); trying an older one", said)
     # The damaged one is not counted among those that are kept, and goes when its step has passed.
     found.save(40, 50)
     assert sorted(path.name for path in tmp_path.glob("*.index")) == ["ckpt-20.index", "ckpt-40.index", "ckpt-50.index"]
@@ -164,10 +162,14 @@ mounts = pytest.mark.skipif(not can_mount(), reason="mounts file systems: needs 
 
 def fill(volume: Path) -> Path:
     """Leaves no byte free."""
+
+    def write_for_ever() -> None:
+        while file.write(bytes(4096)):
+            pass
+
     filler = volume / "filler"
     with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
-        while True:
-            file.write(bytes(4096))
+        write_for_ever()
     return filler
 
 
@@ -218,17 +220,20 @@ def test_the_last_checkpoint_that_finds_no_room_is_an_error_of_one_line_and_the_
 
 @mounts
 def test_a_volume_that_becomes_read_only_is_tried_again(folder: Path) -> None:
-    with small_volume(folder / "checkpoints", "64m") as volume:
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*SHORT, "--epochs=100000"]) as job:
-            worker = job.start()["worker-0"]
-            job.wait_for_checkpoint(20)
-            until_quiet(["mount", "-o", "remount,ro", volume])
-            worker.wait_for(r"warning: checkpoint directory .*\(Read-only file system\)")
-            before = job.newest_checkpoint
-            subprocess.run(["mount", "-o", "remount,rw", volume], check=True)
-            job.wait_for_checkpoint(before + 10)
-            worker.kill(signal.SIGTERM)
-            assert worker.wait() == 42
+    arguments = [*SHORT, "--epochs=100000"]
+    with (
+        small_volume(folder / "checkpoints", "64m") as volume,
+        Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job,
+    ):
+        worker = job.start()["worker-0"]
+        job.wait_for_checkpoint(20)
+        until_quiet(["mount", "-o", "remount,ro", volume])
+        worker.wait_for(r"warning: checkpoint directory .*\(Read-only file system\)")
+        before = job.newest_checkpoint
+        subprocess.run(["mount", "-o", "remount,rw", volume], check=True)
+        job.wait_for_checkpoint(before + 10)
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 42
 
 
 def until_quiet(command: list[Any]) -> None:

@@ -113,6 +113,38 @@ def test_another_handler_put_over_ours_does_not_swallow_the_signal(tmp_path: Pat
         assert process.wait(10) == ExitCode.TERMINATED
 
 
+STUCK = """
+    import ctypes
+    from dtj_trainer.ending import leave
+    from dtj_trainer.signals import Termination
+    termination = Termination(leave=leave)
+    termination.listen()
+    with termination.unattended():
+        print("ready", flush=True)
+        {body}
+    print("attended", flush=True)
+    ctypes.CDLL(None).sleep(60)
+"""
+
+
+def test_a_signal_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) -> None:
+    # PyDLL keeps the interpreter's lock during the call, as TensorFlow does while it connects to its peers.
+    with started(tmp_path, STUCK.format(body="ctypes.PyDLL(None).sleep(60)")) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
+def test_afterwards_signals_are_python_s_again(tmp_path: Path) -> None:
+    with started(tmp_path, STUCK.format(body="pass")) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "attended\n"]
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "SIGTERM: leaving at once\n"
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
 WATCHED = """
     import ctypes, time
     from dtj_trainer.ending import end_with, leave

@@ -87,7 +87,7 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     if doorbell:
         doorbell.close()
     board.update(phase=Phase.BUILDING)
-    with started_in_time(config), strategies.peer_loss(config.cluster):
+    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
     synchronous.train(run, strategy)
 
@@ -98,7 +98,7 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
 
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
-    with started_in_time(config), strategies.peer_loss(config.cluster):
+    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
     parameter_server.train(run, strategy)
 

@@ -69,8 +69,8 @@ class LastResort:
         try:
             # The time functions have left librt for libc; its stub still finds them, in old and new glibc.
             self._library = ctypes.CDLL("librt.so.1", use_errno=True)
-            event = _SigEvent(
-                value=code, notify=_SIGEV_THREAD, function=ctypes.cast(self._library._exit, ctypes.c_void_p)
+            event = SigEvent(
+                value=code, notify=SIGEV_THREAD, function=ctypes.cast(self._library._exit, ctypes.c_void_p)
             )
             self._works = (
                 self._library.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) == 0
@@ -91,10 +91,10 @@ class LastResort:
 
 
 _CLOCK_MONOTONIC = 1
-_SIGEV_THREAD = 2
+SIGEV_THREAD = 2
 
 
-class _SigEvent(ctypes.Structure):
+class SigEvent(ctypes.Structure):
     """`struct sigevent` of Linux on 64 bits."""
 
     _fields_: ClassVar = [
