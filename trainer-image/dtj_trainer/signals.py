@@ -44,6 +44,7 @@ class Termination:
         self._attended = threading.Event()
         self._attended.set()
         self._pipe = -1
+        self._held = threading.local()
 
     def listen(self) -> None:
         """Takes the signals over. To be called by the main thread, before any other thread starts."""
@@ -67,7 +68,7 @@ class Termination:
         if self._pipe < 0:
             reader, self._pipe = os.pipe()
             os.set_blocking(self._pipe, False)
-            os.register_at_fork(after_in_child=self._forget)
+            os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
             threading.Thread(target=self._read, args=(reader,), name="signals", daemon=True).start()
             signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
@@ -125,11 +126,19 @@ class Termination:
         if signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False) != self._pipe:
             self._told(number)
 
+    def _hold(self) -> None:
+        """A child shares the pipe until it has forgotten it; a signal before that would be taken for this task's."""
+        self._held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.mask)
+
     def _forget(self) -> None:
         """A process that the script forks is not this task: SIGTERM ends it, and nobody here hears of it."""
         signal.set_wakeup_fd(-1)
         if signal.getsignal(signal.SIGTERM) == self._open:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._release()
 
 
 def _say(line: str) -> None:
