@@ -183,6 +183,20 @@ def test_a_signal_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) -> N
         assert process.wait(10) == ExitCode.TERMINATED
 
 
+def test_a_moment_unattended_is_no_signal(tmp_path: Path) -> None:
+    code = """
+    from dtj_trainer.ending import leave
+    from dtj_trainer.signals import Termination
+    termination = Termination(leave=leave)
+    termination.listen()
+    for _ in range(200):
+        with termination.unattended():
+            pass
+    print("all")
+    """
+    assert finished(tmp_path, code) == (0, "all\n")
+
+
 def test_afterwards_signals_are_python_s_again(tmp_path: Path) -> None:
     with started(tmp_path, STUCK.format(body="pass")) as process:
         assert process.stdout is not None

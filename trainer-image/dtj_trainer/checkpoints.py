@@ -244,9 +244,6 @@ class Store:
             draft.mkdir(parents=True)
             self._state.write(values, path_of(draft, step), self._device)
             _publish(draft, directory, step)
-            self.last_step = step
-            self._prune(directory, step)
-            _list(directory)
         except (tf.errors.OpError, OSError) as error:
             before = self.path()
             stays = f"{before} stays" if before else "none was saved before"
@@ -256,6 +253,12 @@ class Store:
             ) from None
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+        self.last_step = step
+        try:
+            self._prune(directory, step)
+            _list(directory)
+        except OSError as error:
+            self._say(f"warning: checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
 
     def _prune(self, directory: Path, step: int) -> None:
         """Removes the oldest. Newer ones than this step are another run's, or damaged: they are not counted."""

@@ -43,6 +43,7 @@ class Termination:
         self._thread: threading.Thread | None = None
         self._attended = threading.Event()
         self._attended.set()
+        self._aside = threading.Semaphore(0)
         self._pipe = -1
         self._held = threading.local()
 
@@ -85,8 +86,9 @@ class Termination:
             yield
             return
         self._attended.clear()
-        # Its wait for signals would take them away from the reader.
+        # Its wait for signals would take them away from the reader. It must have noticed before this ends again.
         signal.pthread_kill(self._thread.ident, signal.SIGTERM)
+        self._aside.acquire()
         reader = _Reader(ExitCode.TERMINATED)
         try:
             yield
@@ -102,6 +104,7 @@ class Termination:
             if self._attended.is_set():
                 self._told(number)
             else:
+                self._aside.release()
                 self._attended.wait()
 
     def _read(self, reader: int) -> None:
