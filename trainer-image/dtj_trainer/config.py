@@ -10,14 +10,20 @@ from pathlib import Path
 from dtj_trainer import cluster, options
 from dtj_trainer import script as scripts
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.data import given as data_options
+from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
+from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
-from dtj_trainer.registry import TASKS
+from dtj_trainer.own.names import Own, own
+from dtj_trainer.registry import DATASETS, TASKS
 from dtj_trainer.script import Script
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
 DEFAULT_OUTPUT = Path("dtj-output")
+OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
+"""For a user's own model: what Keras takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +70,12 @@ class Config:
     strategy: str
     task: str
     dataset: str
+    """One of those that are shipped; not read where `data.where` is set."""
+    data: DataConfig
+    own: Own
     epochs: int
     batch_size: BatchSize
-    learning_rate: float
+    learning: Learning
     seed: int
     steps_per_call: int
     logical_cpus: int
@@ -75,6 +84,10 @@ class Config:
     export_dir: Path | None
     log_dir: Path | None
     status_port: int | None
+    service_task: ServiceTask | None
+    """Set where this process is part of the tf.data service."""
+    profile: Profile | None
+    """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
     start_timeout: float
     stall_timeout: float
@@ -91,7 +104,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     script = scripts.find(given)
     strategy = scripts.strategy(given, here) if script else given.value(options.STRATEGY)
     _check_roles(strategy, here)
-    task = given.value(options.TASK)
+    task, mine = given.value(options.TASK), own(given)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
     output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     config = Config(
@@ -101,10 +114,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         cluster=here,
         strategy=strategy,
         task=task,
-        dataset=_dataset(given, task),
+        dataset=_dataset(given, task, mine),
+        data=data_options.data_config(given, environ),
+        own=mine,
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
-        learning_rate=given.value(options.LEARNING_RATE) or TASKS[task].learning_rate,
+        learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
         seed=given.value(options.SEED),
         steps_per_call=given.value(options.STEPS_PER_CALL),
         logical_cpus=given.value(options.LOGICAL_CPUS),
@@ -113,6 +128,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
+        service_task=data_options.service_task(here.task, environ),
+        profile=data_options.profile(given),
         progress_seconds=given.value(options.PROGRESS_EVERY),
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),
@@ -145,14 +162,12 @@ def _check_roles(strategy: str, here: Cluster) -> None:
                 )
 
 
-def _dataset(given: Given, task: str) -> str:
+def _dataset(given: Given, task: str, mine: Own) -> str:
     name = given.value(options.DATASET)
-    if name not in TASKS[task].datasets:
-        raise UsageError(
-            f"{given.source(options.DATASET)}: no data set of task {task}; "
-            f"this trainer knows {', '.join(TASKS[task].datasets)}"
-        )
-    return name
+    kind, known = ("data set", tuple(DATASETS)) if mine.model else (f"data set of task {task}", TASKS[task].datasets)
+    if name is not None and name not in known:
+        raise UsageError(f"{given.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
+    return name or TASKS[task].datasets[0]
 
 
 def _batch_size(given: Given) -> BatchSize:

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer import kerases, optimizers
 from dtj_trainer.checkpoints import State, Store
+from dtj_trainer.data.sharding import distributed
 from dtj_trainer.engine import Engine, Wishes
 from dtj_trainer.errors import Preempted
 from dtj_trainer.finish import finish
@@ -27,6 +29,8 @@ class _Session:
     engine: Engine
     store: Store
     batch: int
+    learning: str
+    """What a person is told of the optimizer."""
     first_step: int
     total_steps: int
 
@@ -69,14 +73,15 @@ def _build(run: Run, strategy: Any) -> _Session:
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = run.task.build_model(keras, run.data)
-        optimizer = keras.optimizers.Adam(config.learning_rate)
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps)
+        optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         step, total = _counter(), _counter()
     state = State(
-        weights=[weight.value for weight in model.weights],
-        optimizer=[variable.value for variable in optimizer.variables],
+        weights=kerases.variables(model.weights),
+        optimizer=kerases.variables(optimizer.variables),
         # Where dropout and its like stand in their random numbers. Keras counts them among no weights.
-        seeds=[variable.value for variable in model.variables if id(variable) not in set(map(id, model.weights))],
+        seeds=kerases.variables([one for one in model.variables if id(one) not in set(map(id, model.weights))]),
         step=step,
         total_steps=total,
     )
@@ -88,15 +93,14 @@ def _build(run: Run, strategy: Any) -> _Session:
         say=run.say,
     )
     store.restore_newest()
-    # The rate is state of the optimizer's, but the command line decides it.
-    optimizer.learning_rate = config.learning_rate
     total.assign(total_steps)
     first_step = int(step.numpy())
     agree_on_start(config, strategy, first_step)
     engine = Engine(strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch)
     return _Session(
-        model=model, engine=engine, store=store, batch=batch, first_step=first_step, total_steps=total_steps
-    )
+        model=model, engine=engine, store=store, batch=batch, learning=made.told,
+        first_step=first_step, total_steps=total_steps,
+    )  # fmt: skip
 
 
 def _counter() -> Any:
@@ -112,7 +116,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
     share = f"{least} or {least + 1}" if rest else f"{least}"
     run.say(
         f"batch {session.batch} global, {share} per replica  replicas {replicas}  "
-        f"learning rate {config.learning_rate:g}  {session.total_steps} steps: "
+        f"{session.learning}  {session.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     if session.store.path():
@@ -124,8 +128,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
 def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> None:
     config, store = run.config, session.store
     step, total_steps = session.first_step, session.total_steps
-    stream = run.data.batches(batch=session.batch, seed=config.seed, first_step=step)
-    iterator = iter(strategy.experimental_distribute_dataset(stream))
+    iterator = iter(distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=step))
     save_due = Every(config.checkpoint.every_seconds)
     next_steps = wanted = config.steps_per_call
     run.board.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
