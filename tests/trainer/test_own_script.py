@@ -80,7 +80,7 @@ def test_the_lost_peer_of_a_plain_script_is_told_by_its_exit_code(folder: Path) 
             worker.wait_for(r"workers 2\.0")
         job["worker-1"].kill()
         assert job["worker-0"].wait() == 75
-    assert job["worker-0"].last_words.startswith("peer lost: worker 1 not reachable")
+    assert job["worker-0"].last_words.startswith("peer lost: worker 1 not reachable; UnavailableError: Collective ops ")
 
 
 def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> None:

@@ -4,7 +4,7 @@ Imports TensorFlow. The parameter-server strategy has a room of its own.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,13 +13,14 @@ from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
 from dtj_trainer import gate
-from dtj_trainer.cluster import CHIEF, WORKER, Cluster
+from dtj_trainer.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config import Config
 from dtj_trainer.errors import PeerLost, UsageError
 
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
 
+_LAST_MOMENTS = 0.5
 _OTHERS_SECONDS = 3600.0
 _LAST_ONE_SECONDS = 5.0
 
@@ -107,11 +108,21 @@ def lost_peer(error: Exception, cluster: Cluster) -> PeerLost | None:
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
         return None
     peers = cluster.peers(*{task.role for task in cluster.addresses})
-    silent = [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
+    silent = _silent(peers)
+    if not silent:
+        # A process that is being killed closes its connections one by one, and the port perhaps last.
+        time.sleep(_LAST_MOMENTS)
+        silent = _silent(peers)
     who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
     return PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}")
 
 
+def _silent(peers: Mapping[Task, Address]) -> list[str]:
+    return [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
+
+
 def _first_line(error: tf.errors.OpError) -> str:
+    """The first that says something: of what a function of TensorFlow's raises, where it was defined comes before."""
+    about = ("Graph execution error", "Detected at node", "File ", "<stack traces")
     lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
-    return (lines[0] if lines else "no message")[:200]
+    return next((line for line in lines if not line.startswith(about)), "no message")[:200]
