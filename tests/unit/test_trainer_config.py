@@ -9,6 +9,7 @@ import pytest
 from dtj_trainer.cluster import Address, Task
 from dtj_trainer.config import Config, parse
 from dtj_trainer.errors import UsageError
+from dtj_trainer.script import Script
 
 pytestmark = pytest.mark.unit
 
@@ -170,3 +171,31 @@ def test_addresses_of_every_family_are_read_and_written() -> None:
     environ: dict[str, Any] = {"DTJ_STRATEGY": "MultiWorkerMirrored"}
     config = configured(TF_CONFIG=tf_config(worker=["[fd00::1]:2222", "10.0.0.1:1"]), **environ)
     assert [str(address) for address in config.cluster.addresses.values()] == ["[fd00::1]:2222", "10.0.0.1:1"]
+
+
+def test_a_script_gets_its_arguments_and_our_flags_as_variables() -> None:
+    argv = ["--script=train.py", "--checkpoint-dir=/ckpt", "--start-timeout=9", "--", "--epochs", "3"]
+    config = configured(*argv, TF_CONFIG=tf_config(**TWO))
+    assert config.script == Script(
+        name="train.py", arguments=("--epochs", "3"), environ={"DTJ_CHECKPOINT_DIR": "/ckpt"}
+    )
+    assert config.start_timeout == 9.0
+    assert config.strategy == "MultiWorkerMirrored"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "strategy"),
+    [(SERVERS, "ParameterServer"), (TWO, "MultiWorkerMirrored"), ({"worker": ["a:2222"]}, "OneDevice")],
+)
+def test_the_strategy_of_a_script_is_what_tf_config_looks_like(cluster: dict[str, Any], strategy: str) -> None:
+    assert configured("--script=train.py", TF_CONFIG=tf_config(**cluster)).strategy == strategy
+
+
+def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_told_to() -> None:
+    config = configured("--script=train.py")
+    assert (config.checkpoint.directory, config.export_dir, config.log_dir) == (None, None, None)
+
+
+@pytest.mark.parametrize(("name", "is_file"), [("train.py", True), ("a/train", True), ("a.train", False)])
+def test_a_script_is_a_file_or_a_module_by_its_name(name: str, is_file: bool) -> None:
+    assert (Script(name=name).path is not None) == is_file

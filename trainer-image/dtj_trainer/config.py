@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtj_trainer import cluster, options
+from dtj_trainer import script as scripts
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.data import given as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
@@ -18,6 +19,7 @@ from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
 from dtj_trainer.own.names import Own, own
 from dtj_trainer.registry import DATASETS, TASKS
+from dtj_trainer.script import Script
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -63,6 +65,7 @@ class CheckpointPolicy:
 class Config:
     """One task of one attempt of a job."""
 
+    script: Script | None
     job: str
     attempt: int
     cluster: Cluster
@@ -113,13 +116,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """
     given = options.read(argv, environ)
     here = cluster.from_environment(environ)
-    strategy = given.value(options.STRATEGY)
+    script = scripts.find(given)
+    strategy = scripts.strategy(given, here) if script else given.value(options.STRATEGY)
     _check_roles(strategy, here)
     task, mine = given.value(options.TASK), own(given)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
-    output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     export_formats = given.value(options.EXPORT_FORMATS)
     config = Config(
+        script=script,
         job=environ.get("DTJ_JOB_NAME") or "local",
         attempt=_attempt(environ),
         cluster=here,
@@ -150,7 +155,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
-    if here.task.role == EVALUATOR and config.checkpoint.directory is None:
+    if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     if export_formats and config.export_dir is None:
         raise UsageError(f"{given.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")

@@ -43,6 +43,8 @@ class Given:
 
     arguments: Mapping[str, str]
     environ: Mapping[str, str]
+    rest: tuple[str, ...] | None = None
+    """What follows `--`: a script's arguments."""
 
     def source(self, option: Option[T]) -> str | None:
         """The text that decides the option, as `--flag=text` or `VARIABLE=text`; None where it was not given."""
@@ -73,8 +75,19 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Given:
     Raises:
         UsageError: an unknown or incomplete argument.
     """
-    arguments = vars(_parser().parse_args(argv))
-    return Given({flag: text for flag, text in arguments.items() if text is not None}, environ)
+    own, dashes, rest = _at_dashes(argv)
+    arguments = vars(_parser().parse_args(own))
+    return Given(
+        {flag: text for flag, text in arguments.items() if text is not None}, environ, tuple(rest) if dashes else None
+    )
+
+
+def _at_dashes(argv: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]:
+    """What is before `--`, whether there is one, and what is after it."""
+    if "--" not in argv:
+        return argv, False, ()
+    at = list(argv).index("--")
+    return argv[:at], True, argv[at + 1 :]
 
 
 def _whole(minimum: int) -> Callable[[str], int]:
@@ -393,7 +406,14 @@ STALL_TIMEOUT = Option(
     help="ParameterServer: seconds without a finished step; then exit 75",
 )  # fmt: skip
 
+SCRIPT = Option[str | None](
+    flag="--script", parse=str, default=None, metavar="FILE",
+    help="run this Python file, or module by its dotted name, in place of the trainer's own loop; what follows -- are "
+    "its arguments",
+)  # fmt: skip
+
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
+    "your own script": (SCRIPT,),
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
     "what to learn of your own": (MODEL, DATA, LOSS, NO_SHUFFLE),
     "your own files": (

@@ -183,8 +183,10 @@ class _Training:
         while self.step < until:
             self._leg(iterator, until)
             stops = self._run.termination.requested
-            if stops or self.step < until or is_mark(self.step, self.total_steps, policy):
+            if stops or self.step >= self.total_steps:
                 self.store.save(self.step)
+            elif self.step < until or is_mark(self.step, self.total_steps, policy):
+                self.store.save_meanwhile(self.step)
             if stops:
                 raise Preempted(f"preempted: saved step {self.step} of {self.total_steps}; the job resumes there")
         return self._means(self._sums.numpy() - before)

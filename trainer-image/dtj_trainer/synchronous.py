@@ -10,22 +10,17 @@ import tensorflow as tf
 
 from dtj_trainer import keras_fit, kerases, optimizers, packing
 from dtj_trainer.checkpoints import State, Store
-from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.config import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.engine import Engine, Wishes
 from dtj_trainer.errors import Preempted, UsageError
 from dtj_trainer.finish import finish
-from dtj_trainer.gate import knock
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
 from dtj_trainer.schedule import total_steps as count_steps
-from dtj_trainer.strategies import peer_loss, wait_at_end
+from dtj_trainer.strategies import agree_on_start, part, peer_loss
 from dtj_trainer.summaries import Summaries
-
-_OTHERS_SECONDS = 3600.0
-_LAST_ONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +57,6 @@ def train(run: Run, strategy: Any) -> None:
             step = _loop(run, strategy, session, reporter)
         finally:
             summaries.flush()
-            session.store.discard_scratch()
         if config.cluster.leads:
             finish(
                 run, reporter, summaries,
@@ -71,7 +65,7 @@ def train(run: Run, strategy: Any) -> None:
                 checkpoint=session.store.path(),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
-            _part(run)
+            part(config.cluster, say=run.say)
 
 
 def _build(run: Run, strategy: Any) -> _Session:
@@ -91,6 +85,8 @@ def _build(run: Run, strategy: Any) -> _Session:
     state = State(
         weights=kerases.variables(model.weights),
         optimizer=kerases.state(optimizer),
+        # Where dropout and its like stand in their random numbers. Keras counts them among no weights.
+        seeds=kerases.variables([one for one in model.variables if id(one) not in set(map(id, model.weights))]),
         step=step,
         total_steps=total,
     )
@@ -104,7 +100,7 @@ def _build(run: Run, strategy: Any) -> _Session:
     store.restore_newest()
     total.assign(total_steps)
     first_step = int(step.numpy())
-    _agree_on_start(run, strategy, first_step)
+    agree_on_start(config, strategy, first_step)
     fits = config.loop == "fit"
     engine = Engine(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
@@ -129,18 +125,6 @@ def _check_library(config: Config, model: Any) -> None:
 
 def _counter() -> Any:
     return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-
-def _agree_on_start(run: Run, strategy: Any, step: int) -> None:
-    """Makes sure that all tasks restored the same step: a directory that is not shared would train two models."""
-    if run.config.strategy != "MultiWorkerMirrored":
-        return
-    steps = strategy.gather(strategy.run(lambda: tf.constant([step], tf.int64)), axis=0).numpy()
-    if any(other != step for other in steps):
-        raise UsageError(
-            f"checkpoint directory {run.config.checkpoint.directory}: tasks found different steps in it "
-            f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
-        )
 
 
 def _introduce(run: Run, session: _Session, replicas: int) -> None:
@@ -204,8 +188,10 @@ class _Loop:
         outcome = self._session.engine.run(iterator, steps, wishes)
         self.step, self._next_steps = self.step + steps, outcome.next_steps
         self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
-        if outcome.stop or outcome.save or is_mark(self.step, total_steps, config.checkpoint):
+        if outcome.stop or self.step >= total_steps:
             self.save()
+        elif outcome.save or is_mark(self.step, total_steps, config.checkpoint):
+            store.save_meanwhile(self.step)
         self._reporter.report(self.step, outcome.metrics, last_checkpoint_step=store.last_step)
         if outcome.stop:
             raise Preempted(f"preempted: all tasks saved step {self.step} of {total_steps}; the job resumes there")
@@ -234,21 +220,3 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int
         loop.advance(iter(stream(loop.step)), session.total_steps)
     run.termination.saves = False
     return loop.step
-
-
-def _part(run: Run) -> None:
-    """Leaves together: the leader carries the coordination service, so it goes when the others have gone."""
-    cluster = run.config.cluster
-    try:
-        wait_at_end(_OTHERS_SECONDS)
-    except tf.errors.OpError as error:
-        if not cluster.leads:
-            raise
-        run.say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
-    if not cluster.leads:
-        run.say(f"{cluster.task}: done")
-        return
-    peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
-    until = time.monotonic() + _LAST_ONE_SECONDS
-    while time.monotonic() < until and any(knock(peer, timeout=0.2) is None for peer in peers):
-        time.sleep(0.02)
