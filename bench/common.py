@@ -7,7 +7,6 @@ import json
 import os
 import re
 import ssl
-import statistics
 import tempfile
 import time
 import urllib.request
@@ -20,6 +19,7 @@ from pathlib import Path
 import aiohttp
 from pydantic import JsonValue
 
+import figures
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core import manifests
@@ -273,26 +273,6 @@ def total(metrics: str, name: str) -> float:
     return sum(float(value) for value in re.findall(rf"^{name}\{{.*\}} (\S+)$", metrics, re.MULTILINE))
 
 
-def print_machine() -> None:
-    """The machine's size, which every figure needs beside it."""
-    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    print(f"machine: {os.cpu_count()} cores, {gib:.0f} GiB, load {os.getloadavg()[0]:.1f}")
-
-
-def print_figure(name: str, value: str) -> None:
-    """One line of a report."""
-    print(f"{name:<20} {value}")
-
-
 def print_times(name: str, seconds: Sequence[float], *, pods: int) -> None:
     """The times of all rounds."""
-    print_figure(name, ", ".join(f"{s:.2f} s ({pods / s:.0f} pods/s)" for s in seconds))
-
-
-def print_ratio(name: str, measured: Sequence[float], baseline: Sequence[float], *, target: float | None) -> None:
-    """How a measurement compares: round by round, since a busy machine changes from one to the next."""
-    each = [a / b for a, b in zip(measured, baseline, strict=True)]
-    rounds = ", ".join(f"{ratio:.2f}" for ratio in each)
-    of_medians = statistics.median(measured) / statistics.median(baseline)
-    aim = f", target {target:g}" if target is not None else ""
-    print_figure(name, f"{statistics.median(each):.2f} (rounds: {rounds}; of the medians: {of_medians:.2f}{aim})")
+    figures.print_figure(name, ", ".join(f"{s:.2f} s ({pods / s:.0f} pods/s)" for s in seconds))

@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 import common
+import figures
 from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
@@ -55,17 +56,17 @@ def compare(*, jobs: int, workers: int, rounds: int, target: float) -> None:
             by_loop.append(_measure_loop(plane, owner, bodies))
             same_writes.append(_measure_same_writes(plane, jobs=jobs, workers=workers, status=status))
     pods = jobs * workers
-    common.print_machine()
-    common.print_figure("made", f"{jobs} jobs of {workers} workers")
+    figures.print_machine()
+    figures.print_figure("made", f"{jobs} jobs of {workers} workers")
     common.print_times("operator", [one.seconds for one in by_operator], pods=pods)
     common.print_times("bare loop", by_loop, pods=pods)
     common.print_times("the same writes", same_writes, pods=pods)
     took = [one.seconds for one in by_operator]
-    common.print_ratio("ratio", took, by_loop, target=target)
-    common.print_ratio("to the same writes", took, same_writes, target=None)
-    common.print_figure("API writes", f"{by_operator[-1].writes} for {pods} pods")
-    common.print_figure("CPU of the operator", ", ".join(f"{one.cpu_seconds:.2f} s" for one in by_operator))
-    common.print_figure("peak RSS", f"{by_operator[-1].peak_mib:.0f} MiB")
+    figures.print_ratio("ratio", took, by_loop, target=target)
+    figures.print_ratio("to the same writes", took, same_writes, target=None)
+    figures.print_figure("API writes", f"{by_operator[-1].writes} for {pods} pods")
+    figures.print_figure("CPU of the operator", ", ".join(f"{one.cpu_seconds:.2f} s" for one in by_operator))
+    figures.print_figure("peak RSS", f"{by_operator[-1].peak_mib:.0f} MiB")
 
 
 def options(description: str | None, *, jobs: int, workers: int) -> argparse.Namespace:

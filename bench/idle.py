@@ -14,6 +14,7 @@ from collections import Counter
 
 import common
 import crowd
+import figures
 from support.operator_process import USER, OperatorProcess
 from testbed.processes import free_ports
 
@@ -28,27 +29,25 @@ def main() -> None:
         # A fresh one: the events of the first, which are held to a rate, would go on for minutes.
         common.await_quiet(plane)
         [port] = free_ports(1)
-        metrics_port = f"--metrics-port={port}"
-        with OperatorProcess.serving(plane, [world.namespace], metrics_port, log=directory / "second.log") as operator:
-            operator.await_line("runs jobs", seconds=60.0)
-            time.sleep(options.settle)
+        log = directory / "second.log"
+        with crowd.settled_operator(world, f"--metrics-port={port}", log=log, settle=options.settle) as operator:
             mark, before = plane.audit.mark(), common.cpu_seconds(operator.pid)
             time.sleep(options.seconds)
             cpu, resident = common.cpu_seconds(operator.pid) - before, common.memory(operator.pid)
             known = common.total(common.metrics(port) or "", "dtj_jobs")
             calls = plane.audit.calls(since=mark, user=USER)
             writes = plane.audit.writes(since=mark, user=USER)
-    common.print_machine()
-    common.print_figure(
+    figures.print_machine()
+    figures.print_figure(
         "jobs", f"{options.finished} finished, {options.running} running; the operator knows {known:.0f}"
     )
-    common.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s")
+    figures.print_figure("API writes", f"{len(writes)} in {options.seconds:.0f} s")
     others = Counter(f"{call.verb} {call.resource}" for call in calls if call not in writes)
-    common.print_figure("other calls", ", ".join(f"{n} x {what}" for what, n in others.items()) or "none")
-    common.print_figure(
+    figures.print_figure("other calls", ", ".join(f"{n} x {what}" for what, n in others.items()) or "none")
+    figures.print_figure(
         "CPU of the operator", f"{cpu:.2f} s (in steps of 0.01), {100 * cpu / options.seconds:.2f} % of a core"
     )
-    common.print_figure("RSS", f"{resident:.0f} MiB")
+    figures.print_figure("RSS", f"{resident:.0f} MiB")
 
 
 def _options() -> argparse.Namespace:

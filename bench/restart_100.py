@@ -17,6 +17,7 @@ from pathlib import Path
 
 import common
 import crowd
+import figures
 from dtj.api.json import JsonObject
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
@@ -47,13 +48,13 @@ def main() -> None:
             by_loop.append(_measure_loop(plane, owner, bodies))
     took = [one.seconds for one in by_operator]
     cpu = [one.cpu_seconds for one in by_operator]
-    common.print_machine()
+    figures.print_machine()
     common.print_times("operator", took, pods=options.workers)
     common.print_times("bare loop", by_loop, pods=options.workers)
     beyond = [a - b for a, b in zip(took, by_loop, strict=True)]
-    common.print_figure("beyond the loop", f"{statistics.median(beyond):.2f} s (target {TARGET_SECONDS:g} s)")
-    common.print_figure("CPU of the operator", f"{statistics.median(cpu):.2f} s (target {TARGET_SECONDS:g} s)")
-    common.print_figure("API writes", f"{by_operator[-1].writes} for {options.workers} replicas")
+    figures.print_figure("beyond the loop", f"{statistics.median(beyond):.2f} s (target {TARGET_SECONDS:g} s)")
+    figures.print_figure("CPU of the operator", f"{statistics.median(cpu):.2f} s (target {TARGET_SECONDS:g} s)")
+    figures.print_figure("API writes", f"{by_operator[-1].writes} for {options.workers} replicas")
 
 
 def _measure_operator(world: JobWorld, *, workers: int, log: Path) -> Measured:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import common
 import crowd
+import figures
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
 from testbed.processes import free_ports
@@ -43,16 +44,16 @@ def main() -> None:
         before = set(_uids(world))
         rounds = [_measure(world, jobs=options.jobs, log=directory / f"{n}.log") for n in range(options.rounds)]
         touched = before ^ set(_uids(world))
-    common.print_machine()
-    common.print_figure("jobs", f"{options.jobs} running, of {options.workers} workers each")
+    figures.print_machine()
+    figures.print_figure("jobs", f"{options.jobs} running, of {options.workers} workers each")
     for name, values in (
         ("process answers", [one.listening for one in rounds]),
         ("all jobs planned", [one.steady for one in rounds]),
         ("CPU until then", [one.cpu_seconds for one in rounds]),
     ):
-        common.print_figure(name, f"{statistics.median(values):.2f} s ({', '.join(f'{v:.2f}' for v in values)})")
-    common.print_figure("API writes", str(sum(one.writes for one in rounds)))
-    common.print_figure("pods touched", str(len(touched)))
+        figures.print_figure(name, f"{statistics.median(values):.2f} s ({', '.join(f'{v:.2f}' for v in values)})")
+    figures.print_figure("API writes", str(sum(one.writes for one in rounds)))
+    figures.print_figure("pods touched", str(len(touched)))
 
 
 def _measure(world: JobWorld, *, jobs: int, log: Path) -> Measured:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from dtj_trainer import cluster, options
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.data import given as data_options
+from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
 from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
@@ -65,6 +67,8 @@ class Config:
     strategy: str
     task: str
     dataset: str
+    """One of those that are shipped; not read where `data.where` is set."""
+    data: DataConfig
     own: Own
     epochs: int
     batch_size: BatchSize
@@ -77,6 +81,10 @@ class Config:
     export_dir: Path | None
     log_dir: Path | None
     status_port: int | None
+    service_task: ServiceTask | None
+    """Set where this process is part of the tf.data service."""
+    profile: Profile | None
+    """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
     start_timeout: float
     stall_timeout: float
@@ -102,6 +110,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         strategy=strategy,
         task=task,
         dataset=_dataset(given, task, mine),
+        data=data_options.data_config(given, environ),
         own=mine,
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
@@ -114,6 +123,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
+        service_task=data_options.service_task(here.task, environ),
+        profile=data_options.profile(given),
         progress_seconds=given.value(options.PROGRESS_EVERY),
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),

@@ -15,6 +15,8 @@ class TaskEntry:
     """Names in DATASETS; the first is the one where none is given."""
     learning_rates: Mapping[str, float]
     """Name of an optimizer -> its rate where none is given."""
+    predicts_numbers: bool = False
+    """Whether labels are numbers to be predicted, and not classes."""
 
 
 DATASETS: Mapping[str, str] = MappingProxyType(
@@ -46,6 +48,7 @@ TASKS: Mapping[str, TaskEntry] = MappingProxyType(
             datasets=("diabetes",),
             # The loss is in the square of the label's unit, and so are its gradients: plain SGD has to make up for it.
             learning_rates=MappingProxyType({"adam": 0.003, "sgd": 1e-6}),
+            predicts_numbers=True,
         ),
         "tabular-classification": TaskEntry(
             module="dtj_trainer.tasks.tabular_classification",

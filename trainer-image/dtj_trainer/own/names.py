@@ -47,8 +47,14 @@ def own(given: Given) -> Own:
     )
     _exclude(given, options.MODEL, options.TASK)
     _exclude(given, options.DATA, options.DATASET)
-    if mine.model and not mine.data and not given.source(options.DATASET):
-        raise UsageError(f"{mine.model}: nothing to learn from; give --data, or a --dataset that ships")
+    _exclude(given, options.DATA, options.DATA_DIR)
+    if mine.model and not any(map(given.source, (options.DATA, options.DATA_DIR, options.DATASET))):
+        raise UsageError(f"{mine.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships")
+    if mine.model and given.source(options.DATA_DIR) and not mine.loss:
+        raise UsageError(
+            f"{given.source(options.DATA_DIR)} and {mine.model}: give --loss as well, which says whether "
+            "labels are classes or numbers"
+        )
     if mine.loss and not mine.model:
         raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
     if not mine.shuffle and not mine.data:

@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.source import Source, Stream
 from dtj_trainer.tasks import Serving, Task, Tensor
 from dtj_trainer.tasks.heads import Head, head_for
@@ -86,4 +87,8 @@ def prepare(data: Source) -> tuple[Task, Source]:
     """See `dtj_trainer.tasks`."""
     words = most_frequent((texts for texts, _ in training_examples(data)), most=_MOST_WORDS)
     vocabulary = Vocabulary(words)
-    return TextClassification(head_for(len(class_names(data))), vocabulary), Encoded(data, vocabulary)
+    task = TextClassification(head_for(len(class_names(data))), vocabulary)
+    if isinstance(data, Pipeline):
+        # Stays one that workers and a tf.data service can divide.
+        return task, data.then(task.encode, tf.TensorSpec((None, _LENGTH), tf.int32))
+    return task, Encoded(data, vocabulary)

@@ -1,0 +1,27 @@
+"""How the benchmarks tell their figures. Standard library only: both environments run it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+
+
+def print_machine() -> None:
+    """The machine's size, which every figure needs beside it."""
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    print(f"machine: {os.cpu_count()} cores, {gib:.0f} GiB, load {os.getloadavg()[0]:.1f}")
+
+
+def print_figure(name: str, value: str) -> None:
+    """One line of a report."""
+    print(f"{name:<20} {value}")
+
+
+def print_ratio(name: str, measured: Sequence[float], baseline: Sequence[float], *, target: float | None) -> None:
+    """How a measurement compares: round by round, since a busy machine changes from one to the next."""
+    each = [a / b for a, b in zip(measured, baseline, strict=True)]
+    rounds = ", ".join(f"{ratio:.2f}" for ratio in each)
+    of_medians = statistics.median(measured) / statistics.median(baseline)
+    aim = f", target {target:g}" if target is not None else ""
+    print_figure(name, f"{statistics.median(each):.2f} (rounds: {rounds}; of the medians: {of_medians:.2f}{aim})")

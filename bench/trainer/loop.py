@@ -1,0 +1,139 @@
+"""Our step loop against a bare hand-written one, and against Keras' fit: the same model, data, batch and cores.
+
+    PYTHONPATH=trainer-image:bench .venv-trainer/bin/python bench/trainer/loop.py [--rounds 5] [--seconds 6]
+
+All take turns in one process. Each measurement makes a model anew and leaves the first call, which traces, out of its
+time. Ours is all that `python -m dtj_trainer` does between its first step and its last: the agreement at the end of
+each call, progress lines, status. The bare loop is what one would write by hand for speed, with as many steps a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import tensorflow as tf
+
+import figures
+from dtj_trainer.config import Config, parse
+from dtj_trainer.data.arrays import Arrays
+from dtj_trainer.datasets import digits
+from dtj_trainer.progress import Board
+from dtj_trainer.run import Run
+from dtj_trainer.signals import Termination
+from dtj_trainer.synchronous import train
+from dtj_trainer.tasks.image_classification import prepare
+
+BATCH = 64
+STEPS_PER_CALL = 20
+FIRST_GUESS = 200
+TASK, DATA = prepare(Arrays(digits.load()))
+
+
+def ours(steps: int, *, steps_per_call: int) -> float:
+    """Steps a second of the trainer's own loop."""
+    config = configuration(steps, steps_per_call=steps_per_call)
+    board = Board()
+    run = Run(
+        config=config, task=TASK, data=DATA, board=board, termination=Termination(leave=os._exit), say=lambda _: None
+    )
+    train(run, tf.distribute.OneDeviceStrategy("CPU:0"))
+    rate = board.progress.examples_per_second
+    assert rate is not None
+    return rate / BATCH
+
+
+def configuration(steps: int, *, steps_per_call: int) -> Config:
+    """A run of about so many steps that keeps nothing."""
+    epochs = max(1, round(steps * BATCH / DATA.examples))
+    arguments = [f"--epochs={epochs}", f"--batch-size={BATCH}", f"--steps-per-call={steps_per_call}"]
+    config = parse(arguments, {"DTJ_JOB_NAME": "bench"})
+    return replace(config, progress_seconds=2.0)
+
+
+def bare(steps: int, *, steps_per_call: int) -> float:
+    """Steps a second of a loop that does nothing else."""
+    model, optimizer = TASK.build_model(keras, DATA), keras.optimizers.Adam(0.003)
+    optimizer.build(model.trainable_variables)
+
+    @tf.function(reduce_retracing=True)
+    def take(iterator: Any) -> Any:
+        loss = tf.constant(0.0)
+        for _ in tf.range(steps_per_call):
+            inputs, labels = next(iterator)
+            with tf.GradientTape() as tape:
+                outputs = model(inputs, training=True)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs)
+                loss = tf.reduce_mean(losses)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    iterator = iter(DATA.batches(batch=BATCH, seed=0))
+    take(iterator).numpy()
+    calls = max(1, steps // steps_per_call)
+    began = time.perf_counter()
+    for _ in range(calls):
+        take(iterator).numpy()
+    return calls * steps_per_call / (time.perf_counter() - began)
+
+
+def fit(steps: int, *, steps_per_call: int) -> float:
+    """Steps a second of Keras' own loop, with as many steps an execution."""
+    model = TASK.build_model(keras, DATA)
+    model.compile(
+        optimizer=keras.optimizers.Adam(0.003),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        steps_per_execution=steps_per_call,
+    )
+    iterator = DATA.batches(batch=BATCH, seed=0)
+    model.fit(iterator, epochs=1, steps_per_epoch=steps_per_call, verbose=0)
+    steps = max(1, steps // steps_per_call) * steps_per_call
+    began = time.perf_counter()
+    model.fit(iterator, epochs=1, steps_per_epoch=steps, verbose=0)
+    return steps / (time.perf_counter() - began)
+
+
+LOOPS: Mapping[str, Callable[[int], float]] = {
+    "ours": lambda steps: ours(steps, steps_per_call=STEPS_PER_CALL),
+    "bare": lambda steps: bare(steps, steps_per_call=STEPS_PER_CALL),
+    "fit": lambda steps: fit(steps, steps_per_call=STEPS_PER_CALL),
+    "ours, 1 step a call": lambda steps: ours(steps, steps_per_call=1),
+    "bare, 1 step a call": lambda steps: bare(steps, steps_per_call=1),
+    "fit, 1 step a call": lambda steps: fit(steps, steps_per_call=1),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement, about")
+    options = parser.parse_args()
+    steps = round(bare(FIRST_GUESS, steps_per_call=STEPS_PER_CALL) * options.seconds)
+    rates: dict[str, list[float]] = {name: [] for name in LOOPS}
+    for number in range(options.rounds):
+        # Back and forth, so that a machine that grows busier is nobody's disadvantage.
+        for name in sorted(LOOPS, reverse=bool(number % 2)):
+            rates[name].append(LOOPS[name](steps))
+    figures.print_machine()
+    figures.print_figure("each", f"{steps} steps of {BATCH} digits, CNN of 151,306 weights")
+    for name, seen in rates.items():
+        figures.print_figure(name, ", ".join(f"{rate:.0f}" for rate in seen) + " steps/s")
+    took = {name: [1 / rate for rate in seen] for name, seen in rates.items()}
+    figures.print_ratio("ours to bare", took["ours"], took["bare"], target=1.02)
+    figures.print_ratio("ours to fit", took["ours"], took["fit"], target=1.0)
+    figures.print_ratio("1 step: to bare", took["ours, 1 step a call"], took["bare, 1 step a call"], target=None)
+    figures.print_ratio("1 step: to fit", took["ours, 1 step a call"], took["fit, 1 step a call"], target=None)
+    figures.print_ratio("20 steps to 1", took["ours"], took["ours, 1 step a call"], target=None)
+
+
+if __name__ == "__main__":
+    main()
