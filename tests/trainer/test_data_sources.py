@@ -66,7 +66,7 @@ def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: P
     whole = taken(source.batches(batch=13, seed=9, first_step=2), 6)
     shares = [Share(worker=worker, workers=workers) for worker in range(workers)]
     parts = [taken(source.share_of_batches(batch=13, seed=9, first_step=2, share=share), 6) for share in shares]
-    assert [sum((part[step] for part in parts), []) for step in range(6)] == whole
+    assert [[pair for part in parts for pair in part[step]] for step in range(6)] == whole
 
 
 def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: Pipeline) -> None:
