@@ -57,7 +57,7 @@ def launch(config: Config, termination: Termination) -> None:
 
 def _train(config: Config, board: Board, termination: Termination) -> None:
     doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import strategies, synchronous
 
     _wait_for_peers(config, CHIEF, WORKER)
@@ -66,18 +66,20 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
+    run = _run(config, board, termination)
     with _fed(run):
         synchronous.train(run, strategy)
 
 
 def _coordinate(config: Config, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import parameter_server, strategies
 
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
+    run = _run(config, board, termination)
     with _fed(run):
         parameter_server.train(run, strategy)
 
@@ -101,10 +103,11 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
 
 
 def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer.data.faults import explained
     from dtj_trainer.data.profile import report
 
+    run = _run(config, board, termination)
     with explained(run.data):
         report(run.data, config, profile, say=print)
 
@@ -117,16 +120,18 @@ def _serve(config: Config, board: Board) -> None:
 
 
 def _evaluate(config: Config, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import evaluator
+    from dtj_trainer.data.faults import explained
 
-    evaluator.watch(run)
+    run = _run(config, board, termination)
+    with explained(run.data):
+        evaluator.watch(run)
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
-    """Imports TensorFlow, the task and the data."""
+    """What is to be learned, and from what. After the strategy is made: looking at the data runs TensorFlow."""
     task = TASKS[config.task]
-    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer.data.choice import open_source
     from dtj_trainer.data.service import Served
     from dtj_trainer.run import Run
