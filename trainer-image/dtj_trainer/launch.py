@@ -5,7 +5,6 @@ TensorFlow is imported inside these functions and nowhere before them.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gate import Doorbell, Peer, PeersMissing, wait_for_peers
 from dtj_trainer.outputs import check_outputs
+from dtj_trainer.own import names
 from dtj_trainer.progress import Board, Phase
-from dtj_trainer.registry import TASKS
 from dtj_trainer.signals import Termination
 from dtj_trainer.watchdog import Watchdog
 
@@ -38,6 +37,7 @@ def launch(config: Config, termination: Termination) -> None:
     if config.status_port:
         status_server.serve(board, config.status_port)
     check_outputs(config)
+    names.check(config.own)
     runtime.prepare(os.environ)
     role = config.cluster.task.role
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
@@ -130,21 +130,17 @@ def _evaluate(config: Config, board: Board, termination: Termination) -> None:
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
-    """What is to be learned, and from what. After the strategy is made: looking at the data runs TensorFlow."""
-    task = TASKS[config.task]
-    from dtj_trainer.data.choice import open_source
-    from dtj_trainer.data.service import Served
+    """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
+    from dtj_trainer import subject
     from dtj_trainer.run import Run
 
-    data = open_source(config, say=print)
-    return Run(
-        config=config,
-        task=importlib.import_module(task.module).TASK,
-        data=Served(data, config) if config.data.service and config.cluster.task.role != EVALUATOR else data,
-        board=board,
-        termination=termination,
-        say=print,
-    )
+    say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
+    task, data = subject.prepare(config, say=say)
+    return Run(config=config, task=task, data=data, board=board, termination=termination, say=print)
+
+
+def _say_nothing(_: str) -> None:
+    """What the leader says of all tasks need not be said by each."""
 
 
 @contextmanager
