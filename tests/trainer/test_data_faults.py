@@ -41,7 +41,7 @@ def test_files_of_no_format_or_of_several_ask_for_the_format(tmp_path: Path) -> 
     write(tmp_path / "more", "csv")
     (tmp_path / "more" / "notes.txt").write_text("x")
     assert "files of several formats (csv, text); give --data-format" in refusal(tmp_path / "more")
-    assert opened(tmp_path / "more", "--data-format=csv").examples == 48
+    assert opened(tmp_path / "more", "--data-format=csv").classes == CLASSES
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
