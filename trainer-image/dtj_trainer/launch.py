@@ -134,10 +134,10 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
 
 def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
-    run = _run(config, board, termination)
     from dtj_trainer.data.faults import explained
     from dtj_trainer.data.profile import report
 
+    run = _run(config, board, termination)
     with explained(run.data):
         report(run.data, config, profile, say=print)
 
@@ -152,8 +152,11 @@ def _serve(config: Config, board: Board) -> None:
 def _evaluate(config: Config, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import evaluator
+    from dtj_trainer.data.faults import explained
 
-    evaluator.watch(_run(config, board, termination))
+    run = _run(config, board, termination)
+    with explained(run.data):
+        evaluator.watch(run)
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
