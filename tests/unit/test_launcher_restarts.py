@@ -265,7 +265,8 @@ def test_a_server_and_who_is_alone_start_without_what_they_do_not_need(
 
 
 @pytest.mark.parametrize(
-    ("argument", "code", "said"), [("bad", 2, "checked\n"), ("7", 0, "checked\nimported\nrun 7.0\n")]
+    ("argument", "code", "said"),
+    [("bad", 2, "checked\n"), ("good", 0, "checked\nimported\nrun\n"), ("bare", 0, "checked\nrun\n")],
 )
 def test_arguments_are_checked_before_anything_that_takes_time(
     launch: Launch, tmp_path: Path, argument: str, code: int, said: str
@@ -276,8 +277,8 @@ def test_arguments_are_checked_before_anything_that_takes_time(
         "def check(arguments):\n"
         "    print('checked', flush=True)\n"
         "    if arguments == ['bad']: sys.exit(2)\n"
-        "    return float(arguments[0])\n"
-        "if __name__ == '__main__': print('run', float(sys.argv[1]))\n"
+        "    return {'preload': arguments != ['bare']}\n"
+        "if __name__ == '__main__': print('run')\n"
     )
     options = ("--own-gate", "--preload=heavy", "--check=program:check", "--module=program", "--", argument)
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])

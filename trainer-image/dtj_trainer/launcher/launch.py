@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import select
 import signal
@@ -103,7 +104,12 @@ class Launcher:
         _, status = os.waitpid(children[0], 0)
         if not answer:
             return _exit_code(status)
-        self._given = replace(given, start_timeout=float(answer))
+        told = json.loads(answer)
+        self._given = replace(
+            given,
+            start_timeout=told.get("start_timeout", given.start_timeout),
+            preload=given.preload if told.get("preload", True) else (),
+        )
         return None
 
     def _preload(self) -> None:

@@ -122,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--check", default="", metavar="MODULE:FUNCTION",
         help="call this first, with the arguments for --module: it leaves with an exit code where they are wrong, "
-        "else returns how many seconds the program waits for its peers",
+        "else returns a dict of JSON's: start_timeout, the seconds that the program waits for its peers, and preload, "
+        "whether it needs that",
     )  # fmt: skip
     add("--own-gate", action="store_true", help="the program has a start gate of its own, as dtj_trainer has")
     add("--start-timeout", default="300", metavar="S", help="seconds to wait for the peers; then exit 75 (300)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import faulthandler
+import json
 import os
 import runpy
 import signal
@@ -69,7 +70,7 @@ def run_check(module: str, function: str, arguments: Sequence[str], answer: int)
     def run() -> NoReturn:
         def call() -> None:
             __import__(module)
-            os.write(answer, str(getattr(sys.modules[module], function)(list(arguments))).encode())
+            os.write(answer, json.dumps(getattr(sys.modules[module], function)(list(arguments))).encode())
 
         sys.argv = [module, *arguments]
         _leave_as(call)
