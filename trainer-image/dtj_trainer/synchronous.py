@@ -85,7 +85,8 @@ def _build(run: Run, strategy: Any) -> _Session:
         step, total = _counter(), _counter()
     state = State(
         weights=kerases.variables(model.weights),
-        optimizer=kerases.variables(optimizer.variables),
+        # A dropout that began anew would not be what an uninterrupted run had drawn.
+        optimizer=kerases.variables([*optimizer.variables, *kerases.draws(model)]),
         step=step,
         total_steps=total,
     )
