@@ -51,6 +51,19 @@ def test_a_job_writes_only_where_its_manifest_says() -> None:
     assert config.checkpoint.directory is config.export_dir is config.log_dir is None
 
 
+def test_a_model_is_exported_as_a_saved_model_unless_more_is_asked_for() -> None:
+    assert configured().export_formats == ("SavedModel",)
+    assert configured("--export-formats=TFLite").export_formats == ("SavedModel", "TFLite")
+    job = {"DTJ_JOB_NAME": "digits", "DTJ_EXPORT_DIR": "/e", "DTJ_EXPORT_FORMATS": "TFLite,SavedModel"}
+    assert configured(**job).export_formats == ("SavedModel", "TFLite")
+
+
+def test_formats_of_a_model_that_goes_nowhere_are_refused() -> None:
+    assert refusal("--export-formats=TFLite", DTJ_JOB_NAME="digits") == (
+        "--export-formats=TFLite: no directory to export to; give --export-dir"
+    )
+
+
 def test_a_flag_wins_over_its_variable_and_an_empty_variable_is_none() -> None:
     environ = {"DTJ_STRATEGY": "Mirrored", "DTJ_CHECKPOINT_DIR": "/a", "DTJ_CHECKPOINT_EVERY_STEPS": ""}
     config = configured("--strategy=OneDevice", "--checkpoint-dir", "/b", **environ)

@@ -108,7 +108,7 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
     with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
-        strategy = parameter_server.make_strategy()
+        strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
     run = _run(config, board, termination)
     with _fed(run):
         parameter_server.train(run, strategy)
@@ -134,10 +134,10 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
 
 def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
-    run = _run(config, board, termination)
     from dtj_trainer.data.faults import explained
     from dtj_trainer.data.profile import report
 
+    run = _run(config, board, termination)
     with explained(run.data):
         report(run.data, config, profile, say=print)
 
@@ -152,8 +152,11 @@ def _serve(config: Config, board: Board) -> None:
 def _evaluate(config: Config, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import evaluator
+    from dtj_trainer.data.faults import explained
 
-    evaluator.watch(_run(config, board, termination))
+    run = _run(config, board, termination)
+    with explained(run.data):
+        evaluator.watch(run)
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
@@ -213,12 +216,13 @@ def _wait_for_peers(config: Config, *roles: str) -> None:
 
 def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
     try:
-        wait_for_peers(peers, timeout=config.start_timeout, say=print)
+        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
     except PeersMissing as missing:
         raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
 
 
 def started_in_time(config: Config) -> Watchdog:
     """A peer that passes the gate and then dies would be waited for in silence, and without end."""
-    lost = PeerLost(f"the other tasks passed the start gate, but did not connect within {config.start_timeout:g} s")
+    who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
+    lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
     return Watchdog(config.start_timeout, lost, end_with=end_with)

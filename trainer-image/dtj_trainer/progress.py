@@ -53,6 +53,8 @@ class Progress:
     eta_seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     last_checkpoint_step: int | None = None
+    export: Mapping[str, Any] | None = None
+    """The exported model, as `dtj_trainer.export.bundle.Bundle` tells of it."""
 
     @property
     def percent(self) -> int | None:
@@ -73,6 +75,7 @@ class Progress:
             "examplesPerSecond": None if self.examples_per_second is None else round(self.examples_per_second, 1),
             "metrics": {name: f"{value:.4g}" for name, value in self.metrics.items()} or None,
             "lastCheckpointStep": self.last_checkpoint_step,
+            "export": self.export,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         return {name: value for name, value in values.items() if value is not None}

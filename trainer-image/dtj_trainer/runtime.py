@@ -16,6 +16,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     # The model code is TensorFlow's; a keras.json that names another backend must not break it.
     environ["KERAS_BACKEND"] = "tensorflow"
+    # A variable that is there and empty means no cluster to us; TensorFlow would stumble over it.
+    if not environ.get("TF_CONFIG", "").strip():
+        environ.pop("TF_CONFIG", None)
     limit_threads(environ)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
-from dtj_trainer import gate
+from dtj_trainer import gate, tpu
 from dtj_trainer.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config import Config
 from dtj_trainer.errors import PeerLost, UsageError
@@ -27,16 +27,23 @@ _LAST_ONE_SECONDS = 5.0
 
 def make_strategy(config: Config) -> Any:
     """The strategy of the job, on this machine's GPUs where it has any. To be made before anything else runs."""
+    if config.strategy == "TPU":
+        return tpu.make_strategy(config.tpu_name)
     # Physical devices: asking for the logical ones would start TensorFlow, and then nothing can be configured.
     gpus = tf.config.list_physical_devices("GPU")
     if config.strategy == "OneDevice":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    if config.strategy == "Mirrored":
+    if config.strategy in ("Mirrored", "CentralStorage"):
         # Named one by one: left to itself, the strategy would look for remote devices in TF_CONFIG.
         kind, count = ("GPU", len(gpus)) if gpus else ("CPU", config.logical_cpus)
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
-        return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
+        devices = [f"{kind}:{index}" for index in range(count)]
+        if config.strategy == "Mirrored":
+            return tf.distribute.MirroredStrategy(devices)
+        # One copy of the variables: on the only GPU, or in the memory of the machine.
+        home = devices[0] if count == 1 else "CPU:0"
+        return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device=home)
     configure_coordination(config.cluster, register_seconds=config.start_timeout)
     return tf.distribute.MultiWorkerMirroredStrategy()
 
