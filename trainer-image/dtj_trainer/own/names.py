@@ -1,6 +1,7 @@
 """The names of a user's functions on the command line, and whether their modules are there. Imports none of them."""
 
 import importlib.machinery
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,13 +67,16 @@ def own(given: Given) -> Own:
 
 
 def check(mine: Own) -> None:
-    """Makes sure that the modules can be found, before anything waits for other tasks.
+    """Makes sure that the modules can be found, in the working directory too, before anything waits for other tasks.
 
     Raises:
         UsageError: there is no such module.
     """
     for name in (mine.model, mine.data, mine.callbacks):
         if name:
+            # `python -m` puts it there itself, an installed program does not.
+            if "" not in sys.path and os.getcwd() not in sys.path:
+                sys.path.insert(0, os.getcwd())
             _find(name)
 
 
@@ -84,10 +88,9 @@ def _find(name: Name) -> None:
         # Without importing the packages on the way, which may want TensorFlow.
         found = importlib.machinery.PathFinder.find_spec(part if path is None else full, path)
         if found is None:
-            where = "beside the modules of Python's path" if path is None else f"in {', '.join(path) or 'it'}"
             raise UsageError(
-                f"{name}: there is no module {full} {where}; name one of the working directory "
-                f"or of PYTHONPATH ({', '.join(entry or '.' for entry in sys.path[:3])}, …)"
+                f"{name}: there is no module {full}; put it into the working directory ({os.getcwd()}) or name its "
+                "folder in PYTHONPATH"
             )
         path = found.submodule_search_locations or []
 
