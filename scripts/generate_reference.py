@@ -100,6 +100,7 @@ VARIABLES = {
     names.Env.EXPORT_FORMATS: "spec.export.formats, with commas, where spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
+    names.Env.RESTART_SCOPE: "spec.runPolicy.restartScope, where it is not Auto",
     names.Env.DATA_SERVICE_ADDRESS: "host:port of the dispatcher, where the job has one",
     names.Env.HOST: "in dispatcher and data-worker: the host name by which the others reach this replica",
     names.Env.DATA_SERVICE_PORT: "in dispatcher and data-worker: the port on which it serves",

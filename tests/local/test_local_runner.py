@@ -76,15 +76,18 @@ def said(output: str, state: str) -> set[str]:
     return {name for line in lines for name in line.split(", ")}
 
 
-def trainer_process(mark: str, role: str) -> int:
-    """The trainer of the only replica of a role, without the shim that watches it."""
-    (found,) = (
-        pid
+def processes(mark: str, replica: str) -> tuple[int, int]:
+    """Launcher and trainer of a replica, such as chief-0, without the shim that watches them."""
+    role, _, index = replica.partition("-")
+    wanted = {f"DTJ_ROLE={role}".encode(), f"DTJ_INDEX={index}".encode()}
+    found = {
+        pid: int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
         for pid in marked_processes(mark)
-        if f"DTJ_ROLE={role}".encode() in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        if wanted <= set((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
         and b"shim.py" not in (PROC / str(pid) / "cmdline").read_bytes()
-    )
-    return found
+    }
+    ((trainer, launcher),) = ((pid, parent) for pid, parent in found.items() if parent in found)
+    return launcher, trainer
 
 
 @pytest.fixture
@@ -128,7 +131,8 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
         assert list((dtj.latest("digits-ps") / "checkpoint").glob("ckpt-*.index"))
 
     eventually(saved, seconds=120)
-    os.kill(trainer_process(dtj.mark, "chief"), signal.SIGKILL)
+    launcher, _ = processes(dtj.mark, "chief-0")
+    os.kill(launcher, signal.SIGKILL)
     output, _ = running.communicate()
     assert running.returncode == 0, output
     logs = dtj.latest("digits-ps") / "logs"
@@ -138,6 +142,30 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
     assert "attempt 2" not in (logs / "dtj.log").read_text()
     result = json.loads((dtj.latest("digits-ps") / "tensorboard" / "result.json").read_text())
     assert result["accuracy"] >= 0.9
+    assert marked_processes(dtj.mark) == []
+
+
+def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=25", "--checkpoint-every-steps=20"]
+    running = dtj.start(dtj.example("digits.yaml", args=arguments))
+
+    def saved() -> None:
+        assert list((dtj.latest("digits") / "checkpoint").glob("ckpt-*.index"))
+
+    eventually(saved, seconds=120)
+    before = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
+    os.kill(before["worker-1"][1], signal.SIGKILL)
+    logs = dtj.latest("digits") / "logs"
+
+    def resumed() -> None:
+        assert "resumed: step" in (logs / "worker-0.log").read_text()
+
+    eventually(resumed, seconds=120)
+    after = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
+    assert [launcher for launcher, _ in after.values()] == [launcher for launcher, _ in before.values()]
+    output, _ = running.communicate()
+    assert running.returncode == 0, output
+    assert "attempt 2" not in (logs / "dtj.log").read_text()
     assert marked_processes(dtj.mark) == []
 
 

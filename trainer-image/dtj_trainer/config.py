@@ -3,6 +3,7 @@
 Rejects every contradiction that can be seen without TensorFlow. Touches no file and no socket.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from dtj_trainer.data import given as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
 from dtj_trainer.export import formats
-from dtj_trainer.gate import Peer
+from dtj_trainer.launcher.gate import Peer
 from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
 from dtj_trainer.own.names import Own, own
@@ -97,6 +98,8 @@ class Config:
     """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
     start_timeout: float
+    """Seconds to wait for the other tasks; the launcher shortens it where it started this task again in its place."""
+    restarts_in_place: int
     stall_timeout: float
 
     @property
@@ -152,7 +155,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         service_task=data_options.service_task(here.task, environ),
         profile=data_options.profile(given),
         progress_seconds=given.value(options.PROGRESS_EVERY),
-        start_timeout=given.value(options.START_TIMEOUT),
+        start_timeout=min(given.value(options.START_TIMEOUT), _told(environ, "DTJ_REJOIN_SECONDS", math.inf)),
+        restarts_in_place=int(_told(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
     if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
@@ -222,6 +226,15 @@ def _checkpoint(given: Given, output: Path | None) -> CheckpointPolicy:
         every_seconds=every_seconds,
         keep=given.value(options.CHECKPOINT_KEEP),
     )
+
+
+def _told(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
+    """What the launcher tells of a restart in place."""
+    text = environ.get(variable) or ""
+    try:
+        return float(text) if text else otherwise
+    except ValueError:
+        raise UsageError(f"{variable}={text}: not a number; leave it to the launcher, or unset it") from None
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

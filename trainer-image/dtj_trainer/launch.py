@@ -16,8 +16,8 @@ from dtj_trainer.config import Config
 from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
-from dtj_trainer.gate import Doorbell, Peer, PeersMissing, wait_for_peers
 from dtj_trainer.host import Host
+from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, meet, wait_for_peers
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.own import names
 from dtj_trainer.progress import Board, Phase
@@ -36,6 +36,7 @@ def launch(config: Config, termination: Termination) -> None:
         TrainerError: an end that is not success, expected all the same.
     """
     board = Board()
+    board.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     if config.status_port:
         progress.serve(board, config.status_port)
     check_outputs(config)
@@ -79,7 +80,7 @@ def meet_peers(config: Config) -> None:
     role = config.cluster.task.role
     if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
         doorbell = _ring(config)
-        _wait_for_peers(config, CHIEF, WORKER)
+        _meet(config, doorbell)
         doorbell.close()
     elif config.strategy == "ParameterServer" and role == CHIEF:
         _wait_for_peers(config, WORKER, PS)
@@ -90,9 +91,11 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import strategies, synchronous
 
-    _wait_for_peers(config, CHIEF, WORKER)
     if doorbell:
+        _meet(config, doorbell)
         doorbell.close()
+    else:
+        _wait_for_peers(config, CHIEF, WORKER)
     board.update(phase=Phase.BUILDING)
     with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
@@ -202,7 +205,7 @@ def _ring(config: Config) -> Doorbell:
 
 def _ring_at(port: int, said: str, config: Config) -> Doorbell:
     try:
-        return Doorbell(port)
+        return Doorbell(port, name=str(config.cluster.task), attempt=config.attempt)
     except OSError as error:
         raise UsageError(
             f"{said}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
@@ -211,12 +214,34 @@ def _ring_at(port: int, said: str, config: Config) -> Doorbell:
 
 
 def _wait_for_peers(config: Config, *roles: str) -> None:
-    _wait_for(config, {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()})
+    _wait_for(config, _addresses(config, *roles))
 
 
 def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
-    try:
+    with _named_in_time():
         wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
+
+
+def _meet(config: Config, doorbell: Doorbell) -> None:
+    with _named_in_time():
+        meet(
+            doorbell,
+            _addresses(config, CHIEF, WORKER),
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            timeout=config.start_timeout,
+            say=print,
+        )
+
+
+def _addresses(config: Config, *roles: str) -> dict[str, Peer]:
+    return {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
+
+
+@contextmanager
+def _named_in_time() -> Iterator[None]:
+    try:
+        yield
     except PeersMissing as missing:
         raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
 

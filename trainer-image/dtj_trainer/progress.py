@@ -53,6 +53,10 @@ class Progress:
     eta_seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     last_checkpoint_step: int | None = None
+    attempt: int | None = None
+    """Of the whole job, as the operator counts."""
+    restarts_in_place: int | None = None
+    """How often the launcher started this task again without a new pod."""
     export: Mapping[str, Any] | None = None
     """The exported model, as `dtj_trainer.export.bundle.Bundle` tells of it."""
 
@@ -75,6 +79,8 @@ class Progress:
             "examplesPerSecond": None if self.examples_per_second is None else round(self.examples_per_second, 1),
             "metrics": {name: f"{value:.4g}" for name, value in self.metrics.items()} or None,
             "lastCheckpointStep": self.last_checkpoint_step,
+            "attempt": self.attempt,
+            "restartsInPlace": self.restarts_in_place,
             "export": self.export,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }

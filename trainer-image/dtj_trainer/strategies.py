@@ -12,10 +12,11 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
-from dtj_trainer import gate, tpu
+from dtj_trainer import tpu
 from dtj_trainer.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config import Config
 from dtj_trainer.errors import PeerLost, UsageError
+from dtj_trainer.launcher import gate
 
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""

@@ -52,6 +52,9 @@ def as_role(text: str) -> Role | None:
 SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
 """Strategies whose training runs in one process, however many devices it has."""
 
+COLLECTIVE: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.TPU, Strategy.PIPELINE)
+"""Strategies whose chief and workers can only go on together."""
+
 ELASTIC: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
 """Strategies that can go on from a checkpoint with another number of workers."""
 
@@ -296,7 +299,8 @@ class RunPolicy(SpecModel):
     restart_scope: RestartScope = Field(
         default=RestartScope.AUTO,
         description="restartScope tells who starts again when a replica is lost: Auto (as the strategy needs), Pod "
-        "(that replica alone) or Job (all of them).",
+        "(that replica alone; with MultiWorkerMirrored the others need dtj-launch, which restarts them in their "
+        "pods) or Job (all of them).",
     )
     exit_codes: ExitCodes | None = Field(
         default=None, description="exitCodes are exit codes whose meaning is not the usual one."

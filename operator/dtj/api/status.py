@@ -117,6 +117,12 @@ class Progress(_Model):
     last_checkpoint_step: int | None = Field(
         default=None, ge=0, description="lastCheckpointStep is the step of the newest checkpoint."
     )
+    restarts_in_place: int | None = Field(
+        default=None,
+        ge=0,
+        description="restartsInPlace is how often the launcher in this pod started the training again without a new "
+        "pod, since a peer was lost.",
+    )
     updated_at: str = Field(
         default="",
         max_length=32,
