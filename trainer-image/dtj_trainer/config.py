@@ -10,6 +10,8 @@ from pathlib import Path
 from dtj_trainer import cluster, options
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.errors import UsageError
+from dtj_trainer.gpipe import layout
+from dtj_trainer.gpipe.layout import PIPELINE, Layout
 from dtj_trainer.options import Given
 from dtj_trainer.registry import TASKS
 
@@ -63,6 +65,8 @@ class Config:
     dataset: str
     epochs: int
     batch_size: BatchSize
+    pipeline: Layout | None
+    """Of strategy Pipeline alone."""
     learning_rate: float
     seed: int
     steps_per_call: int
@@ -99,6 +103,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         dataset=_dataset(given, task),
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
+        pipeline=layout.read(given, strategy, here),
         learning_rate=given.value(options.LEARNING_RATE) or TASKS[task].learning_rate,
         seed=given.value(options.SEED),
         steps_per_call=given.value(options.STEPS_PER_CALL),
@@ -112,6 +117,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
+    if config.pipeline:
+        layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
     if here.task.role == EVALUATOR and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     return config
@@ -131,6 +138,8 @@ def _check_roles(strategy: str, here: Cluster) -> None:
             raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists no worker; list chief and workers there")
         if here.count(PS):
             raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer")
+    elif strategy == PIPELINE:
+        layout.check_roles(here)
     else:
         for role in (CHIEF, WORKER, PS):
             if not here.count(role):

@@ -15,6 +15,7 @@ from dtj_trainer.config import Config
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gate import Doorbell, PeersMissing, wait_for_peers
+from dtj_trainer.gpipe.layout import PIPELINE
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.progress import Board, Phase
 from dtj_trainer.registry import TASKS
@@ -40,6 +41,8 @@ def launch(config: Config, termination: Termination) -> None:
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
     if role == EVALUATOR:
         _evaluate(config, board, termination)
+    elif config.strategy == PIPELINE:
+        _pipe(config, board, termination)
     elif config.strategy != "ParameterServer":
         _train(config, board, termination)
     elif role == CHIEF:
@@ -71,6 +74,24 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
     parameter_server.train(run, strategy)
+
+
+def _pipe(config: Config, board: Board, termination: Termination) -> None:
+    if not config.cluster.leads:
+        from dtj_trainer.gpipe import serving
+
+        _ring(config).close()
+        serving.serve(config.cluster, board, termination)
+    run = _run(config, board, termination)
+    from dtj_trainer import strategies
+    from dtj_trainer.gpipe import train
+
+    _ring(config).close()
+    _wait_for_peers(config, WORKER)
+    board.update(phase=Phase.BUILDING)
+    with _started_in_time(config), strategies.peer_loss(config.cluster):
+        train.connect(config)
+    train.train(run)
 
 
 def _serve(config: Config, board: Board) -> None:

@@ -15,8 +15,8 @@ from dtj_trainer import __version__
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
 
-SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer")
-PLANNED_STRATEGIES = ("CentralStorage", "TPU", "Pipeline")
+SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer", "Pipeline")
+PLANNED_STRATEGIES = ("CentralStorage", "TPU")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -118,6 +118,13 @@ def _one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
     return parse
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("give names with a comma between them")
+    return names
+
+
 def _true(_: str) -> bool:
     return True
 
@@ -166,6 +173,22 @@ LOGICAL_CPUS = Option(
     flag="--logical-cpus", parse=_whole(1), default=1,
     help="CPU devices that Mirrored sees where there is no GPU",
 )  # fmt: skip
+MICRO_BATCHES = Option(
+    flag="--micro-batches", parse=_whole(1), default=4,
+    help="Pipeline: equal parts of a replica's batch that follow each other through the stages",
+)  # fmt: skip
+PIPELINE_REPLICAS = Option(
+    flag="--pipeline-replicas", parse=_whole(1), default=1,
+    help="Pipeline: how many copies of it share the workers and each batch",
+)  # fmt: skip
+STAGES = Option[tuple[str, ...]](
+    flag="--stages", parse=_names, default=(), metavar="LAYERS",
+    help="Pipeline: first layer of each stage but the first, as in flatten,dense_1 (default: balanced)",
+)  # fmt: skip
+BALANCE = Option(
+    flag="--balance", parse=_one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
+    help="Pipeline: what the stages have as equal a share of as layers allow: parameters, or cost (measured time)",
+)  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
     help="where to save and to resume from; all tasks of a job share it",
@@ -204,12 +227,13 @@ START_TIMEOUT = Option(
 )  # fmt: skip
 STALL_TIMEOUT = Option(
     flag="--stall-timeout", parse=_positive, default=300.0, metavar="S",
-    help="ParameterServer: seconds without a finished step; then exit 75",
+    help="ParameterServer and Pipeline: seconds without a finished step; then exit 75",
 )  # fmt: skip
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, LEARNING_RATE, SEED),
     "how to run": (STRATEGY, LOGICAL_CPUS, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
+    "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
     "what to keep": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, LOG_DIR,
     ),
@@ -247,6 +271,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _otherwise(option: Option[object]) -> str:
-    parts = [f"default: {option.default}"] if option.default is not None else []
+    parts = [f"default: {option.default}"] if option.default not in (None, ()) else []
     parts += [f"or {option.variable}"] if option.variable else []
     return f" ({'; '.join(parts)})" if parts else ""
