@@ -29,10 +29,8 @@ def main() -> None:
         # A fresh one: the events of the first, which are held to a rate, would go on for minutes.
         common.await_quiet(plane)
         [port] = free_ports(1)
-        metrics_port = f"--metrics-port={port}"
-        with OperatorProcess.serving(plane, [world.namespace], metrics_port, log=directory / "second.log") as operator:
-            operator.await_line("runs jobs", seconds=60.0)
-            time.sleep(options.settle)
+        log = directory / "second.log"
+        with crowd.settled_operator(world, f"--metrics-port={port}", log=log, settle=options.settle) as operator:
             mark, before = plane.audit.mark(), common.cpu_seconds(operator.pid)
             time.sleep(options.seconds)
             cpu, resident = common.cpu_seconds(operator.pid) - before, common.memory(operator.pid)

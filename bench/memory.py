@@ -14,22 +14,17 @@ import time
 import common
 import crowd
 import figures
-from support.operator_process import OperatorProcess
 
 
 def main() -> None:
     options = _options()
     with common.control_plane() as (plane, directory), common.new_world(plane) as world:
-        with OperatorProcess.serving(plane, [world.namespace], log=directory / "first.log") as operator:
-            operator.await_line("runs jobs")
-            time.sleep(options.settle)
+        with crowd.settled_operator(world, log=directory / "first.log", settle=options.settle) as operator:
             empty = common.memory(operator.pid)
             crowd.start_jobs(world, "large", number=options.jobs, workers=options.workers)
             time.sleep(options.settle)
             made, peak = common.memory(operator.pid), common.memory(operator.pid, peak=True)
-        with OperatorProcess.serving(plane, [world.namespace], log=directory / "second.log") as operator:
-            operator.await_line("runs jobs")
-            time.sleep(options.settle)
+        with crowd.settled_operator(world, log=directory / "second.log", settle=options.settle) as operator:
             found, found_peak = common.memory(operator.pid), common.memory(operator.pid, peak=True)
         pods = common.count(plane, common.pods_path(world.namespace))
     figures.print_machine()

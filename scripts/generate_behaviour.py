@@ -26,6 +26,7 @@ CHAPTERS = {
         "unit/test_recovery.py",
         "api/test_operator_attempts.py",
     ),
+    "The tf.data service": ("unit/test_data_service.py",),
     "Budgets": ("unit/test_budgets.py",),
     "Deadlines": ("unit/test_deadlines.py",),
     "Suspending": ("unit/test_suspend.py",),

@@ -85,7 +85,7 @@ CONDITIONS = {
 }
 
 VARIABLES = {
-    names.Env.TF_CONFIG: "the cluster and this replica's task; an evaluator is in nobody's cluster",
+    names.Env.TF_CONFIG: "the cluster and this replica's task; evaluator and data service are in nobody's cluster",
     names.Env.JOB_NAME: "metadata.name",
     names.Env.NAMESPACE: "metadata.namespace",
     names.Env.STRATEGY: "spec.strategy",
@@ -99,6 +99,9 @@ VARIABLES = {
     names.Env.EXPORT_DIR: "spec.export.path, where set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
+    names.Env.DATA_SERVICE_ADDRESS: "host:port of the dispatcher, where the job has one",
+    names.Env.HOST: "in dispatcher and data-worker: the host name by which the others reach this replica",
+    names.Env.DATA_SERVICE_PORT: "in dispatcher and data-worker: the port on which it serves",
     names.Env.TPU_WORKER_ID: "with a TPU profile: rank of this host in the slice",
     names.Env.TPU_WORKER_HOSTNAMES: "with a TPU profile: the hosts of the slice, by rank",
 }

@@ -30,6 +30,12 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "nothing but an evaluator": manifest(roles={"evaluator": 1}),
     "two chiefs": manifest(roles={"chief": 2}),
     "two evaluators": manifest(roles={"worker": 1, "evaluator": 2}),
+    "two dispatchers": manifest(roles={"worker": 1, "dispatcher": 2, "data-worker": 1}),
+    "a dispatcher without data workers": manifest(roles={"worker": 1, "dispatcher": 1, "data-worker": 0}),
+    "data workers without a dispatcher": manifest(roles={"worker": 1, "data-worker": 2}),
+    "the name is too long for its data workers": manifest(
+        "d" * 42, roles={"worker": 1, "dispatcher": 1, "data-worker": 1}
+    ),
     "OneDevice with two workers": manifest(strategy="OneDevice", roles={"worker": 2}),
     "Mirrored with chief and worker": manifest(strategy="Mirrored", roles={"chief": 1, "worker": 1}),
     "CentralStorage with three workers": manifest(strategy="CentralStorage", roles={"worker": 3}),
@@ -39,6 +45,15 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "Pipeline with one stage": manifest(strategy="Pipeline", roles={"worker": 1}),
     "TPU without accelerator": manifest(strategy="TPU"),
     "TPU without topology": manifest(strategy="TPU", accelerator={"profile": "tpu-v5e"}),
+    "TPU without topology where it trains": manifest(
+        strategy="TPU",
+        replicaSpecs=_roles(worker={}, evaluator={"accelerator": {"profile": "tpu-v5e", "topology": "1x1"}}),
+    ),
+    "TPU with a topology that the worker's own accelerator hides": manifest(
+        strategy="TPU",
+        replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e"}}),
+        accelerator={"profile": "tpu-v5e", "topology": "2x2"},
+    ),
     "a topology that is none": manifest(accelerator={"profile": "tpu-v5e", "topology": "2by4"}),
     "a role's topology that is none": manifest(
         replicaSpecs=_roles(worker={"accelerator": {"profile": "tpu-v5e", "topology": "8"}})

@@ -11,7 +11,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import ELASTIC, Strategy
 
-NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", fullmatch=True)
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,39}[a-z0-9])?", fullmatch=True)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
@@ -34,14 +34,15 @@ _SPEC_FIELDS = (
 @st.composite
 def roles(draw: st.DrawFn, strategy: Strategy) -> dict[str, int]:
     """Replicas by role that the rules allow for a strategy."""
-    evaluator = {"evaluator": draw(st.integers(0, 1))}
+    data_workers = draw(st.integers(0, 2))
+    others = {"evaluator": draw(st.integers(0, 1)), "dispatcher": min(data_workers, 1), "data-worker": data_workers}
     chief = draw(st.integers(0, 1))
     if strategy in (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE):
-        return {"chief": chief, "worker": 1 - chief, **evaluator}
+        return {"chief": chief, "worker": 1 - chief, **others}
     workers = draw(st.integers(2 if strategy is Strategy.PIPELINE else 1, 12))
     if strategy is Strategy.PARAMETER_SERVER:
-        return {"chief": chief, "worker": workers, "ps": draw(st.integers(1, 4)), **evaluator}
-    return {"chief": chief, "worker": workers, **evaluator}
+        return {"chief": chief, "worker": workers, "ps": draw(st.integers(1, 4)), **others}
+    return {"chief": chief, "worker": workers, **others}
 
 
 _LIVELY_POLICIES = st.fixed_dictionaries(
@@ -97,7 +98,7 @@ def stored_objects(draw: st.DrawFn) -> JsonObject:
     if draw(st.booleans()):
         spec["replicaSpecs"] = draw(
             st.dictionaries(
-                st.sampled_from(["worker", "chief", "ps", "evaluator", "gpu", ""]),
+                st.sampled_from(["worker", "chief", "ps", "evaluator", "dispatcher", "data-worker", "gpu", ""]),
                 st.none() | st.fixed_dictionaries({}, optional={"replicas": st.integers(-2, 3), "env": JSON}),
                 max_size=4,
             )

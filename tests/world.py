@@ -185,7 +185,7 @@ class World:
                 wanted = self.enforces_restricted and not restricted
                 errors = ("worker: violates PodSecurity",) if wanted else self.template_errors
                 self.verdict = TemplateVerdict(
-                    generation, errors, restricted=restricted, wants_restricted=wanted, priority=self.priority
+                    generation, self.now, errors, restricted=restricted, wants_restricted=wanted, priority=self.priority
                 )
             case LookForGangs():
                 self.gangs = GangsFound(self.installed, self.now)

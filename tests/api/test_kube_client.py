@@ -160,9 +160,9 @@ async def test_a_token_that_is_renewed_in_its_file_is_taken_up(
 
 
 async def test_discovery_knows_what_is_served(gateway: KubeGateway) -> None:
-    assert await gateway.serves(JOBS)
-    assert not await gateway.serves(NODES_OF_NOBODY)
-    assert not await gateway.serves(Resource(JOBS.api_version, "Nothing", "nothings"))
+    another_version = Resource("training.dtj.dev/v9", JOBS.kind, JOBS.plural)
+    nothings = Resource(JOBS.api_version, "Nothing", "nothings")
+    assert await gateway.served([NODES_OF_NOBODY, JOBS, another_version, nothings]) == (JOBS,)
 
 
 async def test_many_calls_at_once_share_a_bounded_number_of_connections(gateway: KubeGateway, namespace: str) -> None:

@@ -71,7 +71,7 @@ class TestDisturbances:
         self, jobs: ClusterJobs, trainer_image: str
     ) -> None:
         jobs.submit(training("resumes", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
-        jobs.await_log("resumes-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.await_step("resumes-worker-0")
         jobs.kubectl("delete", "pod", "resumes-worker-1", "--wait=false")
         jobs.await_log("resumes-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
         complete(jobs, "resumes")
@@ -105,7 +105,7 @@ class TestDisturbances:
         jobs.submit(
             training("grows", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, elastic=elastic)
         )
-        jobs.await_log("grows-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.await_step("grows-worker-0")
         jobs.kubectl("scale", "dtj/grows", "--replicas=3")
         jobs.await_log("grows-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
         complete(jobs, "grows")
@@ -120,7 +120,7 @@ class TestDisturbances:
         jobs.submit(
             training("rests", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, runPolicy=policy)
         )
-        jobs.await_log("rests-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.await_step("rests-worker-0")
         jobs.suspend("rests", suspend=True)
         jobs.await_condition("rests", "Suspended")
         wait_until(lambda: jobs.pods() == {}, seconds=60, what="the end of the pods")
@@ -134,7 +134,7 @@ class TestDisturbances:
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str
     ) -> None:
         jobs.submit(training("goes-on", LONG, image=trainer_image, roles={"worker": 2}))
-        jobs.await_log("goes-on-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.await_step("goes-on-worker-0")
         before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
         for pod in operator.pods():
             operator.kill(pod)
@@ -159,7 +159,7 @@ class TestDisturbances:
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str
     ) -> None:
         jobs.submit(training("carried-on", "--epochs=120", image=trainer_image, roles={"worker": 2}))
-        jobs.await_log("carried-on-worker-0", "step ", seconds=TRAINING_SECONDS)
+        jobs.await_step("carried-on-worker-0")
         before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
         operator.upgrade({"workers": 4})
         operator.uninstall()

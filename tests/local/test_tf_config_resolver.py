@@ -32,7 +32,7 @@ for line in sys.stdin:
 
 
 def tf_configs(job: Job) -> list[str]:
-    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation))
+    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation, NOW))
     found = []
     for action in plan(observed, NOW):
         variables = dig(action.manifest, "spec", "containers", 0, "env") if isinstance(action, CreatePod) else None

@@ -36,7 +36,7 @@ def spec_of(job: Job) -> JobSpec:
 
 
 def created_pods(job: Job) -> list[JsonObject]:
-    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation))
+    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation, NOW))
     return [action.manifest for action in plan(observed, NOW) if isinstance(action, CreatePod)]
 
 
@@ -85,7 +85,7 @@ def test_a_host_name_in_tf_config_is_that_of_the_pod(job: Job) -> None:
 def test_no_object_that_a_server_could_store_raises(body: JsonObject, phases: list[Phase]) -> None:
     job = Job.from_object(body)
     pods = tuple(pod(job, f"worker-{index}", phase=phase) for index, phase in enumerate(phases))
-    for verdict in (None, TemplateVerdict(job.generation)):
+    for verdict in (None, TemplateVerdict(job.generation, NOW)):
         plan(Observed(job=job, platform=Platform(), pods=pods, verdict=verdict), NOW)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,14 @@ class ClusterJobs:
     def await_log(self, pod: str, text: str, *, seconds: int = 90) -> None:
         """Wait until a pod has printed this."""
         wait_until(lambda: text in self.log(pod), seconds=seconds, what=f"{pod} to print {text!r}")
+
+    def await_step(self, pod: str) -> None:
+        """Wait until a pod has told of a step that it trained. The summary before training has the word, too."""
+        wait_until(
+            lambda: re.search(r"step \d+/", self.log(pod)) is not None,
+            seconds=TRAINING_SECONDS,
+            what=f"{pod} to train a step",
+        )
 
     def log(self, pod: str) -> str:
         """What a pod has printed so far; empty where there is none."""

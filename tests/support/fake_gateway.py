@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -66,7 +66,7 @@ class FakeGateway:
 
     def __init__(self, *, latency: float = 0.0) -> None:
         self.latency = latency
-        self.served: set[Resource] = set()
+        self.installed: set[Resource] = set()
         """What discovery finds beside what every API server has."""
 
         self.calls: list[Call] = []
@@ -196,9 +196,9 @@ class FakeGateway:
         await self._called(Call("get", resource.plural, name))
         return copy.deepcopy(self._existing(resource, (namespace or "", name)))
 
-    async def serves(self, resource: Resource) -> bool:
-        await self._called(Call("discover", resource.plural, resource.api_version))
-        return resource in self.served
+    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
+        await self._called(Call("discover", "groups", ""))
+        return tuple(resource for resource in resources if resource in self.installed)
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False

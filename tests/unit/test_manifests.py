@@ -228,6 +228,39 @@ class TestAccelerators:
             "cloud.google.com/gke-tpu-topology": "2x4",
         }
 
+    def test_an_evaluators_slice_is_its_own(self) -> None:
+        evaluator = {"accelerator": {"profile": "tpu-v5e", "topology": "1x1"}}
+        owner = job(
+            strategy="TPU",
+            replicaSpecs={"chief": {}, "worker": {}, "evaluator": evaluator},
+            accelerator={"profile": "tpu-v5e", "topology": "2x4"},
+        )
+        assert problems(owner, Platform()) == ()
+        made = pod(owner, Replica(Role.EVALUATOR, 0))
+        assert environment(made)["TPU_WORKER_ID"] == "0"
+        assert environment(made)["TPU_WORKER_HOSTNAMES"] == "evaluator-0.digits.default.svc"
+        assert dig(made, "spec", "containers", 0, "resources", "limits") == {"google.com/tpu": 1}
+        names = environment(pod(owner))["TPU_WORKER_HOSTNAMES"]
+        assert names == "chief-0.digits.default.svc,worker-0.digits.default.svc"
+
+    def test_beside_a_tpu_job_an_evaluator_may_have_a_gpu(self) -> None:
+        owner = job(
+            strategy="TPU",
+            replicaSpecs={"worker": {}, "evaluator": {"accelerator": {"profile": "nvidia"}}},
+            accelerator={"profile": "tpu-v5e", "topology": "2x2"},
+        )
+        assert problems(owner, Platform()) == ()
+        assert "TPU_WORKER_ID" not in environment(pod(owner, Replica(Role.EVALUATOR, 0)))
+
+    def test_an_evaluators_slice_of_several_hosts_is_a_problem(self) -> None:
+        evaluator = {"accelerator": {"profile": "tpu-v5e", "topology": "4x4"}}
+        owner = job(replicaSpecs={"worker": {}, "evaluator": evaluator})
+        (problem,) = problems(owner, Platform())
+        assert problem.message == (
+            "spec.replicaSpecs.evaluator.accelerator.topology: 4x4 has 16 chips, 4 per host: it needs 4 replicas of "
+            "evaluator, not 1; choose another topology, or set their number"
+        )
+
     @pytest.mark.parametrize(
         ("profile", "topology", "workers", "chips"),
         [

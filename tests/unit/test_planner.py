@@ -393,7 +393,10 @@ class TestTrouble:
         world = World(job(), template_errors=("worker: a policy refuses it",))
         world.settle()
         assert world.planned() == (RequeueAfter(60.0),)
-        world.verdict, world.template_errors = None, ()
+        world.template_errors = ()
+        world.advance(30)
+        assert world.planned() == (RequeueAfter(30.0),)
+        world.advance(30)
         world.settle()
         assert world.pods
         assert not world.is_true(Condition.INVALID)

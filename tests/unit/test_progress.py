@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import NOW, job
 from dtj.api.names import Condition, Reason
-from dtj.api.status import Progress
+from dtj.api.status import ConditionStatus, Progress
 from dtj.core.observed import Phase
 from dtj.core.plan import PatchStatus
 from dtj.engine import progress
+from dtj.engine.queue import WorkQueue
+from dtj.engine.state import ClusterState
+from dtj.engine.stores import JobRecord, Labelled
+from dtj.kube.informer import Change
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -25,6 +30,17 @@ def running(**policy: object) -> World:
     world.run_all()
     world.settle()
     return world
+
+
+def failed(world: World) -> ConditionStatus:
+    """How the job has failed, once its pods are gone."""
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    condition = world.job.status.condition(Condition.FAILED)
+    assert condition is not None
+    assert condition.status == "True"
+    return condition
 
 
 class TestInTheStatus:
@@ -149,12 +165,7 @@ class TestAStall:
     def test_fails_the_job_where_the_user_says_so(self) -> None:
         world = running(stallTimeoutSeconds=60, onStall="Fail")
         world.advance(61)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        failed = world.job.status.condition(Condition.FAILED)
-        assert failed is not None
-        assert (failed.status, failed.reason) == ("True", Reason.STALLED)
+        assert failed(world).reason == Reason.STALLED
 
     def test_restarts_the_job_where_the_user_says_so_and_the_users_budget_pays(self) -> None:
         world = running(stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
@@ -167,13 +178,8 @@ class TestAStall:
         world.run_all()
         world.settle()
         world.advance(61)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        failed = world.job.status.condition(Condition.FAILED)
-        assert failed is not None
-        assert failed.reason == Reason.STALLED
-        assert "runPolicy.backoffLimit" in failed.message
+        assert failed(world).reason == Reason.STALLED
+        assert "runPolicy.backoffLimit" in failed(world).message
 
     def test_is_forgotten_when_the_job_ends(self) -> None:
         world = running(stallTimeoutSeconds=60)
@@ -228,3 +234,28 @@ class TestAsking:
     @pytest.mark.parametrize("host", ["127.0.0.1", "no such host", "256.1.1.1"])
     async def test_a_pod_that_cannot_be_reached_is_no_error(self, host: str) -> None:
         assert await progress.fetch(host, 1, timeout=2) is None
+
+    async def test_of_the_replica_that_knows_the_latest_pod_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        world = running()
+        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.advance(30)
+        world.settle()
+        world.run_all()
+        world.settle()
+        assert world.is_true(Condition.PODS_READY)
+        state = ClusterState(world.platform)
+        state.jobs.put(JobRecord(world.job, {}))
+        for name, there in world.pods.items():
+            state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
+        asked: list[str] = []
+
+        async def fetch(host: str, port: int) -> bytes:
+            asked.append(host)
+            return b'{"step": 7}'
+
+        monkeypatch.setattr(progress, "fetch", fetch)
+        await progress.ProgressReader(state, WorkQueue(backoff=progress.SILENCE), now=lambda: NOW).ask_all()
+        assert asked == ["digits-worker-0-r1"]
+        told = state.memories.of(world.job.uid).progress
+        assert told is not None
+        assert told.progress.step == 7

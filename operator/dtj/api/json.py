@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 from pydantic import JsonValue
@@ -35,3 +36,21 @@ def objects(value: JsonValue) -> list[JsonObject]:
 def text(value: JsonValue, default: str = "") -> str:
     """``value`` where it is a string, else ``default``."""
     return value if isinstance(value, str) else default
+
+
+def object_at(parent: JsonObject, key: str) -> JsonObject:
+    """The object at ``key``, made where it is missing or of another kind."""
+    value = parent.get(key)
+    if not isinstance(value, dict):
+        value = {}
+        parent[key] = value
+    return value
+
+
+def extend(parent: JsonObject, key: str, items: Iterable[JsonObject]) -> None:
+    """Append copies of those items to the list at ``key`` that are not in it yet; the list itself is replaced, since
+    others may share it."""
+    present = parent.get(key)
+    merged = list(present) if isinstance(present, list) else []
+    merged.extend(copy.deepcopy(item) for item in items if item not in merged)
+    parent[key] = merged

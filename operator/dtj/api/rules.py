@@ -33,7 +33,19 @@ from dtj.api.rule import (
     Path,
     Rule,
 )
-from dtj.api.spec import ELASTIC, MAX_REPLICAS, QUEUEING, SINGLE_PROCESS, Gang, OnStall, Role, Strategy, as_role
+from dtj.api.spec import (
+    DATA_SERVICE,
+    ELASTIC,
+    MAX_REPLICAS,
+    QUEUEING,
+    SINGLE,
+    SINGLE_PROCESS,
+    Gang,
+    OnStall,
+    Role,
+    Strategy,
+    as_role,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,12 @@ def _count(spec: JsonObject, *roles: Role) -> int:
     return total
 
 
+def _topology(spec: JsonObject, role: Role) -> JsonValue:
+    """The shape of the TPU slice of a role that trains, by its own accelerator or the job's."""
+    own = dig(_roles(spec), role, "accelerator")
+    return dig(own if own is not None else spec.get("accelerator"), "topology")
+
+
 def _strategy(spec: JsonObject, *strategies: Strategy) -> bool:
     return spec.get("strategy") in strategies
 
@@ -115,7 +133,7 @@ def _sets_reserved(variables: list[JsonObject]) -> bool:
 
 def _longest_name(role: Role) -> int:
     """Most characters of a job's name with this role: ``<job>-<role>-<index>-r<restart>`` must fit."""
-    digits = 1 if role in (Role.CHIEF, Role.EVALUATOR) else len(str(MAX_REPLICAS - 1))
+    digits = 1 if role in SINGLE else len(str(MAX_REPLICAS - 1))
     return names.MAX_NAME_LENGTH - len(f"--{role}") - digits - names.RESTART_SUFFIX_LENGTH
 
 
@@ -220,7 +238,17 @@ RULES: Final[tuple[Rule, ...]] = (
             holds=lambda spec, role=role: _count(spec, role) <= 1,  # type: ignore[misc]
             field="replicaSpecs",
         )
-        for role in (Role.CHIEF, Role.EVALUATOR)
+        for role in SINGLE
+    ),
+    *(
+        Rule(
+            at=(SPEC,),
+            cel=f"{_cel_count(role)} == 0 || {_cel_count(other)} >= 1",
+            message=f"role {role} is one half of the tf.data service: add a {other}, or remove {role}",
+            holds=lambda spec, role=role, other=other: _count(spec, role) == 0 or _count(spec, other) >= 1,  # type: ignore[misc]
+            field="replicaSpecs",
+        )
+        for role, other in (DATA_SERVICE, DATA_SERVICE[::-1])
     ),
     Rule(
         at=(SPEC,),
@@ -257,14 +285,15 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(SPEC,),
-        cel=f"!({_cel_strategy(Strategy.TPU)}) || (has(self.accelerator) && has(self.accelerator.topology)) || "
-        "self.replicaSpecs.exists(r, self.replicaSpecs[r] != null && has(self.replicaSpecs[r].accelerator) && "
-        "has(self.replicaSpecs[r].accelerator.topology))",
+        cel=f"!({_cel_strategy(Strategy.TPU)}) || [{', '.join(repr(str(role)) for role in _TRAINING)}].all(r, "
+        "!(r in self.replicaSpecs) || self.replicaSpecs[r] == null || self.replicaSpecs[r].replicas == 0 || "
+        "(has(self.replicaSpecs[r].accelerator) ? has(self.replicaSpecs[r].accelerator.topology) "
+        ": has(self.accelerator) && has(self.accelerator.topology)))",
         message="strategy TPU needs the shape of the slice: set accelerator.profile and accelerator.topology, "
         "such as tpu-v5e and 2x4",
         holds=lambda spec: (
             not _strategy(spec, Strategy.TPU)
-            or any(dig(place, "accelerator", "topology") for place in (spec, *_roles(spec).values()))
+            or all(_topology(spec, role) is not None for role in _TRAINING if _count(spec, role))
         ),
         field="accelerator",
     ),

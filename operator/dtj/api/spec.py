@@ -36,6 +36,8 @@ class Role(StrEnum):
     WORKER = "worker"
     PS = "ps"
     EVALUATOR = "evaluator"
+    DISPATCHER = "dispatcher"
+    DATA_WORKER = "data-worker"
 
 
 _ROLES: Final = {str(role): role for role in Role}
@@ -53,8 +55,13 @@ ELASTIC: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
 """Strategies that can go on from a checkpoint with another number of workers."""
 
 CLUSTER_ROLES: Final = (Role.CHIEF, Role.WORKER, Role.PS)
-"""The roles that appear in TF_CONFIG's ``cluster``; an evaluator appears in nobody's."""
+"""The roles that appear in TF_CONFIG's ``cluster``; the others appear in nobody's, and nobody depends on their life."""
 
+DATA_SERVICE: Final = (Role.DISPATCHER, Role.DATA_WORKER)
+"""The roles of the tf.data service, which prepares examples for those that train."""
+
+SINGLE: Final = (Role.CHIEF, Role.EVALUATOR, Role.DISPATCHER)
+"""The roles of which a job has one replica at most."""
 
 MAX_REPLICAS: Final = 10_000
 """Most replicas of a role; larger than the largest Kubernetes cluster has nodes."""
@@ -451,7 +458,9 @@ class JobSpec(_Model):
         "operator has a default one.",
     )
     replica_specs: dict[str, ReplicaSpec | None] = Field(
-        max_length=8, description="replicaSpecs holds the roles by task type: chief, worker, ps, evaluator."
+        max_length=8,
+        description="replicaSpecs holds the roles by task type: chief, worker, ps, evaluator, and dispatcher "
+        "and data-worker for the tf.data service.",
     )
     accelerator: Accelerator | None = Field(
         default=None, description="accelerator is the accelerator of each pod that trains; a role's own wins."

@@ -126,9 +126,9 @@ class Progress(_Model):
         readable.pop("updatedAt", None)
         return cls.model_validate(readable) if readable else None
 
-    def advanced(self, since: Progress | None) -> bool:
+    def advanced(self, since: Progress) -> bool:
         """Whether the training has moved: rates and estimates change also while it stands still."""
-        return since is None or self._place() != since._place()
+        return self._place() != since._place()
 
     def _place(self) -> tuple[object, ...]:
         return self.phase, self.step, self.epoch, self.last_checkpoint_step

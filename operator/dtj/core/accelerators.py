@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Env
 from dtj.api.profiles import TPU_TOPOLOGY_LABEL, Profile, TpuHosts
 from dtj.api.spec import Accelerator, JobSpec, Role
-from dtj.core.platform import Platform
+from dtj.core.platform import Network, Platform, address_of
 from dtj.core.replicas import TRAINING_ROLES, Replica, training_replicas
 
 
@@ -67,33 +68,40 @@ def needs(spec: JobSpec, role: Role, platform: Platform) -> AcceleratorNeeds | N
         selector[TPU_TOPOLOGY_LABEL] = accelerator.topology
     return AcceleratorNeeds(
         resource=profile.resource,
-        count=_count(spec, accelerator, profile),
+        count=_count(accelerator, profile, hosts=len(slice_hosts(spec, role))),
         node_selector=selector,
         tolerations=profile.tolerations,
         tpu=profile.tpu is not None,
     )
 
 
-def tpu_environment(spec: JobSpec, replica: Replica, *, addresses: dict[str, list[str]]) -> dict[str, str]:
+def slice_hosts(spec: JobSpec, role: Role) -> tuple[Replica, ...]:
+    """The replicas with which one of ``role`` shares a TPU slice, by rank: those that train are the hosts of one slice,
+    and any other role, such as an evaluator, has a slice of its own.
+
+    The chief, where there is one, is host 0; the workers follow.
+    """
+    if role in TRAINING_ROLES:
+        return training_replicas(spec)
+    return tuple(Replica(role, index) for index in range(spec.replicas(role)))
+
+
+def tpu_environment(job: Job, spec: JobSpec, replica: Replica, network: Network) -> dict[str, str]:
     """TPU_WORKER_ID and TPU_WORKER_HOSTNAMES of a host of a slice, as libtpu reads them.
 
-    The chief, where there is one, is host 0; the workers follow. Source: Google Cloud, "TPUs in GKE".
+    Source: Google Cloud, "TPUs in GKE".
     """
-    hosts = training_replicas(spec)
-    if replica not in hosts:
-        return {}
-    return {
-        Env.TPU_WORKER_ID: str(hosts.index(replica)),
-        Env.TPU_WORKER_HOSTNAMES: ",".join(addresses[host.role][host.index].rpartition(":")[0] for host in hosts),
-    }
+    hosts = slice_hosts(spec, replica.role)
+    names = (address_of(host, job, spec, network).rpartition(":")[0] for host in hosts)
+    return {Env.TPU_WORKER_ID: str(hosts.index(replica)), Env.TPU_WORKER_HOSTNAMES: ",".join(names)}
 
 
-def _count(spec: JobSpec, accelerator: Accelerator, profile: Profile) -> int:
+def _count(accelerator: Accelerator, profile: Profile, *, hosts: int) -> int:
     if profile.tpu is None or accelerator.topology is None:
         return accelerator.count or 1
     return chips_per_host(
         profile.tpu,
         total=chips(accelerator.topology),
-        replicas=len(training_replicas(spec)),
+        replicas=hosts,
         count=accelerator.count,
     )

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Annotation, Reason
 from dtj.api.spec import Gang, JobSpec, Scheduling
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
@@ -164,7 +164,7 @@ class Group:
 
     def join(self, pod: JsonObject) -> None:
         """Add to a pod's manifest what makes it one of the group."""
-        pod_spec, metadata = _object(pod, "spec"), _object(pod, "metadata")
+        pod_spec, metadata = object_at(pod, "spec"), object_at(pod, "metadata")
         match self.api.gang:
             case Gang.VOLCANO:
                 _add(metadata, "annotations", {"scheduling.k8s.io/group-name": self.job.name})
@@ -180,7 +180,7 @@ class Group:
         """Add to a pod's manifest what all pods of the job need, also one that comes back alone and joins nobody."""
         scheduler = {Gang.VOLCANO: "volcano", Gang.COSCHEDULING: "scheduler-plugins-scheduler"}.get(self.api.gang)
         if scheduler is not None:
-            _object(pod, "spec").setdefault("schedulerName", scheduler)
+            object_at(pod, "spec").setdefault("schedulerName", scheduler)
 
 
 def requests(pod: JsonObject) -> dict[str, Fraction]:
@@ -269,13 +269,13 @@ def flavors_of(workload: GangObject) -> tuple[str, ...]:
 
 def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, Flavor]) -> None:
     """Send a pod where Kueue admitted it to: by the flavors of its pod set, and what admission checks ask for."""
-    pod_spec, metadata = _object(pod, "spec"), _object(pod, "metadata")
+    pod_spec, metadata = object_at(pod, "spec"), object_at(pod, "metadata")
     for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
         if assignment.get("name") == role:
             for flavor in map(flavors.get, map(text, _values(assignment.get("flavors")))):
                 if flavor is not None:
                     _add(pod_spec, "nodeSelector", {**flavor.node_labels})
-                    _tolerate(pod_spec, flavor.tolerations)
+                    extend(pod_spec, "tolerations", flavor.tolerations)
     for check in objects(workload.status.get("admissionChecks")):
         for update in objects(check.get("podSetUpdates")):
             if update.get("name") != role:
@@ -284,7 +284,7 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
                 given = update.get(field)
                 if isinstance(given, dict):
                     _add(parent, field, given)
-            _tolerate(pod_spec, objects(update.get("tolerations")))
+            extend(pod_spec, "tolerations", objects(update.get("tolerations")))
 
 
 def looked_long_ago(found: GangsFound, now: datetime) -> bool:
@@ -308,11 +308,6 @@ def _values(mapping: JsonValue) -> Iterable[JsonValue]:
     return mapping.values() if isinstance(mapping, dict) else ()
 
 
-def _tolerate(pod_spec: JsonObject, tolerations: Iterable[JsonObject]) -> None:
-    present = objects(pod_spec.get("tolerations"))
-    pod_spec["tolerations"] = [*present, *(item for item in tolerations if item not in present)]
-
-
 def _present(fields: JsonObject) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -321,9 +316,3 @@ def _add(parent: JsonObject, key: str, items: JsonObject) -> None:
     """Put more into the object at ``key``. Pods of a role share their parts: none is changed in place."""
     before = parent.get(key)
     parent[key] = {**(before if isinstance(before, dict) else {}), **items}
-
-
-def _object(parent: JsonObject, key: str) -> JsonObject:
-    value = parent.setdefault(key, {})
-    assert isinstance(value, dict)
-    return value

@@ -80,19 +80,11 @@ class Holding(Starting):
         scheduling, found = self.spec.run_policy.scheduling, self.view.observed.gangs
         if scheduling is None or scheduling.gang is Gang.NONE:
             return False
-        if found is None:
-            return True
-        chosen = gangs.choose(scheduling, found)
-        waits = isinstance(chosen, Problem) and self.job.status.start_time is None
-        return waits and gangs.looked_long_ago(found, self.view.now)
+        return found is None or (bool(self.gang_problems()) and gangs.looked_long_ago(found, self.view.now))
 
     def gang_problems(self) -> tuple[Problem, ...]:
         """Why nobody can be told which pods belong together. Where that was possible once, the run goes on."""
-        scheduling, found = self.spec.run_policy.scheduling, self.view.observed.gangs
-        if scheduling is None or found is None or self.job.status.start_time is not None:
-            return ()
-        chosen = gangs.choose(scheduling, found)
-        return (chosen,) if isinstance(chosen, Problem) else ()
+        return (self.gang_choice,) if isinstance(self.gang_choice, Problem) else ()
 
     def look_again(self) -> tuple[RequeueAfter, ...]:
         """A scheduler may be installed at any time, and nobody will tell us."""

@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig, extend, object_at, objects
 from dtj.api.names import Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
-from dtj.core import accelerators
+from dtj.core import accelerators, data_service
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, incarnation, pod_name
 from dtj.core.tf_config import Cluster
@@ -100,7 +100,7 @@ def _role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -
     """The user's template with all that is the same for every replica of a role. The pods share its parts."""
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
     template = copy.deepcopy(role_spec.template or spec.template or {})
-    pod_spec = _object(template, "spec")
+    pod_spec = object_at(template, "spec")
     main = main_container(pod_spec)
 
     if platform.trainer_image and not main.get("image"):
@@ -195,9 +195,9 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
     if role.env is not None:
         main["env"] = _merged_environment(main, [copy.deepcopy(variable) for variable in role.env])
     if role.node_selector is not None:
-        _object(pod_spec, "nodeSelector").update(role.node_selector)
+        object_at(pod_spec, "nodeSelector").update(role.node_selector)
     if role.tolerations is not None:
-        _extend(pod_spec, "tolerations", role.tolerations)
+        extend(pod_spec, "tolerations", role.tolerations)
 
 
 def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
@@ -217,11 +217,11 @@ def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) ->
 def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerators.AcceleratorNeeds | None) -> None:
     if needs is None:
         return
-    resources = _object(main, "resources")
+    resources = object_at(main, "resources")
     for kind in ("limits", "requests"):  # extended resources need both to be equal
-        _object(resources, kind)[needs.resource] = needs.count
-    _object(pod_spec, "nodeSelector").update(needs.node_selector)
-    _extend(pod_spec, "tolerations", needs.tolerations)
+        object_at(resources, kind)[needs.resource] = needs.count
+    object_at(pod_spec, "nodeSelector").update(needs.node_selector)
+    extend(pod_spec, "tolerations", needs.tolerations)
 
 
 def _apply_ports(main: JsonObject, spec: JobSpec) -> None:
@@ -229,7 +229,7 @@ def _apply_ports(main: JsonObject, spec: JobSpec) -> None:
     present = objects(main.get("ports"))
     for name, number in (("tf", spec.port), ("status", names.STATUS_PORT)):
         if not any(port.get("name") == name or port.get("containerPort") == number for port in present):
-            _extend(main, "ports", ({"name": name, "containerPort": number},))
+            extend(main, "ports", ({"name": name, "containerPort": number},))
 
 
 def _apply_checkpoint_volume(job: Job, spec: JobSpec, pod_spec: JsonObject) -> None:
@@ -241,10 +241,10 @@ def _apply_checkpoint_volume(job: Job, spec: JobSpec, pod_spec: JsonObject) -> N
         if checkpoint.volume is not None
         else {"persistentVolumeClaim": {"claimName": claim_name(job)}}
     )
-    _extend(pod_spec, "volumes", ({**source, "name": names.CHECKPOINT_VOLUME},))
+    extend(pod_spec, "volumes", ({**source, "name": names.CHECKPOINT_VOLUME},))
     for container in _containers(pod_spec):
         mount: JsonObject = {"name": names.CHECKPOINT_VOLUME, "mountPath": checkpoint.directory}
-        _extend(container, "volumeMounts", (mount,))
+        extend(container, "volumeMounts", (mount,))
 
 
 def _environment(
@@ -271,8 +271,9 @@ def _environment(
         Env.ATTEMPT: str(attempt),
         Env.STATUS_PORT: str(platform.network.status_port(role=replica.role, index=replica.index)),
         **{name: str(value) for name, value in optional.items() if value is not None},
+        **data_service.environment(job, spec, replica, platform.network),
         **(
-            accelerators.tpu_environment(spec, replica, addresses=cluster.addresses)
+            accelerators.tpu_environment(job, spec, replica, platform.network)
             if needs is not None and needs.tpu
             else {}
         ),
@@ -299,16 +300,16 @@ def _apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
     """
     if "serviceAccountName" not in pod_spec:
         pod_spec.setdefault("automountServiceAccountToken", False)
-    pod_context = _object(pod_spec, "securityContext")
+    pod_context = object_at(pod_spec, "securityContext")
     pod_context.setdefault("seccompProfile", {"type": "RuntimeDefault"})
     if restricted:
         pod_context.setdefault("runAsNonRoot", True)
     for container in _containers(pod_spec):
-        context = _object(container, "securityContext")
+        context = object_at(container, "securityContext")
         if not _may_escalate(context):
             context.setdefault("allowPrivilegeEscalation", False)
         if restricted:
-            _object(context, "capabilities").setdefault("drop", ["ALL"])
+            object_at(context, "capabilities").setdefault("drop", ["ALL"])
 
 
 def _may_escalate(context: JsonObject) -> bool:
@@ -323,20 +324,3 @@ def _map(template: JsonObject, *path: str) -> JsonObject:
     """The user's labels or annotations; empty where there are none."""
     value = dig(template, *path)
     return value if isinstance(value, dict) else {}
-
-
-def _object(parent: JsonObject, key: str) -> JsonObject:
-    """The object at ``key``, made where it is missing or null."""
-    value = parent.get(key)
-    if not isinstance(value, dict):
-        value = {}
-        parent[key] = value
-    return value
-
-
-def _extend(parent: JsonObject, key: str, items: tuple[JsonObject, ...] | list[JsonObject]) -> None:
-    """Append those items to the list at ``key`` that are not in it yet."""
-    present = parent.get(key)
-    merged = list(present) if isinstance(present, list) else []
-    merged.extend(copy.deepcopy(item) for item in items if item not in merged)
-    parent[key] = merged

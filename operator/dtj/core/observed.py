@@ -153,7 +153,7 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class TemplateVerdict:
-    """What the API server's strict dry run said of the first pod of each role, at one generation.
+    """What the API server's strict dry run said of the first pod of each role, at one generation, and when.
 
     ``errors`` are the server's own words, empty when it accepted all. ``restricted`` says whether the pods were
     made to fit the Pod Security Standard "restricted", as those that follow are then; ``wants_restricted``, whether
@@ -161,6 +161,7 @@ class TemplateVerdict:
     """
 
     generation: int
+    at: datetime
     errors: tuple[str, ...] = ()
     restricted: bool = False
     wants_restricted: bool = False

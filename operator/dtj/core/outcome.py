@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dtj.api.names import Reason
-from dtj.api.spec import JobSpec, RestartScope, Role, Strategy, as_role
+from dtj.api.spec import CLUSTER_ROLES, JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
 from dtj.core.endings import Ended, Ending, endings
 from dtj.core.hints import hint
@@ -98,13 +98,14 @@ def concerns_all(spec: JobSpec, ended: Ended) -> bool:
 
     Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
     that live on; the variables go with a server, and a chief that lost a peer says that the servers cannot go on. An
-    evaluator has no peers. ``runPolicy.restartScope`` may say otherwise.
+    evaluator has no peers, and who trains waits for a data service that comes back. ``runPolicy.restartScope`` may say
+    otherwise.
     """
     scope = spec.run_policy.restart_scope
     if scope is not RestartScope.AUTO:
         return scope is RestartScope.JOB
     role = ended.pod.role
-    if role == Role.EVALUATOR:
+    if role not in CLUSTER_ROLES:
         return False
     if spec.strategy is not Strategy.PARAMETER_SERVER or role not in (Role.CHIEF, Role.WORKER):
         return True

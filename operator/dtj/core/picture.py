@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Final
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
@@ -26,7 +27,11 @@ from dtj.core.status import (
     recorded_completions,
     replica_statuses,
 )
+from dtj.core.validity import Problem
 from dtj.core.view import View
+
+REJECTION_LIFE: Final = timedelta(seconds=60)
+"""For how long a template stays rejected: it may have been an admission policy that is mended by now."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,11 @@ class Picture:
 
     @property
     def verdict(self) -> TemplateVerdict | None:
-        """What the API server said of this generation's pods."""
+        """What the API server said of this generation's pods, and would say still."""
         verdict = self.view.observed.verdict
-        return verdict if verdict is not None and verdict.generation == self.job.generation else None
+        if verdict is None or verdict.generation != self.job.generation:
+            return None
+        return None if verdict.errors and self.view.now >= verdict.at + REJECTION_LIFE else verdict
 
     def blocked(self) -> tuple[Pod, ...]:
         """Our pods that something keeps from starting, in the order of their replicas."""
@@ -119,16 +126,21 @@ class Picture:
             return Assertion("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
         return Assertion("False", Reason.WAITING_FOR_PODS, ready)
 
-    @property
-    def gang(self) -> GangApi | None:
-        """Who is told which pods belong together; None where nobody is. What a run began with, it goes on with."""
+    @cached_property
+    def gang_choice(self) -> GangApi | Problem | None:
+        """Who is told which pods belong together, or why nobody can be; None where nobody is, or who could be is not
+        known. What a run began with, it goes on with."""
         found, scheduling = self.view.observed.gangs, self.spec.run_policy.scheduling
         if found is None or scheduling is None:
             return None
         if self.job.status.start_time is not None:
             return gangs.served(self.job.status.gang, found)
-        chosen = gangs.choose(scheduling, found)
-        return chosen if isinstance(chosen, GangApi) else None
+        return gangs.choose(scheduling, found)
+
+    @property
+    def gang(self) -> GangApi | None:
+        """Who is told which pods belong together; None where nobody is."""
+        return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
 
     @property
     def gang_object(self) -> GangObject | None:
@@ -138,10 +150,11 @@ class Picture:
 
     def new_gang(self, api: GangApi) -> CreateGang:
         """What tells ``api`` of this job."""
-        group = Group(api, self.job, self.spec, self.attempt)
         first_of_role = self.pods([Replica(role, 0) for role in self.spec.roles()])
         priority = self.verdict.priority if self.verdict is not None else None
-        return CreateGang(api, group.manifest(manifests.gang_metadata(self.job), first_of_role, priority=priority))
+        return CreateGang(
+            api, self._group(api).manifest(manifests.gang_metadata(self.job), first_of_role, priority=priority)
+        )
 
     def drop_gang(self) -> tuple[DeleteGang, ...]:
         """Nobody need hold anything for this job any more."""
@@ -158,26 +171,26 @@ class Picture:
             platform = replace(platform, restricted=True)
         wanted = tuple(wanted)
         made = manifests.pods(self.job, self.spec, wanted, platform=platform)
-        for replica, pod in zip(wanted, made, strict=True):
-            self._into_gang(replica, pod)
+        group = self._group(self.gang) if self.gang is not None else None
+        if group is not None:
+            for replica, pod in zip(wanted, made, strict=True):
+                self._into_gang(group, replica, pod)
         return made
 
-    def _into_gang(self, replica: Replica, pod: JsonObject) -> None:
+    def _group(self, api: GangApi) -> Group:
+        return Group(api, self.job, self.spec, self.attempt)
+
+    def _into_gang(self, group: Group, replica: Replica, pod: JsonObject) -> None:
         """One that comes back alone joins nobody: the others run, and some of them may have completed."""
-        api = self.gang
-        if api is None:
-            return
-        group = Group(api, self.job, self.spec, self.attempt)
         group.prepare(pod)
         if not self.alone(replica):
             group.join(pod)
-        if api.gang is Gang.KUEUE and self.gang_object is not None:
+        if group.api.gang is Gang.KUEUE and self.gang_object is not None:
             gangs.place(pod, replica.role, self.gang_object, self.view.observed.flavors)
 
     def status(self, *, starting: frozenset[Replica]) -> JobStatus:
         """The stored status with pods counted anew; ``starting`` are those that this pass creates."""
         before = self.job.status
-        progress = self._progress()
         counts = replica_statuses(
             self.spec, self.current(), done=self.done(), starting=starting, recorded=before.replica_statuses
         )
@@ -186,17 +199,17 @@ class Picture:
                 "replica_statuses": counts,
                 "ready": ready_text(self.spec, counts),
                 "selector": worker_selector(self.job.name),
-                "progress": progress,
+                "progress": self._progress,
             }
         )
 
+    @cached_property
     def _progress(self) -> Progress | None:
         """The newest word of this attempt's pods; ``updated_at`` moves only when the training does."""
         before, seen = self.job.status.progress, self.view.observed.progress
         if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
             return before
-        moved = seen.progress.advanced(before) or before is None
-        at = format_time(seen.at) if moved or before is None else before.updated_at
+        at = format_time(seen.at) if before is None or seen.progress.advanced(before) else before.updated_at
         return seen.progress.model_copy(update={"updated_at": at})
 
     def stalled(self) -> Assertion:
@@ -204,7 +217,7 @@ class Picture:
         due = self.stall_due()
         if due is None or self.view.now < due:
             return Assertion("False", Reason.NOT_STALLED)
-        progress = self._progress()
+        progress = self._progress
         at = f"step {progress.step} since {progress.updated_at}" if progress is not None else "no step at all"
         seconds = self.spec.run_policy.stall_timeout_seconds
         return Assertion(
@@ -220,7 +233,7 @@ class Picture:
         ready = self.job.status.condition(Condition.PODS_READY)
         if seconds is None or ready is None or ready.status != "True":
             return None
-        progress = self._progress()
+        progress = self._progress
         moments = (parse_time(ready.last_transition_time), parse_time(progress.updated_at) if progress else None)
         return max((moment for moment in moments if moment is not None), default=self.view.now) + timedelta(
             seconds=seconds

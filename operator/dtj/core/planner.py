@@ -15,7 +15,7 @@ from dtj.api import names
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall, Role
-from dtj.api.status import JobStatus, RestartCounts
+from dtj.api.status import JobStatus
 from dtj.core import deadlines, recovery
 from dtj.core.endings import Ended, Ending
 from dtj.core.holding import Holding
@@ -107,7 +107,7 @@ class _Valid(Holding):
         hanging = self._hanging(done)
         if hanging is not None:
             why = f"{hanging.hostname} hangs, and may still command the others"
-            return self._begin_attempt("Warning", why, None)
+            return self._begin_attempt("Warning", why, self.job.status)
         collision = self.collision()
         return collision if collision is not None else self.run(done)
 
@@ -197,7 +197,7 @@ class _Valid(Holding):
         due = recovery.due(status, loss.first, all_at_once=True, now=now)
         if now < due:
             return (*self._waiting(done, loss, due), RequeueAfter(self.seconds_until(due)))
-        return self._begin_attempt("Warning", loss.message, loss.first)
+        return self._begin_attempt("Warning", loss.message, self._charged(status, loss.first))
 
     def _hanging(self, done: frozenset[Replica]) -> Replica | None:
         """A replica that cannot come back alone, since the one before has not ended for certain."""
@@ -213,11 +213,12 @@ class _Valid(Holding):
 
     def _end_stall(self, why: str) -> Plan:
         """All start again, as after an error of their own: a job that always stands still must end."""
-        limit, counts = self.spec.run_policy.backoff_limit, self.job.status.restarts
-        if recovery.errors(counts) >= limit:
-            spent = f"; {limit} restarts are used up, which is runPolicy.backoffLimit" if limit else ""
+        status = self.job.status
+        spent = recovery.used_up(self.spec, status)
+        if spent is not None:
             return self._finish(Failure(Reason.STALLED, why + spent))
-        return self._begin_attempt("Warning", why, None, charged=recovery.charged(counts, Ending.USER_ERROR))
+        counts = recovery.charged(status.restarts, Ending.USER_ERROR)
+        return self._begin_attempt("Warning", why, status.model_copy(update={"restarts": counts}))
 
     def _resized(self, done: frozenset[Replica]) -> str | None:
         """How the number of workers differs from the one that this attempt was started with, if it does.
@@ -233,8 +234,9 @@ class _Valid(Holding):
 
     def _resize(self, how: str) -> Plan:
         """All start again with the same list of workers; until then the recorded number is left as it is."""
-        wait = self.seconds_until(recovery.next_attempt(self.job.status, self.view.now))
-        return (RequeueAfter(wait),) if wait > 0 else self._begin_attempt("Normal", how, None)
+        status = self.job.status
+        wait = self.seconds_until(recovery.next_attempt(status, self.view.now))
+        return (RequeueAfter(wait),) if wait > 0 else self._begin_attempt("Normal", how, status)
 
     def _waiting(self, done: frozenset[Replica], loss: Loss, due: datetime) -> Plan:
         """Until a new attempt may begin, only what is seen is recorded."""
@@ -243,25 +245,19 @@ class _Valid(Holding):
         verdicts = Verdicts(pods_ready=self.readiness(done, status), restarting=restarting)
         return self.view.patch(self.view.with_verdicts(status, verdicts))
 
-    def _begin_attempt(
-        self,
-        kind: Literal["Normal", "Warning"],
-        why: str,
-        ended: Ended | None,
-        *,
-        charged: RestartCounts | None = None,
-    ) -> Plan:
-        """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them."""
+    def _begin_attempt(self, kind: Literal["Normal", "Warning"], why: str, charged: JobStatus) -> Plan:
+        """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them.
+
+        ``charged`` is the status in which this restart is paid for already, where anything pays for it.
+        """
         number = self.attempt + 1
         message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
-        before = self._charged(self.job.status, ended)
-        status = before.model_copy(
+        status = charged.model_copy(
             update={
-                "restarts": charged if charged is not None else before.restarts,
                 "attempt": number,
                 "last_restart_time": format_time(self.view.now),
                 "replica_statuses": replica_statuses(
-                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=before.replica_statuses
+                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=charged.replica_statuses
                 ),
                 "ready": ready_text(self.spec, {}),
             }
@@ -302,10 +298,8 @@ class _Valid(Holding):
         return (recorded, *said, RequeueAfter(0.0))
 
     @staticmethod
-    def _charged(status: JobStatus, ended: Ended | None) -> JobStatus:
+    def _charged(status: JobStatus, ended: Ended) -> JobStatus:
         """``status`` with a restart more, and with the cause where it was an error."""
-        if ended is None:
-            return status
         update: dict[str, object] = {"restarts": recovery.charged(status.restarts, ended.ending)}
         if not ended.by_infrastructure:
             update["root_cause"] = root_cause(ended)

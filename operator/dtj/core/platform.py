@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from dtj.api.job import Job
 from dtj.api.names import STATUS_PORT
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.spec import JobSpec, Role
+from dtj.core.replicas import Replica
 
 
 class Network(Protocol):
@@ -22,6 +24,13 @@ class Network(Protocol):
 
     def status_port(self, *, role: Role, index: int) -> int:
         """The port on which a replica serves its progress."""
+
+
+def address_of(replica: Replica, job: Job, spec: JobSpec, network: Network) -> str:
+    """``host:port`` at which a job's replica is reached."""
+    return network.address(
+        namespace=job.namespace, job=job.name, role=replica.role, index=replica.index, port=spec.port
+    )
 
 
 class Directories(Protocol):

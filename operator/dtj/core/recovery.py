@@ -52,11 +52,16 @@ def refusal(spec: JobSpec, status: JobStatus, ended: Ended) -> Failure | None:
         return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)
     if role.restart_policy is RestartPolicy.NEVER:
         return Failure(Reason.REPLICA_FAILED, what, cause)
+    spent = used_up(spec, status)
+    return Failure(Reason.BACKOFF_LIMIT_EXCEEDED, what + spent, cause) if spent is not None else None
+
+
+def used_up(spec: JobSpec, status: JobStatus) -> str | None:
+    """What to add to the message of an error for which ``backoffLimit`` leaves no restart; None where it leaves one."""
     limit = spec.run_policy.backoff_limit
     if errors(status.restarts) < limit:
         return None
-    spent = f"; {limit} restarts are used up, which is runPolicy.backoffLimit" if limit else ""
-    return Failure(Reason.BACKOFF_LIMIT_EXCEEDED, what + spent, cause)
+    return f"; {limit} restarts are used up, which is runPolicy.backoffLimit" if limit else ""
 
 
 def errors(counts: RestartCounts) -> int:

@@ -9,7 +9,7 @@ from dtj.api.spec import Gang
 from dtj.core import blockers, gangs, manifests
 from dtj.core.observed import Pod
 from dtj.core.outcome import replica_of
-from dtj.core.picture import Picture
+from dtj.core.picture import REJECTION_LIFE, Picture
 from dtj.core.plan import (
     Action,
     ApplyService,
@@ -32,9 +32,6 @@ COLLISION_RETRY_SECONDS = 30.0
 
 COLLISION_PATIENCE_SECONDS = 10.0
 """For how long a new job does not complain of names that are taken."""
-
-TEMPLATE_RECHECK_SECONDS = 60.0
-"""When to ask again about a rejected template: it may have been an admission policy that is mended by now."""
 
 STUCK_SECONDS = 30.0
 """How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
@@ -92,7 +89,8 @@ class Starting(Picture):
         if not verdict.errors or self.view.own or self.job.status.start_time is not None:
             return None
         found = tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors)
-        return (*self.view.report_invalid(found), RequeueAfter(TEMPLATE_RECHECK_SECONDS))
+        again = self.seconds_until(verdict.at + REJECTION_LIFE)
+        return (*self.view.report_invalid(found), RequeueAfter(again))
 
     def _obstructed(self) -> Plan:
         """Nothing else is written before the pods are checked, which may be what keeps failing."""

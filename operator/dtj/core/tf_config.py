@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dtj.api.job import Job
 from dtj.api.spec import CLUSTER_ROLES, JobSpec
-from dtj.core.platform import Network
+from dtj.core.platform import Network, address_of
 from dtj.core.replicas import Replica
 
 
@@ -20,7 +20,8 @@ class Cluster:
     """The roles that form the cluster: ``{task type: [host:port, …]}``, each list in order of index.
 
     An evaluator is in nobody's cluster: with one, the others would wait for a peer that never joins
-    (tensorflow#46169). ``json`` is the cluster as text, made once for all replicas of a plan.
+    (tensorflow#46169). Nor is the data service, whose servers are no tasks of the strategy. ``json`` is the cluster as
+    text, made once for all replicas of a plan.
     """
 
     addresses: dict[str, list[str]]
@@ -30,10 +31,7 @@ class Cluster:
     def of(cls, job: Job, spec: JobSpec, network: Network) -> Cluster:
         """The cluster of a job on a network."""
         addresses = {
-            str(role): [
-                network.address(namespace=job.namespace, job=job.name, role=role, index=index, port=spec.port)
-                for index in range(spec.replicas(role))
-            ]
+            str(role): [address_of(Replica(role, index), job, spec, network) for index in range(spec.replicas(role))]
             for role in CLUSTER_ROLES
             if spec.replicas(role) > 0
         }

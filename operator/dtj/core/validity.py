@@ -12,10 +12,10 @@ from dtj.api import rules
 from dtj.api.job import Job
 from dtj.api.names import Reason
 from dtj.api.profiles import Profile
-from dtj.api.spec import JobSpec, Role, Strategy
-from dtj.core.accelerators import accelerator_field, accelerator_of, chips, chips_per_host
+from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
+from dtj.core.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.platform import Platform
-from dtj.core.replicas import training_replicas
+from dtj.core.replicas import TRAINING_ROLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,20 @@ def _accelerator(spec: JobSpec, role: Role, platform: Platform) -> list[Problem]
             )
         ]
     if profile.tpu is None:
-        return _gpu(spec, profile, topology=accelerator.topology, field=field)
-    return _tpu(spec, profile, topology=accelerator.topology, count=accelerator.count, field=field)
+        return _gpu(spec, role, profile, accelerator)
+    return _tpu(spec, role, profile, accelerator)
 
 
-def _gpu(spec: JobSpec, profile: Profile, *, topology: str | None, field: str) -> list[Problem]:
-    if spec.strategy is Strategy.TPU:
+def _gpu(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> list[Problem]:
+    field = accelerator_field(spec, role)
+    if spec.strategy is Strategy.TPU and role in TRAINING_ROLES:
         return [
             Problem(
                 Reason.TOPOLOGY_MISMATCH,
                 f'{field}.profile: strategy TPU needs a TPU profile; "{profile.name}" is none',
             )
         ]
-    if topology is not None:
+    if accelerator.topology is not None:
         return [
             Problem(
                 Reason.TOPOLOGY_MISMATCH,
@@ -75,8 +76,9 @@ def _gpu(spec: JobSpec, profile: Profile, *, topology: str | None, field: str) -
     return []
 
 
-def _tpu(spec: JobSpec, profile: Profile, *, topology: str | None, count: int | None, field: str) -> list[Problem]:
+def _tpu(spec: JobSpec, role: Role, profile: Profile, accelerator: Accelerator) -> list[Problem]:
     assert profile.tpu is not None
+    field, topology = accelerator_field(spec, role), accelerator.topology
     if topology is None:
         return [
             Problem(
@@ -84,9 +86,9 @@ def _tpu(spec: JobSpec, profile: Profile, *, topology: str | None, count: int | 
                 f'{field}.topology: TPU profile "{profile.name}" needs the shape of the slice, such as 2x4',
             )
         ]
-    hosts = len(training_replicas(spec))
+    hosts = len(slice_hosts(spec, role))
     total = chips(topology)
-    per_host = chips_per_host(profile.tpu, total=total, replicas=hosts, count=count)
+    per_host = chips_per_host(profile.tpu, total=total, replicas=hosts, count=accelerator.count)
     if total % per_host:
         return [
             Problem(
@@ -102,7 +104,17 @@ def _tpu(spec: JobSpec, profile: Profile, *, topology: str | None, count: int | 
         Problem(
             Reason.TOPOLOGY_MISMATCH,
             f"{field}.topology: {topology} has {total} chips, {per_host} per host: "
-            f"it needs {wanted} training replicas (chief and workers), not {hosts}; "
-            f"set replicaSpecs.worker.replicas to {wanted - spec.replicas(Role.CHIEF)}",
+            f"it needs {_hosts_needed(spec, role, wanted)}",
         )
     ]
+
+
+def _hosts_needed(spec: JobSpec, role: Role, wanted: int) -> str:
+    """How many hosts a slice needs, and where to say so."""
+    if role not in TRAINING_ROLES:
+        return f"{wanted} replicas of {role}, not {spec.replicas(role)}; choose another topology, or set their number"
+    chiefs, workers = spec.replicas(Role.CHIEF), spec.replicas(Role.WORKER)
+    return (
+        f"{wanted} training replicas (chief and workers), not {chiefs + workers}; "
+        f"set replicaSpecs.worker.replicas to {wanted - chiefs}"
+    )

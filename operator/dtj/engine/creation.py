@@ -38,9 +38,6 @@ Wanted: TypeAlias = tuple[Resource, JsonObject]
 REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 """How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
 
-VERDICT_LIFE: Final = 59.0
-"""Seconds for which a template stays rejected; the planner asks again a little later."""
-
 SIGHTING_LIFE: Final = 20.0
 """Seconds after which an object that no informer shows is looked at again."""
 
@@ -117,9 +114,9 @@ class Creator:
         it will be met again, and reported, when the pod is created.
         """
         answers = await asyncio.gather(*(self._dry_run(job, manifest) for manifest in check.manifests))
-        self._memories.of(job.uid).checked_at = _loop_time()
         return TemplateVerdict(
             check.generation,
+            self._now(),
             errors=tuple(dict.fromkeys(error for answer in answers for error in answer.errors)),
             restricted=check.restricted,
             wants_restricted=any(answer.wants_restricted for answer in answers),
@@ -127,10 +124,7 @@ class Creator:
         )
 
     async def look_again(self, job: Job) -> None:
-        """Refresh what was learned long ago: the object may be gone by now, and what rejected a template, too."""
-        memory = self._memories.of(job.uid)
-        if memory.verdict is not None and memory.verdict.errors and _loop_time() - memory.checked_at >= VERDICT_LIFE:
-            memory.verdict = None
+        """Refresh what was learned long ago: the object may be gone by now."""
         sightings = self._memories.of(job.uid).sightings
         for (resource, name), sighting in list(sightings.items()):
             if _loop_time() - sighting.checked_at < SIGHTING_LIFE:

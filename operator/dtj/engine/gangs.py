@@ -76,8 +76,7 @@ class Gangs:
         async with self._looking:
             if asyncio.get_running_loop().time() < self._fresh_until:
                 return
-            served = [await self._gateway.serves(resource_of(api)) for api in APIS]
-            there = tuple(_newest(api for api, known in zip(APIS, served, strict=True) if known))
+            there = tuple(_newest(map(_BY_RESOURCE.__getitem__, await self._gateway.served(tuple(_BY_RESOURCE)))))
             apis = tuple([api for api in there if api in self._informers or await self._may_watch(api)])
             for api in apis:
                 self._watch(api)

@@ -35,9 +35,6 @@ class JobMemory:
     """Of one job, by UID."""
 
     verdict: TemplateVerdict | None = None
-    checked_at: float = 0.0
-    """Event loop's time of that verdict."""
-
     refusal: CreationRefusal | None = None
     refusals: int = 0
     """Refusals in a row, for the back-off."""

@@ -19,7 +19,8 @@ from dtj.api.names import Condition
 from dtj.api.status import Progress
 from dtj.core.observed import Pod, SeenProgress
 from dtj.core.outcome import replica_of
-from dtj.core.replicas import deciding_replica
+from dtj.core.replicas import deciding_replica, incarnation, pod_name
+from dtj.core.status import is_ready
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.backoff import Backoff
@@ -88,10 +89,11 @@ class ProgressReader:
         if asyncio.get_running_loop().time() < memory.ask_progress_after:
             return None
         replica = deciding_replica(job.spec)
-        pods = (
-            pod for pod in self._state.pods.of(job).values() if pod.owner_uid == job.uid and replica_of(pod) == replica
-        )
-        return next((pod for pod in pods if pod.ip and pod.ready and not pod.ended and not pod.terminating), None)
+        if replica is None:
+            return None
+        name = pod_name(job.name, replica, incarnation(job.status, replica))
+        pod = self._state.pods.get((job.namespace, name))
+        return pod if pod is not None and pod.owner_uid == job.uid and pod.ip and is_ready(pod) else None
 
     async def _ask(self, job: Job, pod: Pod) -> None:
         replica = replica_of(pod)

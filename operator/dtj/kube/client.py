@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -20,9 +20,9 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, objects, text
 from dtj.kube.config import ConfigError, ConnectionSource
-from dtj.kube.errors import ApiError, Gone, Unavailable
+from dtj.kube.errors import ApiError, Gone, NotFound, Unavailable
 from dtj.kube.gateway import Listing, Resource, WatchEvent
 from dtj.kube.replies import error_from_reply, error_from_status
 
@@ -171,24 +171,24 @@ class KubeGateway:
         path = _path(resource, namespace, name)
         await self._call("delete", resource, path=path, body=options, decode=_decode_object, accept=_METADATA)
 
-    async def serves(self, resource: Resource) -> bool:
-        """Whether the server's discovery knows the resource: False where its CRD is not installed (yet).
+    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
+        """Those of the resources, of groups with names, that the server's discovery knows: not those whose CRD is not
+        installed (yet).
 
-        The group must be listed too: kopf finds resources from the list of groups, which lags behind.
+        The group must be listed too: kopf finds resources from the list of groups, which lags behind. That list is
+        asked for once, and only the versions in it are asked for what they serve.
         """
-        group, _, version = resource.api_version.rpartition("/")
-        if not await self._discovers("/apis", resource, lambda reply: _lists(reply, "groups", group)):
-            return False
-        path = f"/apis/{group}/{version}"
-        return await self._discovers(path, resource, lambda reply: _lists(reply, "resources", resource.plural))
+        if not resources:
+            return ()
+        listed = _versions(await self._call("get", resources[0], path="/apis", decode=_decode_object))
+        return tuple([r for r in resources if r.api_version in listed and await self._discovers(r)])
 
-    async def _discovers(self, path: str, resource: Resource, found: Callable[[Mapping[str, object]], bool]) -> bool:
+    async def _discovers(self, resource: Resource) -> bool:
         try:
-            return found(await self._call("get", resource, path=path, decode=_decode_object))
-        except ApiError as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return False
-            raise
+            reply = await self._call("get", resource, path=resource.root, decode=_decode_object)
+        except NotFound:
+            return False
+        return any(entry.get("name") == resource.plural for entry in objects(reply.get("resources")))
 
     async def _call(
         self,
@@ -296,9 +296,10 @@ def _selected(selector: str) -> dict[str, str]:
     return {"labelSelector": selector} if selector else {}
 
 
-def _lists(reply: Mapping[str, object], field: str, name: str) -> bool:
-    entries = reply.get(field)
-    return isinstance(entries, list) and any(isinstance(entry, dict) and entry.get("name") == name for entry in entries)
+def _versions(groups: JsonObject) -> frozenset[str]:
+    """The ``<group>/<version>`` of an APIGroupList."""
+    listed = (version for group in objects(groups.get("groups")) for version in objects(group.get("versions")))
+    return frozenset(text(version.get("groupVersion")) for version in listed)
 
 
 async def _read_line(reply: aiohttp.ClientResponse) -> bytes:

@@ -7,7 +7,7 @@ the fields it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -72,8 +72,8 @@ class Gateway(Protocol):
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         """One object; of the cluster's own where ``namespace`` is None."""
 
-    async def serves(self, resource: Resource) -> bool:
-        """Whether the server knows the resource at all."""
+    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
+        """Those of the resources that the server knows at all, in the order given."""
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False

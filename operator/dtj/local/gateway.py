@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dtj.api.json import JsonObject, dig, text
 from dtj.kube.errors import Conflict, Invalid
@@ -31,9 +31,9 @@ class LocalGateway:
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         return self._objects.get((resource, namespace or "", name))
 
-    async def serves(self, resource: Resource) -> bool:
+    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
         """One machine has nobody to ask for leave."""
-        return False
+        return ()
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False

@@ -1,0 +1,177 @@
+"""The tf.data service of a job: its pods, how they are found, and that nobody's life depends on theirs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builders import job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition
+from dtj.api.spec import Gang, Role
+from dtj.core.gangs import APIS
+from dtj.core.observed import Phase
+from dtj.core.plan import CreateGang
+from dtj.core.replicas import replicas
+from dtj.local.platform import local_network
+from world import World
+
+pytestmark = pytest.mark.unit
+
+ROLES = {"worker": 2, "dispatcher": 1, "data-worker": 2}
+TRAINING = {"digits-worker-0", "digits-worker-1"}
+SERVICE = {"digits-dispatcher-0", "digits-data-worker-0", "digits-data-worker-1"}
+
+
+def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] = ROLES, **policy: object) -> World:
+    world = World(job(strategy=strategy, roles=roles, runPolicy=policy))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(60)
+    return world
+
+
+def environment(manifest: JsonObject) -> dict[str, str]:
+    return {str(v["name"]): str(v["value"]) for v in objects(dig(manifest, "spec", "containers", 0, "env"))}
+
+
+def live(world: World) -> set[str]:
+    """Pods that are not on their way out."""
+    return {name for name, pod in world.pods.items() if not pod.terminating and not pod.ended}
+
+
+class TestWhatPodsAreTold:
+    def test_every_pod_is_told_where_the_dispatcher_is(self) -> None:
+        told = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running().manifests.values()}
+        assert told == {"dispatcher-0.digits.default.svc:2222"}
+
+    def test_the_service_is_in_nobodys_cluster_and_sees_that_of_the_others(self) -> None:
+        for name, made in running().manifests.items():
+            config = json.loads(environment(made)["TF_CONFIG"])
+            assert config["cluster"].keys() == {"worker"}
+            assert config["task"]["type"] in name
+
+    def test_its_pods_are_told_how_they_are_reached(self) -> None:
+        world = running(roles={**ROLES, "evaluator": 1})
+        told = {
+            name: (environment(made).get("DTJ_HOST"), environment(made).get("DTJ_DATA_SERVICE_PORT"))
+            for name, made in world.manifests.items()
+        }
+        assert told["digits-data-worker-1"] == ("data-worker-1.digits.default.svc", "2222")
+        assert told["digits-dispatcher-0"] == ("dispatcher-0.digits.default.svc", "2222")
+        assert told["digits-worker-0"] == told["digits-evaluator-0"] == (None, None)
+
+    def test_on_one_machine_each_has_a_port_of_its_own(self) -> None:
+        owner = job(roles=ROLES)
+        assert owner.spec is not None
+        with local_network(owner.spec) as network:
+            addresses = {
+                network.address(namespace="n", job="j", role=each.role, index=each.index, port=2222)
+                for each in replicas(owner.spec)
+            }
+        assert len(addresses) == 5
+
+    def test_a_job_without_one_keeps_the_address_that_the_user_gave(self) -> None:
+        variables = [{"name": "TF_DATA_SERVICE_ADDRESS", "value": "elsewhere:5050"}]
+        trainer = {"name": "trainer", "image": "x", "env": variables}
+        world = World(job(template={"spec": {"containers": [trainer]}}))
+        world.settle()
+        assert environment(world.manifests["digits-worker-0"])["TF_DATA_SERVICE_ADDRESS"] == "elsewhere:5050"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles"),
+    [
+        ("MultiWorkerMirrored", {"worker": 2}),
+        ("ParameterServer", {"chief": 1, "worker": 2, "ps": 1}),
+        ("Mirrored", {"worker": 1}),
+        ("Pipeline", {"worker": 2}),
+    ],
+)
+class TestUnderEveryStrategy:
+    @pytest.mark.parametrize("lost", ["dispatcher-0", "data-worker-1"])
+    def test_one_that_is_lost_comes_back_alone_at_the_infrastructures_cost(
+        self, strategy: str, roles: dict[str, int], lost: str
+    ) -> None:
+        world = running(strategy=strategy, roles={**ROLES, **roles})
+        before = live(world)
+        world.take_away(lost)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert live(world) == before - {f"digits-{lost}"} | {f"digits-{lost}-r1"}
+        assert world.job.status.attempt == 1
+        assert (world.job.status.restarts.disruption, world.job.status.restarts.user) == (1, 0)
+
+    def test_the_jobs_success_does_not_wait_for_it_and_stops_it(self, strategy: str, roles: dict[str, int]) -> None:
+        world = running(strategy=strategy, roles={**ROLES, **roles})
+        for name in roles:
+            for index in range(roles[name]):
+                if name != "ps":
+                    world.set_pod(f"{name}-{index}", Phase.SUCCEEDED)
+        world.settle()
+        assert live(world) == set()
+        world.finish_deletions()
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+
+
+class TestItsLife:
+    def test_the_job_is_ready_when_the_service_is_ready_too(self) -> None:
+        world = World(job(roles=ROLES))
+        world.settle()
+        for index in range(2):
+            world.set_pod(f"worker-{index}", Phase.RUNNING)
+        world.settle()
+        assert not world.is_true(Condition.PODS_READY)
+        world.run_all()
+        world.settle()
+        assert world.is_true(Condition.PODS_READY)
+        assert world.job.status.ready == "5/5"
+
+    def test_an_error_of_a_data_worker_is_paid_by_the_users_budget(self) -> None:
+        world = running(backoffLimit=1)
+        for suffix, restarts in (("", 1), ("-r1", 1)):
+            world.set_pod(f"data-worker-0{suffix}", Phase.FAILED, exit_code=3)
+            world.advance(5)
+            world.settle()
+            world.run_all()
+            world.settle()
+            assert world.job.status.restarts.user == restarts
+        world.finish_deletions()
+        world.settle()
+        failed = world.job.status.condition(Condition.FAILED)
+        assert failed is not None
+        assert "data-worker-0" in failed.message
+
+    def test_a_new_attempt_of_all_begins_with_a_new_service(self) -> None:
+        world = running()
+        world.take_away("worker-1")
+        world.settle()
+        assert live(world) == {f"{name}-r1" for name in TRAINING | SERVICE}
+
+    def test_restart_scope_decides_for_it_too(self) -> None:
+        world = running(restartScope="Job")
+        world.take_away("data-worker-0")
+        world.settle()
+        assert world.job.status.attempt == 2
+
+    def test_all_of_it_belongs_to_the_gang(self) -> None:
+        world = World(job(roles=ROLES, runPolicy={"scheduling": {"gang": "Volcano"}}))
+        world.installed = tuple(api for api in APIS if api.gang is Gang.VOLCANO)
+        world.settle()
+        (created,) = (action for action in world.taken(CreateGang) if isinstance(action, CreateGang))
+        assert dig(created.manifest, "spec", "minMember") == 5
+
+    def test_the_jobs_accelerator_is_for_those_that_train(self) -> None:
+        world = World(job(roles=ROLES, accelerator={"profile": "nvidia-l4"}))
+        world.settle()
+        limits = {
+            str(dig(made, "metadata", "labels", "training.dtj.dev/role")): dig(
+                made, "spec", "containers", 0, "resources", "limits"
+            )
+            for made in world.manifests.values()
+        }
+        assert limits == {"worker": {"nvidia.com/gpu": 1}, str(Role.DISPATCHER): None, str(Role.DATA_WORKER): None}

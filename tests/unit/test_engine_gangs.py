@@ -1,0 +1,49 @@
+"""Which gang schedulers there are is found out in few calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dtj.api.spec import Gang
+from dtj.core.gangs import APIS
+from dtj.core.observed import GangApi, Observed
+from dtj.core.plan import LookForGangs, Plan
+from dtj.engine.gangs import resource_of
+from support.engine_rig import rigged
+from support.fake_gateway import FakeGateway
+from support.virtual_time import virtual_time
+
+pytestmark = pytest.mark.unit
+
+
+def looks_for_gangs(observed: Observed) -> Plan:
+    return (LookForGangs(),) if observed.gangs is None else ()
+
+
+async def found(gateway: FakeGateway) -> tuple[GangApi, ...]:
+    async with rigged(looks_for_gangs, gateway=gateway) as rig:
+        rig.submit()
+        await asyncio.sleep(1.0)
+        gangs = rig.seen[-1].gangs
+        assert gangs is not None
+        return gangs.apis
+
+
+@virtual_time
+async def test_where_none_is_installed_one_call_finds_that_out() -> None:
+    gateway = FakeGateway()
+    assert await found(gateway) == ()
+    assert [call.verb for call in gateway.calls] == ["discover"]
+
+
+@virtual_time
+async def test_of_each_scheduler_the_newest_version_counts() -> None:
+    gateway = FakeGateway()
+    gateway.installed = {resource_of(api) for api in APIS if api.gang in (Gang.KUEUE, Gang.COSCHEDULING)}
+    assert [(api.gang, api.api_version) for api in await found(gateway)] == [
+        (Gang.KUEUE, "kueue.x-k8s.io/v1beta2"),
+        (Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1"),
+    ]
+    assert [call.verb for call in gateway.calls].count("discover") == 1
