@@ -55,11 +55,14 @@ class Heartbeat:
         self._heard = dict.fromkeys(self._devices, time.monotonic())
         for name in self._devices:
             threading.Thread(target=self._ask, args=(name,), name=f"heartbeat of {name}", daemon=True).start()
-        threading.Thread(target=self._watch, name="heartbeats", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="heartbeats", daemon=True)
+        self._watcher.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, at: TracebackType | None) -> None:
         self._over.set()
+        # It would set the last resort again.
+        self._watcher.join()
         self._last_resort.cancel()
 
     def _ask(self, name: str) -> None:

@@ -39,16 +39,22 @@ def serve(cluster: Cluster, board: Board, termination: Termination) -> None:
         time.sleep(_LOOK_SECONDS)
     try:
         mark.touch()
-        _await_end_of(cluster.addresses[cluster.leader])
+        left = _await_end_of(cluster.addresses[cluster.leader])
     except OSError as error:
-        print(f"warning: {mark}: {error.strerror}; the leader does not learn in time that this stage leaves")
+        raise Terminated(
+            f"{cluster.task}: told to go; {cluster.leader} could not be told ({mark}: {error.strerror})"
+        ) from None
     finally:
         mark.unlink(missing_ok=True)
-    raise Terminated(f"{cluster.task}: told to go, and the leader has left")
+    how = "has left" if left else f"is still there after {LONGEST_STAY_SECONDS:g} s"
+    raise Terminated(f"{cluster.task}: told to go, and {cluster.leader} {how}")
 
 
-def _await_end_of(leader: Address) -> None:
-    """The leader's server ends with it."""
+def _await_end_of(leader: Address) -> bool:
+    """Whether the leader's server ends in time; it does so with the leader."""
     until = time.monotonic() + LONGEST_STAY_SECONDS
-    while time.monotonic() < until and knock((leader.host, leader.port), timeout=1.0) is None:
+    while knock((leader.host, leader.port), timeout=1.0) is None:
+        if time.monotonic() > until:
+            return False
         time.sleep(_LOOK_SECONDS)
+    return True
