@@ -181,8 +181,28 @@ def dropout() -> Mapping[str, float]:
     return {**found, "the next step": difference(first, pieces.gradients(inputs, labels))}
 
 
+def penalised() -> Any:
+    keras.utils.set_random_seed(4)
+    layers, decay = keras.layers, keras.regularizers.L2(0.05)
+    hidden = [layers.Dense(32, activation="relu", kernel_regularizer=decay) for _ in range(3)]
+    return keras.Sequential([layers.Input(DATA.input_spec.shape[1:]), layers.Flatten(), *hidden, layers.Dense(10)])
+
+
+def penalties() -> Mapping[str, float]:
+    """The decay of weights counts once, however many micro-batches and replicas there are."""
+    model, (inputs, labels) = penalised(), batch()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(TASK.judge(model(inputs, training=True), labels)["loss"]) + tf.add_n(model.losses)
+    whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
+    found = {"without": difference(plain_gradients(model, inputs, labels), whole)}
+    for r, s, m in [(1, 1, 4), (1, 3, 4), (2, 2, 2)]:
+        rig = Rig(model, stages=s, micro_batches=m, replicas=r)
+        found[f"{r} replicas of {s} stages, {m} micro-batches"] = difference(rig.gradients(inputs, labels), whole)
+    return found
+
+
 CASES: dict[str, Callable[[], Mapping[str, float]]] = {
-    case.__name__: case for case in (gradients, replicas, losses, normalisation, dropout)
+    case.__name__: case for case in (gradients, replicas, losses, normalisation, dropout, penalties)
 }
 
 if __name__ == "__main__":

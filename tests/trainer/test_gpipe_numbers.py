@@ -53,3 +53,9 @@ def test_what_is_computed_a_second_time_drops_the_same_units_and_the_next_step_o
     assert found["cut and uncut"] < 1e-6
     assert found["the same step again"] == 0
     assert found["the next step"] > 1e-3
+
+
+def test_a_penalty_of_the_layers_counts_once_a_step() -> None:
+    found = dict(figures("penalties"))
+    assert found.pop("without") > 1e-3
+    assert {name: value for name, value in found.items() if value > 1e-6} == {}

@@ -129,7 +129,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         ([], {"TF_CONFIG": tf_config(worker=["a:b"])}, "TF_CONFIG: cluster.worker[0] is a:b, not host:port"),
         ([], {"TF_CONFIG": tf_config(index=2, **TWO)}, "TF_CONFIG: task is worker 2, but cluster lists no such task"),
         ([], {"TF_CONFIG": tf_config(index=-1, **TWO)}, "task index -1: not a whole number"),
-        ([], {"TF_CONFIG": tf_config("dispatcher", **TWO)}, "role dispatcher: this trainer knows chief, worker, ps,"),
+        ([], {"TF_CONFIG": tf_config("driver", **TWO)}, "role driver: this trainer knows chief, worker, ps,"),
         ([], {"TF_CONFIG": tf_config(**TWO), "DTJ_ROLE": "ps"}, "DTJ_ROLE=ps: TF_CONFIG says task.type worker"),
         ([], {"TF_CONFIG": tf_config(**TWO)}, "strategy OneDevice runs in one process, but TF_CONFIG lists 2 tasks"),
         (["--strategy=MultiWorkerMirrored"], {}, "strategy MultiWorkerMirrored: TF_CONFIG lists no worker"),
@@ -179,7 +179,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (
             ["--strategy=Pipeline", "--stages=a,"],
             {"TF_CONFIG": tf_config(**TWO)},
-            "--stages=a,: give names with a comma between them",
+            "--stages=a,: give names with commas between them",
         ),
         (
             ["--strategy=Pipeline", "--stages=a", "--balance=cost"],

@@ -11,7 +11,10 @@ from types import MappingProxyType
 from dtj_trainer.errors import UsageError
 
 CHIEF, WORKER, PS, EVALUATOR = "chief", "worker", "ps", "evaluator"
-ROLES = (CHIEF, WORKER, PS, EVALUATOR)
+DISPATCHER, DATA_WORKER = "dispatcher", "data-worker"
+ROLES = (CHIEF, WORKER, PS, EVALUATOR, DISPATCHER, DATA_WORKER)
+OUTSIDERS = frozenset({EVALUATOR, DISPATCHER, DATA_WORKER})
+"""Tasks that appear in nobody's cluster."""
 
 
 @dataclass(frozen=True, order=True)
@@ -40,7 +43,7 @@ class Address:
 class Cluster:
     """The tasks of the job that talk to each other, seen from one of them.
 
-    An evaluator, and a process without TF_CONFIG, has no address of its own.
+    A task of `OUTSIDERS`, and a process without TF_CONFIG, has no address of its own.
     """
 
     task: Task
@@ -80,7 +83,7 @@ def from_environment(environ: Mapping[str, str]) -> Cluster:
     config = _object(raw) if raw else {}
     addresses = _addresses(config.get("cluster", {}))
     task = _task(config.get("task", {}), environ)
-    if task.role != EVALUATOR and addresses and task not in addresses:
+    if task.role not in OUTSIDERS and addresses and task not in addresses:
         raise UsageError(f"TF_CONFIG: task is {task}, but cluster lists no such task; list its address there")
     return Cluster(task=task, addresses=MappingProxyType(addresses))
 

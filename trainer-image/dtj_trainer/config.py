@@ -9,6 +9,8 @@ from pathlib import Path
 
 from dtj_trainer import cluster, options
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.data import given as data_options
+from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe import layout
 from dtj_trainer.gpipe.layout import PIPELINE, Layout
@@ -63,6 +65,8 @@ class Config:
     strategy: str
     task: str
     dataset: str
+    """One of those that are shipped; not read where `data.where` is set."""
+    data: DataConfig
     epochs: int
     batch_size: BatchSize
     pipeline: Layout | None
@@ -76,6 +80,10 @@ class Config:
     export_dir: Path | None
     log_dir: Path | None
     status_port: int | None
+    service_task: ServiceTask | None
+    """Set where this process is part of the tf.data service."""
+    profile: Profile | None
+    """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
     start_timeout: float
     stall_timeout: float
@@ -101,6 +109,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         strategy=strategy,
         task=task,
         dataset=_dataset(given, task),
+        data=data_options.data_config(given, environ),
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
         pipeline=layout.read(given, strategy, here),
@@ -113,6 +122,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
+        service_task=data_options.service_task(here.task, environ),
+        profile=data_options.profile(given),
         progress_seconds=given.value(options.PROGRESS_EVERY),
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),
@@ -151,7 +162,7 @@ def _check_roles(strategy: str, here: Cluster) -> None:
 
 def _dataset(given: Given, task: str) -> str:
     name = given.value(options.DATASET)
-    if name not in TASKS[task].datasets:
+    if not given.source(options.DATA_DIR) and name not in TASKS[task].datasets:
         raise UsageError(
             f"{given.source(options.DATASET)}: no data set of task {task}; "
             f"this trainer knows {', '.join(TASKS[task].datasets)}"

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dtj_trainer import runtime, status_server
-from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER
+from dtj_trainer.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
 from dtj_trainer.config import Config
+from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
-from dtj_trainer.gate import Doorbell, PeersMissing, wait_for_peers
+from dtj_trainer.gate import Doorbell, Peer, PeersMissing, wait_for_peers
 from dtj_trainer.gpipe.layout import PIPELINE
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.progress import Board, Phase
@@ -39,7 +42,11 @@ def launch(config: Config, termination: Termination) -> None:
     runtime.prepare(os.environ)
     role = config.cluster.task.role
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
-    if role == EVALUATOR:
+    if config.service_task:
+        _serve_data(config, config.service_task, board)
+    elif config.profile:
+        _profile(config, config.profile, board, termination)
+    elif role == EVALUATOR:
         _evaluate(config, board, termination)
     elif config.strategy == PIPELINE:
         _pipe(config, board, termination)
@@ -62,7 +69,8 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
-    synchronous.train(run, strategy)
+    with _fed(run):
+        synchronous.train(run, strategy)
 
 
 def _coordinate(config: Config, board: Board, termination: Termination) -> None:
@@ -73,7 +81,35 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
-    parameter_server.train(run, strategy)
+    with _fed(run):
+        parameter_server.train(run, strategy)
+
+
+def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
+    from dtj_trainer.data.service import serve
+
+    role = config.cluster.task.role
+    _ring_at(
+        service.port, "DTJ_DATA_SERVICE_PORT" if role == DATA_WORKER else "TF_DATA_SERVICE_ADDRESS", config
+    ).close()
+    if role == DATA_WORKER:
+        _wait_for_dispatcher(config, service.dispatcher)
+    serve(
+        config.cluster.task,
+        service,
+        checkpoints=config.checkpoint.directory,
+        start_timeout=config.start_timeout,
+        board=board,
+    )
+
+
+def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
+    run = _run(config, board, termination)
+    from dtj_trainer.data.faults import explained
+    from dtj_trainer.data.profile import report
+
+    with explained(run.data):
+        report(run.data, config, profile, say=print)
 
 
 def _pipe(config: Config, board: Board, termination: Termination) -> None:
@@ -91,7 +127,8 @@ def _pipe(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         train.connect(config)
-    train.train(run)
+    with _fed(run):
+        train.train(run)
 
 
 def _serve(config: Config, board: Board) -> None:
@@ -112,34 +149,63 @@ def _run(config: Config, board: Board, termination: Termination) -> Run:
     """Imports TensorFlow, the task and the data."""
     task = TASKS[config.task]
     runtime.configure(eager=config.run_eagerly)
-    from dtj_trainer.data.arrays import Arrays
+    from dtj_trainer.data.choice import open_source
+    from dtj_trainer.data.service import Served
     from dtj_trainer.run import Run
 
+    data = open_source(config, say=print)
     return Run(
         config=config,
         task=importlib.import_module(task.module).TASK,
-        data=Arrays(importlib.import_module(task.datasets[config.dataset]).load()),
+        data=Served(data, config) if config.data.service and config.cluster.task.role != EVALUATOR else data,
         board=board,
         termination=termination,
         say=print,
     )
 
 
+@contextmanager
+def _fed(run: Run) -> Iterator[None]:
+    """While data are needed: says which file is to blame when they fail, and does not wait for a service for ever."""
+    config = run.config
+    from dtj_trainer.data import faults, service
+
+    if config.data.service is None:
+        with faults.explained(run.data):
+            yield
+        return
+    _wait_for_dispatcher(config, config.data.service)
+    with faults.explained(run.data), service.stalls(run.board, config.stall_timeout, end_with=end_with):
+        yield
+
+
+def _wait_for_dispatcher(config: Config, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    _wait_for(config, {"dispatcher of the tf.data service": (host.strip("[]"), int(port))})
+
+
 def _ring(config: Config) -> Doorbell:
     """Shows the peers that this task is there, and proves that its port is free."""
     address = config.cluster.own_address
     assert address is not None  # a task of a checked cluster
+    return _ring_at(address.port, "TF_CONFIG", config)
+
+
+def _ring_at(port: int, said: str, config: Config) -> Doorbell:
     try:
-        return Doorbell(address.port)
+        return Doorbell(port)
     except OSError as error:
         raise UsageError(
-            f"TF_CONFIG: port {address.port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
+            f"{said}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
             "end the process that has it, or give another port"
         ) from None
 
 
 def _wait_for_peers(config: Config, *roles: str) -> None:
-    peers = {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
+    _wait_for(config, {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()})
+
+
+def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
     try:
         wait_for_peers(peers, timeout=config.start_timeout, say=print)
     except PeersMissing as missing:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_trainer import __version__
+from dtj_trainer.data.config import CACHES, FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
 
@@ -118,15 +119,45 @@ def _one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
     return parse
 
 
+def _true(_: str) -> bool:
+    return True
+
+
+def _held_out(text: str) -> str | float:
+    """A share of the examples, or where those are that are held out."""
+    try:
+        share = float(text)
+    except ValueError:
+        return text
+    if not 0 < share <= 0.5:
+        raise ValueError("give a share above 0 and at most 0.5, or the path of held-out files")
+    return share
+
+
+def _image_size(text: str) -> tuple[int, int]:
+    height, _, width = text.partition("x")
+    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
+        raise ValueError("give HEIGHTxWIDTH in pixels, such as 64x96")
+    return int(height), int(width)
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise ValueError("give names with a comma between them")
+        raise ValueError("give names with commas between them")
     return names
 
 
-def _true(_: str) -> bool:
-    return True
+def _features(text: str) -> tuple[FeatureSpec, ...]:
+    return tuple(FeatureSpec.of(part) for part in _names(text))
+
+
+def _cache(text: str) -> str | Path:
+    return text if text in CACHES else Path(text)
+
+
+def _mebibytes(text: str) -> int:
+    return _whole(1)(text) * 2**20
 
 
 TASK = Option(
@@ -136,6 +167,62 @@ TASK = Option(
 DATASET = Option(
     flag="--dataset", parse=str, default="digits", metavar="NAME",
     help="what to learn from: " + "; ".join(f"{n}: {', '.join(t.datasets)}" for n, t in TASKS.items()),
+)  # fmt: skip
+DATA_DIR = Option[str | None](
+    flag="--data-dir", parse=str, default=None, metavar="PATH",
+    help="your own files in place of --dataset: a directory, a file, or a pattern such as 'gs://bucket/part-*.csv'",
+)  # fmt: skip
+DATA_FORMAT = Option[str | None](
+    flag="--data-format", parse=_one_of(FORMATS, "format"), default=None, metavar="NAME",
+    help=f"{', '.join(FORMATS)} (default: by the files' names)",
+)  # fmt: skip
+HELD_OUT = Option[str | float](
+    flag="--held-out", parse=_held_out, default=0.1, metavar="SHARE",
+    help="share of the examples to judge the model by, or the path of files for that",
+)  # fmt: skip
+LABEL_COLUMN = Option(
+    flag="--label-column", parse=str, default="label", metavar="NAME",
+    help="csv, tfrecord: what is to be predicted",
+)  # fmt: skip
+COLUMNS = Option[tuple[str, ...] | None](
+    flag="--columns", parse=_names, default=None, metavar="A,B",
+    help="csv, tfrecord: what to predict it from (default: everything else)",
+)  # fmt: skip
+FEATURES = Option[tuple[FeatureSpec, ...] | None](
+    flag="--features", parse=_features, default=None, metavar="SPECS",
+    help="tfrecord: NAME:float|int|bytes[:SHAPE],... of inputs and label (default: as the first record has them)",
+)  # fmt: skip
+IMAGE_SIZE = Option[tuple[int, int] | None](
+    flag="--image-size", parse=_image_size, default=None, metavar="HxW",
+    help="images are brought to this size (default: that of the first)",
+)  # fmt: skip
+SHUFFLE_WINDOW = Option(
+    flag="--shuffle-window", parse=_whole(1), default=10_000,
+    help="examples among which the next is drawn, where files are read one after the other",
+)  # fmt: skip
+CACHE = Option[str | Path](
+    flag="--cache", parse=_cache, default="auto", metavar="WHERE",
+    help="decoded examples: memory, none, a directory on a local disk, or auto: in memory where they are few",
+)  # fmt: skip
+SHARD = Option(
+    flag="--shard", parse=_one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",
+    help="data: workers share each batch; file: each reads files of its own; auto: file where the files divide evenly",
+)  # fmt: skip
+INPUT_MEMORY = Option[int | None](
+    flag="--input-memory", parse=_mebibytes, default=None, metavar="MIB",
+    help="most that the buffers of the input may take (default: TensorFlow's, a quarter of what is free)",
+)  # fmt: skip
+DATA_SERVICE = Option(
+    flag="--data-service", parse=_one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
+    help="let the job's data workers read and decode; auto: where TF_DATA_SERVICE_ADDRESS is set",
+)  # fmt: skip
+PROFILE_INPUT = Option[float | None](
+    flag="--profile-input", parse=_positive, default=None, metavar="S",
+    help="do not train: run the input alone for so many seconds and print where the time goes",
+)  # fmt: skip
+STEP_TIME = Option[float | None](
+    flag="--step-time", parse=_positive, default=None, metavar="MS",
+    help="with --profile-input: what a step of the training takes, to say whether the input holds it up",
 )  # fmt: skip
 EPOCHS = Option(
     flag="--epochs", parse=_whole(1), default=5,
@@ -232,6 +319,10 @@ STALL_TIMEOUT = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, LEARNING_RATE, SEED),
+    "your own data": (
+        DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
+        INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
+    ),
     "how to run": (STRATEGY, LOGICAL_CPUS, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
     "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
     "what to keep": (

@@ -15,6 +15,8 @@ class TaskEntry:
     """Name of a data set -> module with `load() -> dtj_trainer.datasets.Dataset`."""
     learning_rate: float
     """Used where none is given."""
+    predicts_numbers: bool = False
+    """Whether the labels of users' files are numbers to be predicted, and not names of classes."""
 
 
 TASKS: Mapping[str, TaskEntry] = MappingProxyType(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
+from dtj_trainer.data.sharding import distributed
 from dtj_trainer.engine import Engine, Wishes
 from dtj_trainer.errors import Preempted, UsageError
 from dtj_trainer.finish import finish
@@ -140,8 +141,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
 def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> None:
     config, store = run.config, session.store
     step, total_steps = session.first_step, session.total_steps
-    stream = run.data.batches(batch=session.batch, seed=config.seed, first_step=step)
-    iterator = iter(strategy.experimental_distribute_dataset(stream))
+    iterator = iter(distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=step))
     save_due = Every(config.checkpoint.every_seconds)
     next_steps = wanted = config.steps_per_call
     run.board.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)

@@ -1,57 +1,45 @@
 """A data set that fits into memory, as a source. Imports TensorFlow."""
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from dtj_trainer.data.pipeline import Indexed
+from dtj_trainer.data.sharding import options
 from dtj_trainer.data.source import Stream
 from dtj_trainer.datasets import Dataset
 
 
-class Arrays:
-    """A `dtj_trainer.data.source.Source` over arrays.
+class Arrays(Indexed):
+    """A source over arrays. A record is an index, so that a batch is one gather and not one copy an example."""
 
-    Every epoch is a permutation of its own, drawn from seed and number, so a run that resumes skips to the right
-    epoch at once and reads past at most one epoch of indices; batches run on over the end of an epoch, so every
-    batch is full.
-    """
-
-    def __init__(self, data: Dataset) -> None:
+    def __init__(self, data: Dataset, *, memory: int | None = None) -> None:
         self._data = data
+        self.memory = memory
         self.name = data.name
         self.classes = data.classes
         self.examples = len(data.training)
         self.held_out_examples = len(data.held_out)
+        self.training = np.arange(self.examples)
         inputs = data.training.inputs
         self.input_spec = tf.TensorSpec((None, *inputs.shape[1:]), tf.as_dtype(inputs.dtype))
 
-    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
-        """See `Source`."""
-        epoch, offset = divmod(first_step * batch, self.examples)
-
-        def indices(epoch: Any) -> Any:
-            order = tf.range(self.examples, dtype=tf.int64)
-            return tf.data.Dataset.from_tensor_slices(
-                tf.random.experimental.stateless_shuffle(order, seed=[seed, epoch])
-            )
-
-        def examples(index: Any) -> tuple[Any, Any]:
-            return tf.gather(inputs, index), tf.gather(labels, index)
-
+    def decoder(self) -> Callable[..., tuple[Any, Any]]:
+        """Indices -> examples."""
         inputs, labels = tf.constant(self._data.training.inputs), tf.constant(self._data.training.labels)
-        stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(indices).skip(offset)
-        # Indices are batched before they become examples: one gather a batch instead of one copy an example.
-        stream = stream.batch(batch, drop_remainder=True).map(examples)
-        return stream.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+        return lambda index: (tf.gather(inputs, index), tf.gather(labels, index))
 
     def held_out(self, *, batch: int) -> Stream:
         """See `Source`."""
-        held_out = self._data.held_out
-        return tf.data.Dataset.from_tensor_slices((held_out.inputs, held_out.labels)).batch(batch)
+        inputs, labels = self._data.held_out.inputs, self._data.held_out.labels
+        stream = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch)
+        if self._after is not None:
+            encode = self._after
+            stream = stream.map(lambda inputs, labels: (encode(inputs), labels))
+        return stream.with_options(options(memory=self.memory))
 
-
-def _options() -> Any:
-    options = tf.data.Options()
-    # Each worker takes its share of every global batch: the same batches whatever the number of workers.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return options
+    def diagnose(self) -> str | None:
+        """What is in memory can be read."""
+        return None

@@ -5,6 +5,7 @@ which weights it takes, which state it finds and which it leaves. Imports Tensor
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -14,6 +15,17 @@ from dtj_trainer.checkpoints import State
 from dtj_trainer.gpipe.cutting import Part
 
 Tensor = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """What a stage makes of one micro-batch."""
+
+    outputs: Tensor
+    state: list[Tensor]
+    """The values of `Stage.state` after this."""
+    penalty: Tensor
+    """What the layers want added to the loss, such as the decay of weights; a scalar."""
 
 
 class Stage:
@@ -45,9 +57,7 @@ class Stage:
         self._others = [v.numpy() for v in self._model.non_trainable_variables if id(v) not in own]
         self._is_weight = [id(v) in own for v in self._model.non_trainable_variables]
 
-    def call(
-        self, weights: Sequence[Tensor], state: Sequence[Tensor], inputs: Tensor, *, draw: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
+    def call(self, weights: Sequence[Tensor], state: Sequence[Tensor], inputs: Tensor, *, draw: Tensor) -> Called:
         """Runs the part forward in training.
 
         Args:
@@ -55,13 +65,15 @@ class Stage:
             state: values of `state`, such as the moving statistics of BatchNormalization.
             draw: int64; random numbers, as of Dropout, are a function of the seed and of this.
 
-        Returns:
-            The outputs, and the state after this.
         """
         states, others = iter(state), iter(self._others)
         found = [next(states) if is_weight else _redrawn(next(others), draw) for is_weight in self._is_weight]
-        outputs, left = self._model.stateless_call(weights, found, inputs, training=True)
-        return outputs, [value for value, is_weight in zip(left, self._is_weight, strict=True) if is_weight]
+        outputs, left, penalties = self._model.stateless_call(weights, found, inputs, training=True, return_losses=True)
+        return Called(
+            outputs=outputs,
+            state=[value for value, is_weight in zip(left, self._is_weight, strict=True) if is_weight],
+            penalty=tf.add_n(penalties) if penalties else tf.constant(0.0),
+        )
 
     def learn(self, gradients: Sequence[Tensor]) -> None:
         """One step of the optimizer, on the device of the stage."""

@@ -30,6 +30,8 @@ class _Seat:
     last: list[Tensor]
     """What it computed last; the next thing waits for it. Left to itself, TensorFlow would begin all micro-batches
     at once and finish none early, and the stages after it would wait."""
+    share: float
+    """Of a penalty on the weights: it is added once a step, and each micro-batch has it."""
     gradients: list[Tensor] | None = None
 
     def take(self, tensor: Tensor, *after: Tensor) -> Tensor:
@@ -121,7 +123,7 @@ class Pipeline:
                 # Read once: the other replicas fetch the weights once a step, not once a micro-batch.
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
-            seats.append(_Seat(stage, device, weights, state, last=[]))
+            seats.append(_Seat(stage, device, weights, state, last=[], share=1 / self._layout.shares))
         return seats
 
     def _pass(
@@ -135,7 +137,8 @@ class Pipeline:
             for seat, keep in zip(earlier, kept, strict=True):
                 with tf.device(seat.device):
                     keep.append(_Kept(seat.take(tensor), seat.state))
-                    tensor, seat.state = seat.stage.call(seat.weights, seat.state, keep[-1].inputs, draw=draw)
+                    called = seat.stage.call(seat.weights, seat.state, keep[-1].inputs, draw=draw)
+                    tensor, seat.state = called.outputs, called.state
                     seat.last = [tensor]
             gradient, sums = self._judge(last, tensor, label, draw, inward=bool(earlier))
             judged.append(sums)
@@ -153,9 +156,10 @@ class Pipeline:
             sources = [*seat.weights, *([inputs] if inward else [])]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
-                outputs, seat.state = seat.stage.call(seat.weights, seat.state, inputs, draw=draw)
-                judged = self._task.judge(outputs, labels)
-                loss = tf.reduce_sum(judged["loss"]) / self._batch
+                called = seat.stage.call(seat.weights, seat.state, inputs, draw=draw)
+                judged = self._task.judge(called.outputs, labels)
+                loss = tf.reduce_sum(judged["loss"]) / self._batch + called.penalty * seat.share
+            seat.state = called.state
             sums = tf.stack([tf.reduce_sum(judged[name]) for name in self._task.metrics])
             return _settle(seat, tape.gradient(loss, sources, unconnected_gradients=_ZERO), inward=inward), sums
 
@@ -171,8 +175,13 @@ def _backward(seat: _Seat, kept: _Kept, gradient: Tensor, draw: Tensor, *, inwar
         sources = [*seat.weights, *([inputs] if inward else [])]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            outputs, _ = seat.stage.call(seat.weights, kept.state, inputs, draw=draw)
-        found = tape.gradient(outputs, sources, output_gradients=gradient, unconnected_gradients=_ZERO)
+            called = seat.stage.call(seat.weights, kept.state, inputs, draw=draw)
+            penalty = called.penalty * seat.share
+        found = tape.gradient(
+            [called.outputs, penalty], sources,
+            output_gradients=[gradient, tf.ones_like(penalty)],
+            unconnected_gradients=_ZERO,
+        )  # fmt: skip
         return _settle(seat, found, inward=inward)
 
 

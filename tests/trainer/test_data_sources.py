@@ -1,0 +1,204 @@
+"""Files of every format as a source: the order of the batches, where a run resumes, and who gets what."""
+
+import gzip
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.sharding import Share
+from trainer.data_files import FORMATS, example, numbers_of, opened, picture, taken, write
+
+pytestmark = pytest.mark.trainer
+
+SOURCES = [*((form, "none") for form in FORMATS), ("csv", "memory"), ("images", "disk")]
+
+
+@pytest.fixture(params=SOURCES, ids="-".join)
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
+    """60 examples of each format, cached in each way; 20 records are shuffled among each other."""
+    form, cache = request.param
+    where = tmp_path / "disk" if cache == "disk" else cache
+    return opened(write(tmp_path / "data", form), "--shuffle-window=20", f"--cache={where}")
+
+
+def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pipeline) -> None:
+    judged = [pair for batch in taken(source.held_out(batch=5), -1) for pair in batch]
+    learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
+    assert len(judged) == source.held_out_examples
+    assert 8 <= len(judged) <= 16
+    assert sorted(number for number, _ in judged + learned) == list(range(60))
+    assert all(source.classes[label] in ("even", "0") for number, label in judged + learned if number % 2 == 0)
+    assert all(source.classes[label] in ("odd", "1") for number, label in judged + learned if number % 2)
+    assert taken(source.held_out(batch=60), 1) == [judged]
+    assert source.held_out(batch=5).element_spec[0].shape.is_compatible_with(source.input_spec.shape)
+
+
+def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: Pipeline) -> None:
+    for draw in range(2):
+        drawn = random.Random(draw)
+        batch, first = drawn.randint(1, 70), drawn.randint(1, 20)
+        whole = taken(source.batches(batch=batch, seed=draw), first + 3)
+        assert taken(source.batches(batch=batch, seed=draw, first_step=first), 3) == whole[first:], (batch, first)
+        assert {len(rows) for rows in whole} == {batch}
+
+
+def test_each_epoch_sees_every_example_once_in_an_order_of_its_own(source: Pipeline) -> None:
+    stream = [pair for batch in taken(source.batches(batch=1, seed=5), 3 * source.examples) for pair in batch]
+    epochs = [stream[start : start + source.examples] for start in range(0, len(stream), source.examples)]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert len({tuple(sorted(epoch)) for epoch in epochs}) == 1
+
+
+def test_the_order_follows_from_the_seed_and_from_nothing_else(source: Pipeline) -> None:
+    first = taken(source.batches(batch=7, seed=3), 12)
+    tf.random.set_seed(77)
+    assert taken(source.batches(batch=7, seed=3), 12) == first
+    assert taken(source.batches(batch=7, seed=tf.constant(3, tf.int64)), 12) == first
+    assert taken(source.batches(batch=7, seed=4), 12) != first
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: Pipeline, workers: int) -> None:
+    whole = taken(source.batches(batch=13, seed=9, first_step=2), 6)
+    shares = [Share(worker=worker, workers=workers) for worker in range(workers)]
+    parts = [taken(source.share_of_batches(batch=13, seed=9, first_step=2, share=share), 6) for share in shares]
+    assert [sum((part[step] for part in parts), []) for step in range(6)] == whole
+
+
+def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: Pipeline) -> None:
+    whole = taken(source.batches(batch=12, seed=9), 3)
+    share = Share(worker=1, workers=2, replicas=2)
+    parts = taken(source.share_of_batches(batch=12, seed=9, first_step=0, share=share), 6)
+    assert parts == [rows[start : start + 3] for rows in whole for start in (6, 9)]
+
+
+def test_no_worker_has_to_ask_the_others_whether_the_data_have_ended(source: Pipeline) -> None:
+    assert int(source.batches(batch=4, seed=0).cardinality()) == tf.data.INFINITE_CARDINALITY
+
+
+def test_what_the_data_service_serves_is_every_example_as_often(source: Pipeline) -> None:
+    seen = Counter(pair for batch in taken(source.unordered(rows=10), source.examples) for pair in batch)
+    assert len(seen) == source.examples
+    assert max(seen.values()) - min(seen.values()) <= 12
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_that_divide_the_files_see_different_examples_and_resume_among_them(
+    tmp_path: Path, workers: int
+) -> None:
+    source = opened(write(tmp_path / "data", "csv"))
+    source.by_files = True
+    seen: list[set[int]] = []
+    for worker in range(workers):
+        share = Share(worker=worker, workers=workers)
+        own = source.examples_of(share)
+        whole = taken(source.share_of_batches(batch=workers, seed=2, first_step=0, share=share), 2 * own)
+        assert (
+            taken(source.share_of_batches(batch=workers, seed=2, first_step=own + 1, share=share), 5)
+            == (whole[own + 1 : own + 6])
+        )
+        seen.append({number for batch in whole for number, _ in batch})
+        assert len(seen[-1]) == own
+    assert sum(map(len, seen)) == len(set.union(*seen)) == source.examples
+
+
+def test_inputs_that_are_encoded_are_shared_and_resumed_like_the_others(tmp_path: Path) -> None:
+    source = opened(write(tmp_path / "data", "text"))
+    spec = tf.TensorSpec((None, 1), tf.int32)
+    encoded = source.then(lambda texts: tf.strings.length(texts)[:, tf.newaxis], spec)
+    assert encoded.input_spec == spec
+    assert source.input_spec.dtype == tf.string
+    inputs, _ = next(iter(encoded.batches(batch=4, seed=1, first_step=3)))
+    assert inputs.dtype == tf.int32
+    assert inputs.shape == (4, 1)
+    assert next(iter(encoded.held_out(batch=4)))[0].dtype == tf.int32
+
+
+def test_held_out_files_of_their_own_are_not_learned_from(tmp_path: Path) -> None:
+    write(tmp_path / "learn", "csv", examples=30)
+    write(tmp_path / "judge", "csv", examples=12)
+    source = opened(tmp_path / "learn", f"--held-out={tmp_path / 'judge'}/*.csv")
+    assert (source.examples, source.held_out_examples) == (30, 12)
+    assert sorted(number for batch in taken(source.held_out(batch=4), 3) for number, _ in batch) == list(range(12))
+
+
+def test_files_of_one_record_each_are_held_out_as_well(tmp_path: Path) -> None:
+    source = opened(write(tmp_path / "data", "tfrecord", examples=40, files=40))
+    assert (source.examples, source.held_out_examples) == (32, 8)
+
+
+def test_columns_of_words_become_one_number_for_each_word(tmp_path: Path) -> None:
+    source = opened(write(tmp_path / "data", "csv"))
+    assert source.input_spec.shape.as_list() == [None, 3]
+    for inputs, _ in source.batches(batch=8, seed=0).take(4):
+        for number, blue, red in inputs.numpy().tolist():
+            assert (blue, red) == ((0.0, 1.0) if number % 3 else (1.0, 0.0))
+
+
+def test_columns_can_be_chosen_and_numbers_be_predicted(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a,b,price\n" + "".join(f"{n},{2 * n},{n / 4}\n" for n in range(40)))
+    source = opened(tmp_path / "data.csv", "--label-column=price", "--columns=b", numbers=True)
+    assert source.classes == ()
+    inputs, labels = next(iter(source.batches(batch=10, seed=0)))
+    assert labels.dtype == tf.float32
+    assert (inputs[:, 0] == labels * 8).numpy().all()
+
+
+def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:
+    for part in range(2):
+        with gzip.open(tmp_path / f"{part}.csv.gz", "wt") as file:
+            file.write("x,label\n" + "".join(f"{10 * part + n},{n % 2}\n" for n in range(10)))
+    source = opened(tmp_path)
+    assert source.examples + source.held_out_examples == 20
+
+
+def test_lines_can_carry_their_label_before_a_tab(tmp_path: Path) -> None:
+    (tmp_path / "all.tsv").write_text("".join(f"{'good' if n % 2 else 'bad'}\tnumber\t{n}\n\n" for n in range(20)))
+    source = opened(tmp_path)
+    assert source.classes == ("bad", "good")
+    texts, labels = next(iter(source.batches(batch=10, seed=0)))
+    assert all(text.startswith(b"number\t") for text in texts.numpy())
+    assert [number % 2 for number in numbers_of(texts)] == labels.numpy().tolist()
+
+
+def test_images_are_brought_to_one_size(tmp_path: Path) -> None:
+    write(tmp_path / "data", "images")
+    (tmp_path / "data" / "odd" / "099.png").write_bytes(picture(99, height=9, width=9))
+    first = opened(tmp_path / "data")
+    assert first.input_spec.shape.as_list() == [None, 4, 6, 3]
+    assert sum(len(batch) for batch in taken(first.batches(batch=10, seed=0), 6)) == 60
+    assert opened(tmp_path / "data", "--image-size=8x5").input_spec.shape.as_list() == [None, 8, 5, 3]
+
+
+def test_pictures_in_tfrecords_are_decoded(tmp_path: Path) -> None:
+    with tf.io.TFRecordWriter(str(tmp_path / "p.tfrecord")) as writer:
+        for number in range(20):
+            content = tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture(number)]))
+            writer.write(example(number, image=content))
+    source = opened(tmp_path, "--columns=image")
+    assert source.input_spec.shape.as_list() == [None, 4, 6, 3]
+    ((number, label), *_), *_ = taken(source.batches(batch=4, seed=0), 1)
+    assert source.classes[label] == str(number % 2)
+
+
+def test_features_can_be_given_with_their_shapes(tmp_path: Path) -> None:
+    write(tmp_path / "data", "tfrecord")
+    source = opened(tmp_path / "data", "--features=x:float:2x1,label:int")
+    assert source.input_spec.shape.as_list() == [None, 2, 1]
+    assert next(iter(source.batches(batch=3, seed=0)))[0].shape == (3, 2, 1)
+
+
+def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Path) -> None:
+    write(tmp_path / "data", "csv")
+    keeps = ("--checkpoint-dir", str(tmp_path))
+    assert opened(tmp_path / "data", *keeps).examples == 48
+    (seen,) = tmp_path.glob("data-*.json")
+    seen.write_text(seen.read_text().replace("12", "11", 1))
+    assert opened(tmp_path / "data", *keeps).examples == 47
+    with (tmp_path / "data" / "part-0.csv").open("a") as file:
+        file.write("60,red,even\n" * 10)
+    assert opened(tmp_path / "data", *keeps).examples == 56

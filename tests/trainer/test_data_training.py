@@ -1,0 +1,78 @@
+"""Real jobs on users' files."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job
+from trainer.data_files import write
+from trainer.outcome import tensors
+
+pytestmark = pytest.mark.trainer
+
+TWO = {"worker": 2}
+SHORT = ("--epochs=5", "--batch-size=16", "--held-out=0.2", "--checkpoint-every-steps=5", "--checkpoint-keep=9")
+
+
+def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -> None:
+    arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none"]
+    with Job(tmp_path / "one", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as one:
+        assert one.start().wait() == {"worker-0": 0}
+    with Job(tmp_path / "two", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as two:
+        assert two.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert two.result["loss"] == pytest.approx(one.result["loss"], abs=1e-5)
+    assert two.result["steps"] == one.result["steps"] == 15
+    said = two["worker-0"].log
+    assert re.search(
+        r"^data: \S+/data: images, 60 files, 48 examples to learn from, 12 held out, 2 classes$", said, re.M
+    )
+    assert re.search(r"^data: sharding data: each worker decodes its part of each batch$", said, re.M)
+    assert "data:" not in two["worker-1"].log
+
+
+def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
+    arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none", "--steps-per-call=2"]
+    ends = []
+    for name in ("whole", "killed"):
+        with Job(tmp_path / name, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+            job.start()
+            if name == "killed":
+                job.wait_for_checkpoint(5)
+                job.kill(signal.SIGKILL)
+                job["worker-0"].wait()
+                job.start()
+            assert job.wait() == {"worker-0": 0}
+        ends.append(tensors(job.checkpoints / "ckpt-15"))
+    assert ends[0] == ends[1]
+
+
+def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_path: Path) -> None:
+    write(tmp_path / "data", "images")
+    (tmp_path / "data" / "odd" / "031.png").write_bytes(b"\x89PNG and no more")
+    arguments = [*SHORT, f"--data-dir={tmp_path / 'data'}", "--cache=none"]
+    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+        worker = job.start()["worker-0"]
+        assert worker.wait() == 2
+    assert worker.last_words.startswith(f"{tmp_path}/data/odd/031.png: cannot be decoded (")
+    assert worker.last_words.endswith("); replace it, or take it away")
+    assert "Traceback" not in worker.log
+
+
+def test_the_input_is_measured_without_a_training(tmp_path: Path) -> None:
+    arguments = [
+        f"--data-dir={write(tmp_path / 'data', 'images')}",
+        "--cache=none",
+        "--profile-input=1",
+        "--step-time=1e6",
+    ]
+    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    said = job["worker-0"].log
+    for stage in ("read", "shuffle", "decode", "batch", "transfer"):
+        assert re.search(rf"^{stage} +\d+\.\d{{3}} +\d+%$", said, re.M), stage
+    assert re.search(r"^together +\d+\.\d{3} +as the training runs it", said, re.M)
+    assert re.search(r"^[\d.]+[kM]? examples/s, [\d.]+[kM]? MiB/s$", said, re.M)
+    assert re.search(r"^advice: not input-bound: a batch takes [\d.]+ ms, a step 1000000.00 ms$", said, re.M)
+    assert not list(job.checkpoints.glob("ckpt-*"))

@@ -1,0 +1,135 @@
+"""The options of the trainer's input, without TensorFlow."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.cluster import Task
+from dtj_trainer.config import Config, parse
+from dtj_trainer.data.config import FeatureSpec, Profile, ServiceTask
+from dtj_trainer.errors import UsageError
+
+pytestmark = pytest.mark.unit
+
+SERVICE = "job-dispatcher-0.job:2222"
+FILES = "--data-dir=/data"
+
+
+def refusal(*argv: str, **environ: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        parse(argv, environ)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_shipped_data_set_needs_none_of_them() -> None:
+    data = parse([], {}).data
+    assert data.where is None
+    assert data.service is None
+    assert (data.cache, data.shard) == ("auto", "data")
+
+
+def test_files_are_described_by_options() -> None:
+    config = parse(
+        [
+            "--data-dir=gs://bucket/part-*", "--data-format=tfrecord", "--held-out=/judge", "--label-column=y",
+            "--columns=a, b", "--features=a:float:2x3,b:int,y:bytes", "--image-size=32x48", "--shuffle-window=7",
+            "--cache=/scratch", "--input-memory=512",
+        ],
+        {},
+    )  # fmt: skip
+    data = config.data
+    assert (data.where, data.format, data.held_out, data.label) == ("gs://bucket/part-*", "tfrecord", "/judge", "y")
+    assert data.columns == ("a", "b")
+    assert data.features == (FeatureSpec("a", "float", (2, 3)), FeatureSpec("b", "int"), FeatureSpec("y", "bytes"))
+    assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, Path("/scratch"))
+    assert data.memory == 512 * 2**20
+
+
+def test_held_out_is_a_share_or_a_place() -> None:
+    assert parse([FILES, "--held-out=0.25"], {}).data.held_out == 0.25
+    assert parse([FILES, "--held-out=judge/*.csv"], {}).data.held_out == "judge/*.csv"
+
+
+def test_files_need_no_data_set_of_the_task() -> None:
+    assert parse([FILES], {}).data.where == "/data"
+
+
+def test_workers_that_divide_the_files_cache_nothing_unless_told_to() -> None:
+    assert parse([FILES, "--shard=file"], {}).data.cache == "none"
+
+
+def test_the_service_is_used_where_the_job_has_one_unless_told_not_to() -> None:
+    assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
+    assert parse(["--data-service=off"], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service is None
+    assert parse(["--data-service=on"], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
+
+
+def outsider(role: str, **environ: str) -> Config:
+    cluster = {"worker": ["a:2222", "b:2222"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
+    return parse([], {"TF_CONFIG": config, "DTJ_STRATEGY": "MultiWorkerMirrored", "DTJ_ROLE": role, **environ})
+
+
+def test_a_dispatcher_listens_where_all_tasks_look_for_it() -> None:
+    config = outsider("dispatcher", TF_DATA_SERVICE_ADDRESS="d:2400")
+    assert config.cluster.task == Task("dispatcher", 0)
+    assert config.service_task is not None
+    assert config.service_task.port == 2400
+    assert not config.cluster.leads
+
+
+def test_a_data_worker_says_where_it_is_reached() -> None:
+    environ = {"TF_DATA_SERVICE_ADDRESS": "d:2400", "DTJ_HOST": "job-data-worker-0.job"}
+    config = outsider("data-worker", **environ)
+    assert config.service_task == ServiceTask(dispatcher="d:2400", host="job-data-worker-0.job", port=2222)
+    config = outsider("data-worker", **environ, DTJ_DATA_SERVICE_PORT="2300")
+    assert config.service_task is not None
+    assert config.service_task.port == 2300
+
+
+def test_a_worker_is_no_part_of_the_service() -> None:
+    assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).service_task is None
+
+
+def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
+    assert parse(["--profile-input=10", "--step-time=2.5"], {}).profile == Profile(seconds=10, step_seconds=0.0025)
+    assert parse([], {}).profile is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "said"),
+    [
+        ([FILES, "--dataset=digits"], {}, "--data-dir=/data and --dataset=digits: give one of the two"),
+        (["--data-format=csv"], {}, "--data-format=csv: it is about your own files; give --data-dir too, or leave it"),
+        (["--shard=file"], {}, "--shard=file: it is about your own files"),
+        ([FILES, "--data-format=xml"], {}, "--data-format=xml: no such format; this trainer knows tfrecord, csv, images"),
+        ([FILES, "--held-out=0.8"], {}, "--held-out=0.8: give a share above 0 and at most 0.5, or the path"),
+        ([FILES, "--held-out=0"], {}, "--held-out=0: give a share above 0"),
+        ([FILES, "--image-size=32"], {}, "--image-size=32: give HEIGHTxWIDTH in pixels"),
+        ([FILES, "--columns=a,,b"], {}, "--columns=a,,b: give names with commas between them"),
+        ([FILES, "--features=a:double"], {}, "--features=a:double: give NAME:KIND or NAME:KIND:SHAPE with a kind of float"),
+        ([FILES, "--features=a:int:2x"], {}, "--features=a:int:2x: give NAME:KIND"),
+        ([FILES, "--input-memory=0"], {}, "--input-memory=0: give a whole number of at least 1"),
+        ([FILES, "--shard=rows"], {}, "--shard=rows: no such way to share the data; this trainer knows data, file, auto"),
+        ([FILES, "--shard=file", "--cache=memory"], {}, "--shard=file and --cache=memory: what is in memory is not read"),
+        ([FILES, "--shard=file", "--data-format=images"], {}, "--shard=file: of images each worker reads only its share"),
+        (["--data-service=on"], {}, "--data-service=on: TF_DATA_SERVICE_ADDRESS is not set; give the job a dispatcher"),
+        ([], {"TF_DATA_SERVICE_ADDRESS": "here"}, "TF_DATA_SERVICE_ADDRESS=here: not host:port"),
+        ([], {"DTJ_ROLE": "dispatcher"}, "dispatcher: TF_DATA_SERVICE_ADDRESS is not set; give the dispatcher's host:port"),
+        (
+            [],
+            {"DTJ_ROLE": "data-worker", "TF_DATA_SERVICE_ADDRESS": SERVICE, "DTJ_DATA_SERVICE_PORT": "x"},
+            "DTJ_DATA_SERVICE_PORT=x: give a port from 1 to 65535",
+        ),
+        (["--step-time=3"], {}, "--step-time=3: it is only read with --profile-input; give both"),
+        (["--profile-input=0"], {}, "--profile-input=0: give a number above 0"),
+    ],
+    ids=lambda value: value[:50] if isinstance(value, str) else None,
+)  # fmt: skip
+def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
+    argv: list[str], environ: dict[str, str], said: str
+) -> None:
+    assert refusal(*argv, **environ).startswith(said)

@@ -1,0 +1,166 @@
+"""From the options to a source. Imports TensorFlow."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer.config import Config
+from dtj_trainer.data import files
+from dtj_trainer.data.arrays import Arrays
+from dtj_trainer.data.config import AUTO, CSV, FILE, IMAGES, NONE, TFRECORD
+from dtj_trainer.data.examples import Examples
+from dtj_trainer.data.faults import explained
+from dtj_trainer.data.files import Found
+from dtj_trainer.data.held_out import HeldOut
+from dtj_trainer.data.images import Images
+from dtj_trainer.data.lines import Lines
+from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.readers import Reader
+from dtj_trainer.data.records import RecordFiles
+from dtj_trainer.data.stored import store
+from dtj_trainer.data.survey import survey
+from dtj_trainer.data.tables import Table
+from dtj_trainer.datasets import Dataset, Split
+from dtj_trainer.errors import UsageError
+from dtj_trainer.registry import TASKS
+
+FEW_BYTES = 64 * 2**20
+"""What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of
+parameter servers and of the tf.data service."""
+_WHERE, _HELD_OUT = "--data-dir", "--held-out"
+
+
+def open_source(config: Config, *, say: Callable[[str], object]) -> Pipeline:
+    """What the job learns from: a data set that is shipped, or the user's files; the leader says what was chosen.
+
+    Raises:
+        UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
+    """
+    task = TASKS[config.task]
+    if config.data.where is None:
+        return Arrays(importlib.import_module(task.datasets[config.dataset]).load(), memory=config.data.memory)
+    return open_files(config, numbers=task.predicts_numbers, say=say)
+
+
+def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -> Pipeline:
+    """The user's files, as `open_source` does it.
+
+    Args:
+        numbers: whether the task predicts numbers, and not classes.
+    """
+    data, tell = config.data, say if config.cluster.leads else _silent
+    assert data.where is not None  # a checked configuration
+    found, form = files.find(data.where, option=_WHERE, form=data.format)
+    held_out = None
+    if isinstance(data.held_out, str):
+        held_out, _ = files.find(data.held_out, option=_HELD_OUT, form=form)
+        if twice := set(found.paths) & set(held_out.paths):
+            raise UsageError(f"{_HELD_OUT}={data.held_out}: {min(twice)} is among the files to learn from as well")
+    source: Images | RecordFiles
+    if form == IMAGES:
+        if numbers:
+            raise UsageError(f"{_WHERE}={data.where}: directories of images are classes; this task predicts numbers")
+        if data.shard == FILE:
+            raise UsageError(
+                "--shard=file: of images each worker reads only its share of each batch anyway; leave it out"
+            )
+        source, shared = (
+            Images(data, found, held_out, option=_WHERE),
+            "data: each worker decodes its part of each batch",
+        )
+    else:
+        reader = _reader(config, form, found, numbers=numbers)
+        by_files, shared = _sharing(config, found)
+        known = survey(
+            reader, found, held_out, None if held_out else HeldOut(float(data.held_out)),
+            memory=config.checkpoint.directory, writes=config.cluster.leads, say=tell,
+        )  # fmt: skip
+        source = RecordFiles(data, reader, found, held_out, known, by_files=by_files)
+    if not source.held_out_examples:
+        raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
+    tell(
+        f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
+        f"{source.held_out_examples} held out" + (f", {len(source.classes)} classes" if source.classes else "")
+    )
+    tell(f"data: sharding {shared}")
+    with explained(source):
+        return _cached(config, source, found, tell)
+
+
+def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader:
+    try:
+        if form == TFRECORD:
+            return Examples(config.data, found, numbers=numbers)
+        if form == CSV:
+            return Table(config.data, found, numbers=numbers)
+        return Lines(found, option=_WHERE, numbers=numbers)
+    except tf.errors.OpError as error:
+        raise UsageError(
+            f"{found.paths[0]}: cannot be read as {form} ({files.first_line(error)}); give --data-format"
+        ) from None
+
+
+def _sharing(config: Config, found: Found) -> tuple[bool, str]:
+    """Whether workers divide the files, and what is said of it.
+
+    Raises:
+        UsageError: file sharding, and files that cannot be divided.
+    """
+    workers = config.cluster.count("chief") + config.cluster.count("worker")
+    shared = config.strategy == "MultiWorkerMirrored" and workers > 1
+    count = len(found.paths)
+    if not shared or config.data.shard == "data" or (config.data.shard == AUTO and count % workers):
+        return False, "data: the workers share each batch, whose examples do not depend on how many they are"
+    if count % workers:
+        fitting = f"{workers}, {2 * workers}, {3 * workers}, …"
+        raise UsageError(
+            f"--shard=file: {count} files cannot be divided among {workers} workers; "
+            f"give {fitting} files, or --shard=data"
+        )
+    return (
+        True,
+        f"file: each worker reads {count // workers} of {count} files; the order depends on the number of workers",
+    )
+
+
+def _cached(config: Config, source: Images | RecordFiles, found: Found, tell: Callable[[str], object]) -> Pipeline:
+    wanted = config.data.cache
+    size = _decoded_bytes(source)
+    if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
+        return source
+    if isinstance(wanted, Path):
+        tell(f"data: cache {wanted}: {size / 2**20:.1f} MiB decoded once")
+        return store(source, config.data, found, wanted)
+    tell(f"data: cache memory: {size / 2**20:.1f} MiB decoded once; every epoch is a permutation of all examples")
+    return Arrays(
+        Dataset(
+            name=source.name,
+            training=_split(source.batched(source.in_order(), 256, full=False)),
+            held_out=_split(source.held_out(batch=256)),
+            classes=source.classes,
+        ),
+        memory=config.data.memory,
+    )
+
+
+def _decoded_bytes(source: Images | RecordFiles) -> int:
+    spec = source.input_spec
+    if isinstance(source, RecordFiles) and spec.dtype == tf.string:
+        return source.file_bytes
+    one = spec.dtype.size
+    for side in spec.shape[1:]:
+        one *= side
+    return int(one * (source.examples + source.held_out_examples))
+
+
+def _split(stream: Any) -> Split:
+    inputs, labels = zip(*stream.as_numpy_iterator(), strict=True)
+    return Split(inputs=np.concatenate(inputs), labels=np.concatenate(labels))
+
+
+def _silent(_: str) -> None:
+    """Only the leader tells."""

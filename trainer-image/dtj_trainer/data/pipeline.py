@@ -1,0 +1,173 @@
+"""From records to batches: the part of the way that all formats have in common. Imports TensorFlow.
+
+A record is what a format reads and has not decoded yet: an index, a line, a serialized example, the path of an image.
+Records are put in order, skipped, batched and divided among the workers; only what is left is decoded.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from dtj_trainer.data.sharding import Share, options
+from dtj_trainer.data.source import Stream
+
+_PART = 64
+
+
+class Pipeline(ABC):
+    """A `dtj_trainer.data.source.Source` over records; also `dtj_trainer.data.sharding.Divisible`.
+
+    The order is a function of seed and epoch. Batches run on over the end of an epoch, so every batch is full; a run
+    that resumes skips to its epoch at once, and within it over records that are not decoded.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    examples: int
+    held_out_examples: int
+    input_spec: Any
+    decodes_batches = True
+    """Whether the decoder takes a batch of records at once, or one record."""
+    by_files = False
+    """Whether workers divide the files among them, and not each batch."""
+    window = 10_000
+    """Records among which the next is drawn, where an epoch is no permutation."""
+    memory: int | None = None
+    """Bytes for the buffers; None: TensorFlow decides."""
+    _after: Callable[[Any], Any] | None = None
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """How many parts the records to learn from can be read in, independently of each other."""
+
+    @abstractmethod
+    def of_parts(self, numbers: Stream) -> Stream:
+        """The records of the parts with these numbers, in an order that is always the same."""
+
+    @abstractmethod
+    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+        """The records of one epoch in their order; of the worker's own files alone, where these are divided.
+
+        Args:
+            epoch: int64 tensor, from 0.
+            seed: whole number or int64 tensor.
+        """
+
+    @abstractmethod
+    def kept(self) -> Stream:
+        """The held-out records, always in the same order."""
+
+    @abstractmethod
+    def decoder(self) -> Callable[..., tuple[Any, Any]]:
+        """What makes inputs and labels of a batch of records, or of one record: see `decodes_batches`."""
+
+    @abstractmethod
+    def diagnose(self) -> str | None:
+        """The first record that cannot be read or decoded, with its file, and what to do; None where all can."""
+
+    def examples_of(self, share: Share) -> int:
+        """How many records `epoch` has."""
+        return self.examples
+
+    def then(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
+        """This source with its batches of inputs encoded, by TensorFlow operations alone; can be shared as before.
+
+        Args:
+            input_spec: of what `encode` returns.
+        """
+        encoded = copy(self)
+        before = self._after
+        encoded._after = encode if before is None else lambda inputs: encode(before(inputs))
+        encoded.input_spec = input_spec
+        return encoded
+
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+        """See `Source`."""
+        return self.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=Share())
+
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+        """See `dtj_trainer.data.sharding.Divisible`."""
+        first, end = share.rows(batch)
+        records = self.records(rows=end - first if self.by_files else batch, seed=seed, first=first_step, share=share)
+        if not self.by_files and share.workers > 1:
+            records = records.batch(batch, drop_remainder=True).map(lambda part: part[first:end]).unbatch()
+        return self.finish(self.batched(records, (end - first) // share.replicas))
+
+    def records(self, *, rows: int, seed: Any, first: int, share: Share) -> Stream:
+        """Endless records from a step on which takes so many rows of them."""
+        epoch, offset = divmod(first * rows, self.examples_of(share))
+        # A range that ends is the only one with a start; nobody lives to see its end.
+        epochs = tf.data.Dataset.range(epoch, tf.int64.max)
+        return epochs.flat_map(lambda epoch: self.epoch(epoch, seed, share)).skip(offset)
+
+    def in_order(self) -> Stream:
+        """The records to learn from, as they come, once."""
+        return self.of_parts(tf.data.Dataset.range(self.parts))
+
+    def unordered(self, *, rows: int) -> Stream:
+        """Endless full batches in an order that is another one each time; any machine can work on any part."""
+        numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
+        return self.finish(self.batched(self.of_parts(numbers).shuffle(self.window), rows))
+
+    def batched(self, records: Stream, rows: int, *, full: bool = True) -> Stream:
+        """Batches of decoded records; the last may be smaller unless all are to be full."""
+        decode, encode = self.decoder(), self._after
+        if self.decodes_batches:
+            batches = records.batch(rows, drop_remainder=full).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        else:
+            batches = records.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(rows, drop_remainder=full)
+        if encode is None:
+            return batches
+        return batches.map(lambda inputs, labels: (encode(inputs), labels), num_parallel_calls=tf.data.AUTOTUNE)
+
+    def finish(self, stream: Stream) -> Stream:
+        """The last words to every endless stream."""
+        # An end that nobody rules out would make all workers ask each other at every step whether it has come.
+        stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
+
+    def held_out(self, *, batch: int) -> Stream:
+        """See `Source`."""
+        stream = self.batched(self.kept(), batch, full=False)
+        return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
+
+
+class Indexed(Pipeline):
+    """A pipeline whose records are numbers, by which examples can be taken in any order: an epoch is a permutation."""
+
+    training: npt.NDArray[np.int64]
+    """The numbers of the examples to learn from."""
+    judged: npt.NDArray[np.int64]
+    """The numbers of those to be judged by."""
+
+    @property
+    def parts(self) -> int:
+        """Runs of neighbours."""
+        return -(-len(self.training) // _PART)
+
+    def of_parts(self, numbers: Stream) -> Stream:
+        """See `Pipeline`."""
+        training = tf.constant(self.training)
+        return numbers.flat_map(
+            lambda number: tf.data.Dataset.from_tensor_slices(training[number * _PART : (number + 1) * _PART])
+        )
+
+    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+        """All numbers, in an order of the epoch's own."""
+        order = permutation(len(self.training), seed=seed, epoch=epoch)
+        return tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(self.training), order))
+
+    def kept(self) -> Stream:
+        """Numbers."""
+        return tf.data.Dataset.from_tensor_slices(self.judged)
+
+
+def permutation(count: Any, *, seed: Any, epoch: Any) -> Any:
+    """0 to count - 1 in an order of the epoch's own: int64 [count]."""
+    return tf.random.experimental.stateless_shuffle(tf.range(count, dtype=tf.int64), seed=[seed, epoch])

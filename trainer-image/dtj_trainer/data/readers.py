@@ -1,0 +1,59 @@
+"""What the record files have in common: a reader knows one format. Imports TensorFlow."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from dtj_trainer.data.source import Stream
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A batch of records, taken apart.
+
+    Attributes:
+        labels: string [batch] of classes, or float32 [batch] of numbers.
+        dense: what becomes the input as it is; None where there is nothing of the kind.
+        words: name -> string [batch], to be made one-hot behind `dense`.
+    """
+
+    labels: Any
+    dense: Any = None
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """One format of files whose records are read one after the other; a record is a string."""
+
+    decodes_batches: bool
+    numbers: bool
+    """Whether labels are numbers to be predicted, and not names of classes."""
+    examples_are: Any
+    """tf.TensorSpec of `Parsed.dense` for one example; None where there is none."""
+
+    def records(self, path: Any) -> Stream:
+        """The records of one file, undecoded."""
+        ...
+
+    def prepare(self, records: Any, number: Any) -> Any:
+        """What has to be done to records [some] of file `number` while it is known whose they are; drops empty ones."""
+        ...
+
+    def parse(self, records: Any) -> Parsed:
+        """Takes records apart: a batch, or one where `decodes_batches` is not set."""
+        ...
+
+    def check(self, paths: Sequence[str]) -> None:
+        """Looks at the beginnings of files that were not looked at yet.
+
+        Raises:
+            UsageError: a file does not fit the first.
+        """
+        ...
+
+
+def compression(path: Any) -> Any:
+    """What TensorFlow's readers call it, by the file's name."""
+    return tf.where(tf.strings.regex_full_match(path, r".*\.gz"), "GZIP", "")

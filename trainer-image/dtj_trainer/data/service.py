@@ -1,0 +1,182 @@
+"""The tf.data service: the tasks that read and decode for the training tasks, and what these see of it.
+
+The order is not repeatable: whichever data worker has a batch ready gives it to whoever asks. Each example comes once
+in a pass over the data, also where a dispatcher was restarted; what a lost data worker had not delivered is left out
+of that pass. A run that resumes begins a new pass.
+
+`serve` imports a part of TensorFlow only; see `dtj_trainer.server`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dtj_trainer.cluster import DISPATCHER, Task
+from dtj_trainer.data.config import ServiceTask
+from dtj_trainer.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.progress import Board, Phase
+from dtj_trainer.server import lean_library
+from dtj_trainer.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from dtj_trainer.config import Config
+    from dtj_trainer.data.pipeline import Pipeline
+    from dtj_trainer.data.sharding import Share
+    from dtj_trainer.data.source import Stream
+
+JOURNAL = "data-service"
+"""Below the checkpoint directory: what a restarted dispatcher has to know."""
+_LIBRARY = "tensorflow.python.data.experimental.service.server_lib"
+_ERRORS = "tensorflow.python.framework.errors_impl"
+_LOST_AFTER_SECONDS = 10
+_HEARTBEAT_MILLISECONDS = 1000
+_LOOK_SECONDS = 1.0
+
+
+def serve(task: Task, service: ServiceTask, *, checkpoints: Path | None, start_timeout: float, board: Board) -> None:
+    """Serves until the process is told to go; never returns. The dispatcher must be there before a data worker.
+
+    Args:
+        checkpoints: the job's directory for them; without it, a dispatcher that is lost takes the pass with it.
+        start_timeout: seconds.
+
+    Raises:
+        PeerLost: a data worker does not get through to the dispatcher.
+        UsageError: the server cannot be started as told.
+    """
+    board.update(phase=Phase.BUILDING)
+    library = lean_library(_LIBRARY) or importlib.import_module(_LIBRARY)
+    try:
+        if task.role == DISPATCHER:
+            server = library.DispatchServer(_dispatcher(library, service, checkpoints))
+        else:
+            server = library.WorkerServer(_worker(library, service, start_timeout))
+    except (importlib.import_module(_ERRORS).OpError, OSError, RuntimeError, ValueError) as error:
+        raise _explained(task, service, error) from None
+    board.update(phase=Phase.TRAINING)
+    kept = f", journal in {checkpoints / JOURNAL}" if checkpoints and task.role == DISPATCHER else ""
+    print(f"{task}: serving port {service.port} of the tf.data service{kept}")
+    threading.Event().wait()
+    del server  # for as long as the process lives
+
+
+def _dispatcher(library: Any, service: ServiceTask, checkpoints: Path | None) -> Any:
+    journal = checkpoints and checkpoints / JOURNAL
+    if journal:
+        journal.mkdir(parents=True, exist_ok=True)
+    return library.DispatcherConfig(
+        port=service.port,
+        work_dir=str(journal) if journal else None,
+        fault_tolerant_mode=journal is not None,
+        worker_timeout_ms=_LOST_AFTER_SECONDS * 1000,
+    )
+
+
+def _worker(library: Any, service: ServiceTask, start_timeout: float) -> Any:
+    return library.WorkerConfig(
+        dispatcher_address=service.dispatcher,
+        worker_address=f"{service.host}:{service.port}",
+        port=service.port,
+        heartbeat_interval_ms=_HEARTBEAT_MILLISECONDS,
+        dispatcher_timeout_ms=round(start_timeout * 1000),
+    )
+
+
+def _explained(task: Task, service: ServiceTask, error: Exception) -> TrainerError:
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    if task.role == DISPATCHER:
+        return UsageError(
+            f"{task}: tf.data service on port {service.port}: {said}; give a free port and a writable volume"
+        )
+    return PeerLost(f"{task}: tf.data service at {service.dispatcher}: {said}")
+
+
+class Served:
+    """A source whose batches for training come from the data workers; those to be judged by are read here.
+
+    Also `dtj_trainer.data.sharding.Divisible`: each replica asks for batches of its own size.
+    """
+
+    by_files = False
+
+    def __init__(self, source: Pipeline, config: Config) -> None:
+        """Args:
+        source: what the data workers are to read; they must see its files at the same paths.
+        """
+        address = config.data.service
+        assert address is not None  # a checked configuration
+        self._source = source
+        self._address = f"grpc://{address}"
+        # A name that another attempt or another choice of data has used would be given their batches.
+        said = repr((config.data, source.name, source.examples, source.input_spec, config.seed))
+        self._pass = f"{config.job}-{config.attempt}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+        self.name, self.classes = source.name, source.classes
+        self.examples, self.held_out_examples = source.examples, source.held_out_examples
+        self.input_spec = source.input_spec
+
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+        """See `Source`; seed and first step decide nothing here."""
+        return self._stream(batch)
+
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+        """See `Divisible`."""
+        first, end = share.rows(batch)
+        return self._stream((end - first) // share.replicas)
+
+    def held_out(self, *, batch: int) -> Stream:
+        """See `Source`."""
+        return self._source.held_out(batch=batch)
+
+    def diagnose(self) -> str | None:
+        """See `Pipeline`."""
+        return self._source.diagnose()
+
+    def _stream(self, rows: int) -> Stream:
+        import tensorflow as tf
+
+        service = tf.data.experimental.service
+        stream = self._source.unordered(rows=rows).apply(
+            service.distribute(service.ShardingPolicy.DYNAMIC, self._address, job_name=f"{self._pass}-{rows}")
+        )
+        return self._source.finish(stream)
+
+
+def stalls(
+    board: Board, seconds: float, *, end_with: Callable[[BaseException], object]
+) -> AbstractContextManager[object]:
+    """Ends the process when no step is done for so long: a service without a data worker is waited for in silence."""
+    lost = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): the tf.data service gives no data")
+    return _Stalls(board, Watchdog(seconds, lost, end_with=end_with))
+
+
+class _Stalls(nullcontext[None]):
+    """Feeds a watchdog when the board moves on."""
+
+    def __init__(self, board: Board, watchdog: Watchdog) -> None:
+        super().__init__()
+        self._board, self._watchdog = board, watchdog
+        self._over = threading.Event()
+
+    def __enter__(self) -> None:
+        self._watchdog.__enter__()
+        threading.Thread(target=self._follow, name="data service", daemon=True).start()
+
+    def __exit__(self, *error: Any) -> None:
+        self._over.set()
+        self._watchdog.__exit__(None, None, None)
+
+    def _follow(self) -> None:
+        seen: object = None
+        while not self._over.wait(_LOOK_SECONDS):
+            progress = self._board.progress
+            now = (progress.phase, progress.step)
+            # Before and after the training nothing waits for data.
+            if now != seen or progress.phase is not Phase.TRAINING:
+                seen = now
+                self._watchdog.feed()

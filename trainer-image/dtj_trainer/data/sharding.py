@@ -1,0 +1,80 @@
+"""Who reads what: how the batches of a source reach the replicas of a strategy. Imports TensorFlow."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import tensorflow as tf
+
+from dtj_trainer.data.source import Source, Stream
+from dtj_trainer.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """One worker's part of every global batch."""
+
+    worker: int = 0
+    workers: int = 1
+    replicas: int = 1
+    """On each worker."""
+
+    def rows(self, batch: int) -> tuple[int, int]:
+        """The first row of a global batch that is this worker's, and the first that is not. The first workers get
+        one more each where it does not divide, as TensorFlow does it."""
+        least, more = divmod(batch, self.workers)
+        first = self.worker * least + min(self.worker, more)
+        return first, first + least + (self.worker < more)
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """A source that can leave out what is other workers' before it costs anything."""
+
+    by_files: bool
+    """Whether workers divide the files among them, and not each batch."""
+
+    def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
+        """As `Source.batches`, but only the worker's part of each, cut into equal batches for its replicas."""
+        ...
+
+
+def distributed(source: Source, strategy: Any, *, batch: int, seed: int, first_step: int) -> Any:
+    """A distributed dataset of the batches: every global batch is divided among the replicas, in order.
+
+    TensorFlow's own DATA sharding has each worker read and decode every example, and then throws the others' away.
+
+    Raises:
+        UsageError: files are to be divided among the workers, and a batch cannot be divided evenly.
+    """
+    replicas = strategy.num_replicas_in_sync
+    workers = replicas // len(strategy.extended.worker_devices)
+    # Parts of different sizes for the replicas of one worker are left to TensorFlow, which can do that.
+    uneven = workers < replicas and batch % replicas
+    if uneven and isinstance(source, Divisible) and source.by_files:
+        raise UsageError(
+            f"--shard=file: a batch of {batch} cannot be divided evenly among {replicas} replicas; "
+            "give a batch size that can, or --shard=data"
+        )
+    if workers == 1 or uneven or not isinstance(source, Divisible):
+        return strategy.experimental_distribute_dataset(source.batches(batch=batch, seed=seed, first_step=first_step))
+
+    def local(context: Any) -> Stream:
+        share = Share(worker=context.input_pipeline_id, workers=workers, replicas=replicas // workers)
+        return source.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=share)
+
+    return strategy.distribute_datasets_from_function(local)
+
+
+def options(*, memory: int | None = None) -> Any:
+    """What every stream is told: to keep its order, to share batches, and how much memory its buffers may take.
+
+    Args:
+        memory: bytes; None: TensorFlow decides.
+    """
+    options = tf.data.Options()
+    # Each worker takes its share of every global batch: the same batches whatever the number of workers.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    options.deterministic = True
+    if memory is not None:
+        options.autotune.ram_budget = memory
+    return options
