@@ -59,3 +59,8 @@ def test_a_penalty_of_the_layers_counts_once_a_step() -> None:
     found = dict(figures("penalties"))
     assert found.pop("without") > 1e-3
     assert {name: value for name, value in found.items() if value > 1e-6} == {}
+
+
+def test_what_is_within_a_stage_is_computed_again_for_the_gradient_and_not_kept() -> None:
+    # Both convolutions are in the first stage; there are two micro-batches.
+    assert figures("computed_again") == {"convolutions": 2 * 2 * 2}
