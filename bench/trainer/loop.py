@@ -29,12 +29,12 @@ from dtj_trainer.progress import Board
 from dtj_trainer.run import Run
 from dtj_trainer.signals import Termination
 from dtj_trainer.synchronous import train
-from dtj_trainer.tasks.image_classification import TASK
+from dtj_trainer.tasks.image_classification import prepare
 
 BATCH = 64
 STEPS_PER_CALL = 20
 FIRST_GUESS = 200
-DATA = Arrays(digits.load())
+TASK, DATA = prepare(Arrays(digits.load()))
 
 
 def ours(steps: int, *, steps_per_call: int) -> float:

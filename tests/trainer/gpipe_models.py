@@ -24,13 +24,13 @@ from dtj_trainer.gpipe.cutting import cut
 from dtj_trainer.gpipe.layout import Layout
 from dtj_trainer.gpipe.stages import Stage, make_stages, weights_of
 from dtj_trainer.gpipe.step import Pipeline
-from dtj_trainer.tasks.image_classification import TASK
+from dtj_trainer.tasks.image_classification import prepare
 
 BATCH = 48
 DEVICES = 8
 SIZES = [(stages, micro_batches) for stages in (1, 2, 4) for micro_batches in (1, 2, 4, 8)]
 RATE = 0.0005
-DATA = Arrays(digits.load())
+TASK, DATA = prepare(Arrays(digits.load()))
 
 
 class Rig:

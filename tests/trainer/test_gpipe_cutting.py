@@ -145,11 +145,25 @@ def test_models_that_are_no_chain_from_one_input_to_one_output_are_refused() -> 
     class Own(Model):
         """Its graph is known to nobody."""
 
-    assert "the model is a Own without known inputs" in refusal(Own(), layout(2))
-    assert "without known inputs" in refusal(Sequential([layers.Dense(1), layers.Dense(1)]), layout(2))
+    assert "Own and not a graph of layers of Keras 3" in refusal(Own(), layout(2))
+    assert "a keras Sequential and not a graph" in refusal(Sequential([layers.Dense(1), layers.Dense(1)]), layout(2))
     one, other = layers.Input((4,)), layers.Input((4,))
     both = layers.Add()([one, other])
     assert refusal(Model([one, other], both), layout(2)) == (
         "strategy Pipeline: the model has 2 inputs; only a model with one can be cut"
     )
     assert "2 outputs" in refusal(Model(one, [layers.Dense(1)(one), layers.Dense(1)(one)]), layout(2))
+
+
+def test_each_stage_gets_an_optimizer_as_the_model_was_compiled_with() -> None:
+    from keras.optimizers import SGD
+    from keras.optimizers.schedules import CosineDecay
+
+    from dtj_trainer.gpipe.stages import copies_of
+
+    given = SGD(CosineDecay(0.5, 10), momentum=0.25, clipnorm=2.0)
+    one, other = copies_of(given)(), copies_of(given)()
+    assert one is not other
+    assert one.get_config() == other.get_config() == given.get_config()
+    with pytest.raises(UsageError, match=r"compiled with global_clipnorm=1, but no worker has the gradients of all"):
+        copies_of(SGD(0.1, global_clipnorm=1.0))

@@ -14,12 +14,16 @@ from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe import layout
 from dtj_trainer.gpipe.layout import PIPELINE, Layout
+from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
-from dtj_trainer.registry import TASKS
+from dtj_trainer.own.names import Own, own
+from dtj_trainer.registry import DATASETS, TASKS
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
 DEFAULT_OUTPUT = Path("dtj-output")
+OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
+"""For a user's own model: what Keras takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +71,12 @@ class Config:
     dataset: str
     """One of those that are shipped; not read where `data.where` is set."""
     data: DataConfig
+    own: Own
     epochs: int
     batch_size: BatchSize
     pipeline: Layout | None
     """Of strategy Pipeline alone."""
-    learning_rate: float
+    learning: Learning
     seed: int
     steps_per_call: int
     logical_cpus: int
@@ -99,7 +104,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     here = cluster.from_environment(environ)
     strategy = given.value(options.STRATEGY)
     _check_roles(strategy, here)
-    task = given.value(options.TASK)
+    task, mine = given.value(options.TASK), own(given)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
     output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     config = Config(
@@ -108,12 +113,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         cluster=here,
         strategy=strategy,
         task=task,
-        dataset=_dataset(given, task),
+        dataset=_dataset(given, task, mine),
         data=data_options.data_config(given, environ),
+        own=mine,
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
         pipeline=layout.read(given, strategy, here),
-        learning_rate=given.value(options.LEARNING_RATE) or TASKS[task].learning_rate,
+        learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
         seed=given.value(options.SEED),
         steps_per_call=given.value(options.STEPS_PER_CALL),
         logical_cpus=given.value(options.LOGICAL_CPUS),
@@ -160,14 +166,12 @@ def _check_roles(strategy: str, here: Cluster) -> None:
                 )
 
 
-def _dataset(given: Given, task: str) -> str:
+def _dataset(given: Given, task: str, mine: Own) -> str:
     name = given.value(options.DATASET)
-    if not given.source(options.DATA_DIR) and name not in TASKS[task].datasets:
-        raise UsageError(
-            f"{given.source(options.DATASET)}: no data set of task {task}; "
-            f"this trainer knows {', '.join(TASKS[task].datasets)}"
-        )
-    return name
+    kind, known = ("data set", tuple(DATASETS)) if mine.model else (f"data set of task {task}", TASKS[task].datasets)
+    if name is not None and name not in known:
+        raise UsageError(f"{given.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
+    return name or TASKS[task].datasets[0]
 
 
 def _batch_size(given: Given) -> BatchSize:

@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from dtj_trainer import checkpoints
+from dtj_trainer import checkpoints, kerases
 from dtj_trainer.checkpoints import State
 from dtj_trainer.config import Config
 from dtj_trainer.evaluation import evaluate, held_out, told
@@ -27,7 +27,7 @@ def watch(run: Run) -> None:
     assert directory is not None  # a checked configuration
     model = run.task.build_model(keras, run.data)
     step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-    state = State(weights=[weight.value for weight in model.weights], optimizer=[], step=step, total_steps=total)
+    state = State(weights=kerases.variables(model.weights), optimizer=[], step=step, total_steps=total)
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     run.say(f"evaluator: watching {directory}")
     run.board.update(phase=Phase.EVALUATING)

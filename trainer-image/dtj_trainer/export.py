@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.tasks import Task
+from dtj_trainer.tasks import Serving, Task
 
 INPUT = "inputs"
 
@@ -15,14 +15,15 @@ INPUT = "inputs"
 def export(task: Task, model: Any, directory: Path) -> Path:
     """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
 
-    Its signature `serving_default` takes `inputs`, float32 [batch, ...] as in training, and answers what the
-    task serves.
+    Its signature `serving_default` takes `inputs`, [batch, ...] as in training or what the task serves instead, and
+    answers what the task serves.
     """
-    shape = (None, *model.input_shape[1:])
+    plain = tf.TensorSpec((None, *model.input_shape[1:]), tf.as_dtype(model.inputs[0].dtype))
+    serving = task.serving or Serving(spec=plain, encode=lambda inputs: inputs)
 
-    @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32, name=INPUT)])
+    @tf.function(input_signature=[tf.TensorSpec(serving.spec.shape, serving.spec.dtype, name=INPUT)])
     def serve(inputs: Any) -> Any:
-        return task.serve(model(inputs, training=False))
+        return task.serve(model(serving.encode(inputs), training=False))
 
     module = tf.Module()
     module.model = model

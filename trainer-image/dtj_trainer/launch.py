@@ -5,7 +5,6 @@ TensorFlow is imported inside these functions and nowhere before them.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,8 +19,8 @@ from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gate import Doorbell, Peer, PeersMissing, wait_for_peers
 from dtj_trainer.gpipe.layout import PIPELINE
 from dtj_trainer.outputs import check_outputs
+from dtj_trainer.own import names
 from dtj_trainer.progress import Board, Phase
-from dtj_trainer.registry import TASKS
 from dtj_trainer.signals import Termination
 from dtj_trainer.watchdog import Watchdog
 
@@ -39,6 +38,7 @@ def launch(config: Config, termination: Termination) -> None:
     if config.status_port:
         status_server.serve(board, config.status_port)
     check_outputs(config)
+    names.check(config.own)
     runtime.prepare(os.environ)
     role = config.cluster.task.role
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
@@ -60,7 +60,7 @@ def launch(config: Config, termination: Termination) -> None:
 
 def _train(config: Config, board: Board, termination: Termination) -> None:
     doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import strategies, synchronous
 
     _wait_for_peers(config, CHIEF, WORKER)
@@ -69,18 +69,20 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
+    run = _run(config, board, termination)
     with _fed(run):
         synchronous.train(run, strategy)
 
 
 def _coordinate(config: Config, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import parameter_server, strategies
 
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         strategy = parameter_server.make_strategy()
+    run = _run(config, board, termination)
     with _fed(run):
         parameter_server.train(run, strategy)
 
@@ -104,6 +106,7 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
 
 
 def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
+    runtime.configure(eager=config.run_eagerly)
     run = _run(config, board, termination)
     from dtj_trainer.data.faults import explained
     from dtj_trainer.data.profile import report
@@ -118,7 +121,7 @@ def _pipe(config: Config, board: Board, termination: Termination) -> None:
 
         _ring(config).close()
         serving.serve(config.cluster, board, termination)
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import strategies
     from dtj_trainer.gpipe import train
 
@@ -127,6 +130,7 @@ def _pipe(config: Config, board: Board, termination: Termination) -> None:
     board.update(phase=Phase.BUILDING)
     with _started_in_time(config), strategies.peer_loss(config.cluster):
         train.connect(config)
+    run = _run(config, board, termination)
     with _fed(run):
         train.train(run)
 
@@ -139,29 +143,24 @@ def _serve(config: Config, board: Board) -> None:
 
 
 def _evaluate(config: Config, board: Board, termination: Termination) -> None:
-    run = _run(config, board, termination)
+    runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import evaluator
 
-    evaluator.watch(run)
+    evaluator.watch(_run(config, board, termination))
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
-    """Imports TensorFlow, the task and the data."""
-    task = TASKS[config.task]
-    runtime.configure(eager=config.run_eagerly)
-    from dtj_trainer.data.choice import open_source
-    from dtj_trainer.data.service import Served
+    """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
+    from dtj_trainer import subject
     from dtj_trainer.run import Run
 
-    data = open_source(config, say=print)
-    return Run(
-        config=config,
-        task=importlib.import_module(task.module).TASK,
-        data=Served(data, config) if config.data.service and config.cluster.task.role != EVALUATOR else data,
-        board=board,
-        termination=termination,
-        say=print,
-    )
+    say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
+    task, data = subject.prepare(config, say=say)
+    return Run(config=config, task=task, data=data, board=board, termination=termination, say=print)
+
+
+def _say_nothing(_: str) -> None:
+    """What the leader says of all tasks need not be said by each."""
 
 
 @contextmanager

@@ -98,6 +98,16 @@ def _positive(text: str) -> float:
     return number
 
 
+def _fraction(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 1:
+        raise ValueError("give a number from 0 to below 1")
+    return number
+
+
 def _port(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) < 65536:
         raise ValueError("give a port from 1 to 65535")
@@ -164,9 +174,27 @@ TASK = Option(
     flag="--task", parse=_one_of(tuple(TASKS), "task"), default="image-classification", metavar="NAME",
     help=f"what to learn: {', '.join(TASKS)}",
 )  # fmt: skip
-DATASET = Option(
-    flag="--dataset", parse=str, default="digits", metavar="NAME",
-    help="what to learn from: " + "; ".join(f"{n}: {', '.join(t.datasets)}" for n, t in TASKS.items()),
+DATASET = Option[str | None](
+    flag="--dataset", parse=str, default=None, metavar="NAME",
+    help="what to learn from (default: the first of the task): "
+    + "; ".join(f"{n}: {', '.join(t.datasets)}" for n, t in TASKS.items()),
+)  # fmt: skip
+MODEL = Option[str | None](
+    flag="--model", parse=str, default=None, metavar="MODULE:BUILD",
+    help="your own model in place of --task: a function of no arguments that returns a Keras model",
+)  # fmt: skip
+DATA = Option[str | None](
+    flag="--data", parse=str, default=None, metavar="MODULE:DATASET",
+    help="your own data in place of --dataset: a function of no arguments that returns a tf.data.Dataset of single "
+    "examples (inputs, labels), or two as {'training': …, 'held_out': …}",
+)  # fmt: skip
+LOSS = Option[str | None](
+    flag="--loss", parse=str, default=None, metavar="NAME",
+    help="Keras' name of the loss for --model (default: what the model was compiled with)",
+)  # fmt: skip
+NO_SHUFFLE = Option(
+    flag="--no-shuffle", parse=_true, default=False,
+    help="take the examples of --data in the order in which they come, in each epoch",
 )  # fmt: skip
 DATA_DIR = Option[str | None](
     flag="--data-dir", parse=str, default=None, metavar="PATH",
@@ -236,9 +264,37 @@ PER_REPLICA_BATCH_SIZE = Option[int | None](
     flag="--per-replica-batch-size", parse=_whole(1), default=None,
     help="examples a step and replica, in place of --batch-size",
 )  # fmt: skip
+OPTIMIZER = Option(
+    flag="--optimizer", parse=_one_of(("adam", "sgd"), "optimizer"), default="adam", metavar="NAME",
+    help="adam or sgd",
+)  # fmt: skip
+MOMENTUM = Option(
+    flag="--momentum", parse=_fraction, default=0.0, metavar="M",
+    help="of sgd",
+)  # fmt: skip
 LEARNING_RATE = Option[float | None](
     flag="--learning-rate", parse=_positive, default=None, metavar="RATE",
-    help="of Adam (default: by task)",
+    help="of the optimizer, at its highest (default: by task and optimizer)",
+)  # fmt: skip
+SCALE_LEARNING_RATE = Option[int | None](
+    flag="--scale-learning-rate", parse=_whole(1), default=None,
+    help="the learning rate is meant for a global batch of N: multiply it by global batch / N",
+)  # fmt: skip
+SCHEDULE = Option(
+    flag="--schedule", parse=_one_of(("constant", "cosine", "exponential", "warmup-cosine"), "schedule"),
+    default="constant", metavar="NAME",
+    help="of the learning rate: constant, cosine (to 0), exponential (to a hundredth), warmup-cosine (from 0)",
+)  # fmt: skip
+WARMUP_STEPS = Option[int | None](
+    flag="--warmup-steps", parse=_whole(1), default=None,
+    help="steps in which the rate rises from 0 (default: a tenth of the decay)",
+)  # fmt: skip
+DECAY_STEPS = Option[int | None](
+    flag="--decay-steps", parse=_whole(1), default=None,
+    help="step at which the rate has come down, after which it stays (default: the last)",
+)  # fmt: skip
+LEARNING: tuple[Option[object], ...] = (
+    OPTIMIZER, MOMENTUM, LEARNING_RATE, SCALE_LEARNING_RATE, SCHEDULE, WARMUP_STEPS, DECAY_STEPS,
 )  # fmt: skip
 SEED = Option(
     flag="--seed", parse=_whole(0), default=0,
@@ -318,8 +374,9 @@ STALL_TIMEOUT = Option(
 )  # fmt: skip
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
-    "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, LEARNING_RATE, SEED),
-    "your own data": (
+    "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
+    "what to learn of your own": (MODEL, DATA, LOSS, NO_SHUFFLE),
+    "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
     ),

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.eager import context
 
+from dtj_trainer import optimizers
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.ending import end_with
@@ -59,7 +60,7 @@ def train(run: Run, strategy: Any) -> None:
         )
         run.say(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
-            f"{config.cluster.count('ps')}  learning rate {config.learning_rate:g}  {training.total_steps} steps: "
+            f"{config.cluster.count('ps')}  {training.learning}  {training.total_steps} steps: "
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         try:
@@ -89,7 +90,8 @@ class _Training:
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
             self.model = run.task.build_model(tf_keras, run.data)
-            self._optimizer = tf_keras.optimizers.Adam(config.learning_rate)
+            made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=self.total_steps)
+            self._optimizer, self.learning = made.optimizer, made.told
             self._optimizer.build(self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -105,7 +107,6 @@ class _Training:
             say=run.say,
         )
         self.store.restore_newest()
-        self._optimizer.learning_rate = config.learning_rate
         total.assign(self.total_steps)
         self.first_step = int(self._step.numpy())
         if self.store.path():

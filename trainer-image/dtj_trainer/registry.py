@@ -10,21 +10,50 @@ class TaskEntry:
     """A kind of model with its loss and its metrics, and the data sets that it can learn from."""
 
     module: str
-    """Where `TASK`, a `dtj_trainer.tasks.Task`, is defined."""
-    datasets: Mapping[str, str]
-    """Name of a data set -> module with `load() -> dtj_trainer.datasets.Dataset`."""
-    learning_rate: float
-    """Used where none is given."""
+    """Where `prepare` is defined; see `dtj_trainer.tasks`."""
+    datasets: tuple[str, ...]
+    """Names in DATASETS; the first is the one where none is given."""
+    learning_rates: Mapping[str, float]
+    """Name of an optimizer -> its rate where none is given."""
     predicts_numbers: bool = False
-    """Whether the labels of users' files are numbers to be predicted, and not names of classes."""
+    """Whether labels are numbers to be predicted, and not classes."""
 
+
+DATASETS: Mapping[str, str] = MappingProxyType(
+    {
+        "digits": "dtj_trainer.datasets.digits",
+        "reviews": "dtj_trainer.datasets.reviews",
+        "diabetes": "dtj_trainer.datasets.diabetes",
+        "breast-cancer": "dtj_trainer.datasets.breast_cancer",
+        "wine": "dtj_trainer.datasets.wine",
+        "iris": "dtj_trainer.datasets.iris",
+    }
+)
+"""Name of a data set -> module with `load() -> dtj_trainer.datasets.Dataset`."""
 
 TASKS: Mapping[str, TaskEntry] = MappingProxyType(
     {
         "image-classification": TaskEntry(
             module="dtj_trainer.tasks.image_classification",
-            datasets=MappingProxyType({"digits": "dtj_trainer.datasets.digits"}),
-            learning_rate=0.003,
+            datasets=("digits",),
+            learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.05}),
+        ),
+        "text-classification": TaskEntry(
+            module="dtj_trainer.tasks.text_classification",
+            datasets=("reviews",),
+            learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.5}),
+        ),
+        "tabular-regression": TaskEntry(
+            module="dtj_trainer.tasks.tabular_regression",
+            datasets=("diabetes",),
+            # The loss is in the square of the label's unit, and so are its gradients: plain SGD has to make up for it.
+            learning_rates=MappingProxyType({"adam": 0.003, "sgd": 1e-6}),
+            predicts_numbers=True,
+        ),
+        "tabular-classification": TaskEntry(
+            module="dtj_trainer.tasks.tabular_classification",
+            datasets=("breast-cancer", "wine", "iris"),
+            learning_rates=MappingProxyType({"adam": 0.003, "sgd": 0.05}),
         ),
     }
 )

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer import kerases, optimizers
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, WORKER
 from dtj_trainer.data.sharding import distributed
@@ -33,6 +34,8 @@ class _Session:
     engine: Engine
     store: Store
     batch: int
+    learning: str
+    """What a person is told of the optimizer."""
     first_step: int
     total_steps: int
 
@@ -76,12 +79,13 @@ def _build(run: Run, strategy: Any) -> _Session:
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = run.task.build_model(keras, run.data)
-        optimizer = keras.optimizers.Adam(config.learning_rate)
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps)
+        optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         step, total = _counter(), _counter()
     state = State(
-        weights=[weight.value for weight in model.weights],
-        optimizer=[variable.value for variable in optimizer.variables],
+        weights=kerases.variables(model.weights),
+        optimizer=kerases.variables(optimizer.variables),
         step=step,
         total_steps=total,
     )
@@ -93,15 +97,14 @@ def _build(run: Run, strategy: Any) -> _Session:
         say=run.say,
     )
     store.restore_newest()
-    # The rate is state of the optimizer's, but the command line decides it.
-    optimizer.learning_rate = config.learning_rate
     total.assign(total_steps)
     first_step = int(step.numpy())
     _agree_on_start(run, strategy, first_step)
     engine = Engine(strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch)
     return _Session(
-        model=model, engine=engine, store=store, batch=batch, first_step=first_step, total_steps=total_steps
-    )
+        model=model, engine=engine, store=store, batch=batch, learning=made.told,
+        first_step=first_step, total_steps=total_steps,
+    )  # fmt: skip
 
 
 def _counter() -> Any:
@@ -129,7 +132,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
     share = f"{least} or {least + 1}" if rest else f"{least}"
     run.say(
         f"batch {session.batch} global, {share} per replica  replicas {replicas}  "
-        f"learning rate {config.learning_rate:g}  {session.total_steps} steps: "
+        f"{session.learning}  {session.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     if session.store.path():

@@ -1,6 +1,5 @@
 """From the options to a source. Imports TensorFlow."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from dtj_trainer.data.survey import survey
 from dtj_trainer.data.tables import Table
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.errors import UsageError
-from dtj_trainer.registry import TASKS
 
 FEW_BYTES = 64 * 2**20
 """What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of
@@ -34,23 +32,14 @@ parameter servers and of the tf.data service."""
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
 
 
-def open_source(config: Config, *, say: Callable[[str], object]) -> Pipeline:
-    """What the job learns from: a data set that is shipped, or the user's files; the leader says what was chosen.
-
-    Raises:
-        UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
-    """
-    task = TASKS[config.task]
-    if config.data.where is None:
-        return Arrays(importlib.import_module(task.datasets[config.dataset]).load(), memory=config.data.memory)
-    return open_files(config, numbers=task.predicts_numbers, say=say)
-
-
 def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -> Pipeline:
-    """The user's files, as `open_source` does it.
+    """The user's files; the leader says how they are read.
 
     Args:
         numbers: whether the task predicts numbers, and not classes.
+
+    Raises:
+        UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
     """
     data, tell = config.data, say if config.cluster.leads else _silent
     assert data.where is not None  # a checked configuration

@@ -109,8 +109,9 @@ def _nodes(model: Any) -> Iterator[Any]:
     """The calls of layers and operations that lead to the output, each after all that it depends on."""
     if not isinstance(model, keras.Sequential | keras.Model) or not getattr(model, "inputs", None):
         raise UsageError(
-            f"strategy {PIPELINE}: the model is a {type(model).__name__} without known inputs; build a "
-            "keras.Sequential that begins with an Input, or a functional model of Keras 3"
+            f"strategy {PIPELINE}: the model is a {type(model).__module__.partition('.')[0]} {type(model).__name__} "
+            "and not a graph of layers of Keras 3; build a keras.Sequential that begins with an Input, or a functional "
+            "model"
         )
     for kind, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
         if len(tensors) > 1:

@@ -12,7 +12,9 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.checkpoints import State
+from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe.cutting import Part
+from dtj_trainer.gpipe.layout import PIPELINE
 
 Tensor = Any
 
@@ -85,6 +87,20 @@ class Stage:
 def _redrawn(seed: Any, draw: Tensor) -> Tensor:
     # Anything else that is no weight (a metric within the model) stays as it was built.
     return tf.random.experimental.stateless_fold_in(seed, draw) if seed.shape == (2,) else tf.constant(seed)
+
+
+def copies_of(optimizer: Any) -> Callable[[], Any]:
+    """What makes the optimizers of the stages: each like this one, which is not built yet.
+
+    Raises:
+        UsageError: it has to see the gradients of all stages at once.
+    """
+    if optimizer.global_clipnorm is not None:
+        raise UsageError(
+            f"strategy {PIPELINE}: the model was compiled with global_clipnorm={optimizer.global_clipnorm:g}, but no "
+            "worker has the gradients of all stages; use clipnorm or clipvalue"
+        )
+    return lambda: type(optimizer).from_config(optimizer.get_config())
 
 
 def make_stages(

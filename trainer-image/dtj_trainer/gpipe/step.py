@@ -27,6 +27,8 @@ class _Seat:
     device: str
     weights: list[Tensor]
     state: list[Tensor]
+    start: list[Tensor]
+    """The state at the start of the step."""
     last: list[Tensor]
     """What it computed last; the next thing waits for it. Left to itself, TensorFlow would begin all micro-batches
     at once and finish none early, and the stages after it would wait."""
@@ -113,7 +115,12 @@ class Pipeline:
             with tf.device(stage.device):
                 sums = [seat.gradients for seat in alike if seat.gradients is not None]
                 gradients.append([tf.add_n(same) for same in zip(*sums, strict=True)])
-                states.append([_mean(same) for same in zip(*(seat.state for seat in alike), strict=True)])
+                states.append(
+                    [
+                        _mean(moved, start)
+                        for start, *moved in zip(alike[0].start, *(seat.state for seat in alike), strict=True)
+                    ]
+                )
         return gradients, states, tf.add_n(judged)
 
     def _seats(self, replica: int) -> list[_Seat]:
@@ -123,7 +130,7 @@ class Pipeline:
                 # Read once: the other replicas fetch the weights once a step, not once a micro-batch.
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
-            seats.append(_Seat(stage, device, weights, state, last=[], share=1 / self._layout.shares))
+            seats.append(_Seat(stage, device, weights, state, start=state, last=[], share=1 / self._layout.shares))
         return seats
 
     def _pass(
@@ -197,7 +204,8 @@ def _sums(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
-def _mean(values: Sequence[Tensor]) -> Tensor:
-    if len(values) == 1 or not values[0].dtype.is_floating:
-        return values[0]
-    return tf.add_n(values) / len(values)
+def _mean(moved: Sequence[Tensor], start: Tensor) -> Tensor:
+    """Of what the replicas made of a state. What none of them touches, such as a constant, stays to the bit."""
+    if moved[0] is start or len(moved) == 1 or not start.dtype.is_floating:
+        return moved[0]
+    return tf.add_n(moved) / len(moved)

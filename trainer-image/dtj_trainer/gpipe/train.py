@@ -7,6 +7,7 @@ from functools import partial
 import keras
 import tensorflow as tf
 
+from dtj_trainer import optimizers
 from dtj_trainer.checkpoints import Store
 from dtj_trainer.cluster import WORKER, Task
 from dtj_trainer.config import Config
@@ -18,7 +19,7 @@ from dtj_trainer.gpipe.cutting import Part, cut
 from dtj_trainer.gpipe.heartbeat import Heartbeat
 from dtj_trainer.gpipe.layout import Layout
 from dtj_trainer.gpipe.serving import leaving_mark
-from dtj_trainer.gpipe.stages import make_stages, share_counts, state_of, weights_of
+from dtj_trainer.gpipe.stages import copies_of, make_stages, share_counts, state_of, weights_of
 from dtj_trainer.gpipe.step import Pipeline
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
@@ -81,7 +82,9 @@ class _Training:
             partial(measure, run=run, micro_batch=self.batch // self._layout.shares),
         )  # fmt: skip
         devices = _devices(self._layout)
-        make_optimizer = partial(keras.optimizers.Adam, config.learning_rate)
+        made = optimizers.make(model, config.learning, batch=self.batch, total_steps=self.total_steps)
+        self._learning = made.told
+        make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices[0], make_optimizer)
         step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
         self.store = Store(
@@ -95,9 +98,6 @@ class _Training:
         )
         self.store.restore_newest()
         share_counts(self.stages)
-        for stage in self.stages:
-            # The rate is state of the optimizer's, but the command line decides it.
-            stage.optimizer.learning_rate = config.learning_rate
         total.assign(self.total_steps)
         self.first_step = int(step.numpy())
         self._pipeline = Pipeline(
@@ -109,7 +109,7 @@ class _Training:
         run, layout, config = self._run, self._layout, self._run.config
         run.say(
             f"batch {self.batch} global, {layout.micro_batches} micro-batches of {self.batch // layout.shares} per "
-            f"replica  stages {layout.stages}  replicas {layout.replicas}  learning rate {config.learning_rate:g}  "
+            f"replica  stages {layout.stages}  replicas {layout.replicas}  {self._learning}  "
             f"{self.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
         )
         for line in _told(self._parts):

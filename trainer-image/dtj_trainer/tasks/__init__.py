@@ -1,9 +1,12 @@
 """What a model learns: its layers, its loss, its metrics, and what is served of it.
 
-A module of this package offers `TASK`; `dtj_trainer.registry` names it.
+A module of this package offers `prepare(data: Source) -> (Task, Source)`; `dtj_trainer.registry` names it. It fits a
+task to the data (statistics, classes, vocabulary) and returns it with the source that feeds its model. It is called
+once the strategy is made, since it may run TensorFlow, and must come to the same in every process of a job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -13,11 +16,31 @@ Tensor = Any
 """A TensorFlow tensor: TensorFlow carries no types."""
 
 
-class Task(Protocol):
-    """One kind of model. The same task serves every strategy."""
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What the exported model takes, where that is not what the trained model takes.
 
-    metrics: tuple[str, ...]
-    """What `judge` measures, in the order in which it is told: `loss` first, which is what training makes small."""
+    Attributes:
+        spec: tf.TensorSpec of a batch.
+        encode: from such a batch to one of the model's inputs, by TensorFlow operations alone.
+    """
+
+    spec: Any
+    encode: Callable[[Tensor], Tensor]
+
+
+class Task(Protocol):
+    """One kind of model, fitted to its data. The same task serves every strategy."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What `judge` measures, in the order in which it is told: `loss` first, which training makes small."""
+        ...
+
+    @property
+    def serving(self) -> Serving | None:
+        """How the exported model is called; None where it takes what the trained one takes."""
+        ...
 
     def build_model(self, keras: ModuleType, data: Source) -> Any:
         """A new model in the given Keras, `keras` or `tf_keras`, from inputs to raw outputs.

@@ -4,19 +4,23 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-import tensorflow as tf
-
 from dtj_trainer.data.source import Source
-from dtj_trainer.tasks import Task, Tensor
+from dtj_trainer.tasks import Serving, Task, Tensor
+from dtj_trainer.tasks.heads import Head, head_for
+from dtj_trainer.tasks.statistics import class_names
 
 
 class ImageClassification:
     """Two convolutions, one hidden layer: 151,306 weights for 8x8 images and 10 classes."""
 
-    metrics: tuple[str, ...] = ("loss", "accuracy")
+    serving: Serving | None = None
+
+    def __init__(self, head: Head) -> None:
+        self._head = head
+        self.metrics = head.metrics
 
     def build_model(self, keras: ModuleType, data: Source) -> Any:
-        """Images [batch, height, width, channels] -> logits [batch, classes]."""
+        """Images [batch, height, width, channels] -> logits [batch, units]."""
         layers = keras.layers
         return keras.Sequential(
             [
@@ -26,18 +30,19 @@ class ImageClassification:
                 layers.MaxPooling2D(2),
                 layers.Flatten(),
                 layers.Dense(128, activation="relu"),
-                layers.Dense(len(data.classes)),
+                layers.Dense(self._head.units),
             ]
         )
 
     def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-        """Cross-entropy, and whether the likeliest class is the right one."""
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs)
-        return {"loss": losses, "accuracy": tf.cast(tf.equal(tf.argmax(outputs, axis=-1), labels), tf.float32)}
+        """Cross-entropy, accuracy."""
+        return self._head.judge(outputs, labels)
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
-        return {"probabilities": tf.nn.softmax(outputs), "class": tf.argmax(outputs, axis=-1)}
+        return self._head.serve(outputs)
 
 
-TASK: Task = ImageClassification()
+def prepare(data: Source) -> tuple[Task, Source]:
+    """See `dtj_trainer.tasks`."""
+    return ImageClassification(head_for(len(class_names(data)))), data

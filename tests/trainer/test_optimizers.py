@@ -1,0 +1,117 @@
+"""The learning rate is a function of the step alone, in both Kerases, and no part of a checkpoint."""
+
+import math
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from dtj_trainer.errors import UsageError
+from dtj_trainer.learning import Learning, learning
+from dtj_trainer.options import read
+
+pytestmark = pytest.mark.trainer
+
+STEPS = 200
+RATE = 0.1
+EXPECTED = {
+    "constant": lambda step: RATE,
+    "cosine": lambda step: RATE * (1 + math.cos(math.pi * min(step, STEPS) / STEPS)) / 2,
+    "exponential": lambda step: RATE * 0.01 ** (step / STEPS),
+    "warmup-cosine": lambda step: (
+        RATE * step / 20 if step < 20 else RATE * (1 + math.cos(math.pi * min(step - 20, 180) / 180)) / 2
+    ),
+}
+
+
+@pytest.fixture(params=["keras", "tf_keras"])
+def library(request: pytest.FixtureRequest) -> ModuleType:
+    """Each of the two Kerases."""
+    return pytest.importorskip(request.param)
+
+
+def asked(*argv: str) -> Learning:
+    """What a command line asks for."""
+    return learning(read(argv, {}), {"adam": 0.001, "sgd": 0.01})
+
+
+def model_of(library: ModuleType) -> Any:
+    return library.Sequential([library.layers.Input((3,)), library.layers.Dense(1)])
+
+
+def made(library: ModuleType, *argv: str, batch: int = 64) -> Any:
+    from dtj_trainer import optimizers
+
+    return optimizers.make(model_of(library), asked(*argv), batch=batch, total_steps=STEPS)
+
+
+def rate(optimizer: Any, step: int) -> float:
+    """What the optimizer would learn with in the step after so many, as it was restored from a checkpoint."""
+    optimizer.iterations.assign(step)
+    schedule = optimizer._learning_rate
+    return float(schedule(optimizer.iterations))
+
+
+@pytest.mark.parametrize("schedule", EXPECTED)
+def test_each_schedule_is_what_it_says(library: ModuleType, schedule: str) -> None:
+    optimizer = made(library, f"--schedule={schedule}", f"--learning-rate={RATE}").optimizer
+    for step in (0, 1, 19, 20, 21, 100, 150, STEPS - 1):
+        assert rate(optimizer, step) == pytest.approx(EXPECTED[schedule](step), rel=1e-5, abs=1e-9), step
+
+
+def test_a_cosine_stays_down_after_its_last_step(library: ModuleType) -> None:
+    optimizer = made(library, "--schedule=cosine", "--decay-steps=50").optimizer
+    assert rate(optimizer, 49) > 0
+    assert rate(optimizer, 120) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: ModuleType, optimizer: str) -> None:
+    from dtj_trainer import kerases, optimizers
+
+    saved = set()
+    for schedule in EXPECTED:
+        model = model_of(library)
+        argv = [f"--optimizer={optimizer}", f"--schedule={schedule}"]
+        built = optimizers.make(model, asked(*argv), batch=64, total_steps=STEPS).optimizer
+        built.build(model.trainable_variables)
+        state = kerases.variables(built.variables)
+        assert not [variable for variable in state if variable.shape == () and variable.dtype.is_floating]
+        saved.add(tuple(tuple(variable.shape) for variable in state))
+    assert len(saved) == 1
+
+
+def test_the_rate_is_scaled_to_the_global_batch_only_when_asked_and_says_so(library: ModuleType) -> None:
+    plain, scaled = ["--learning-rate=0.1"], ["--learning-rate=0.1", "--scale-learning-rate=32"]
+    assert rate(made(library, *plain, batch=128).optimizer, 0) == pytest.approx(0.1)
+    assert made(library, *plain, batch=128).told == "adam  learning rate 0.1"
+    assert rate(made(library, *scaled, batch=128).optimizer, 0) == pytest.approx(0.4)
+    assert made(library, *scaled, batch=128).told == "adam  learning rate 0.4 (0.1 for 32 examples, scaled to 128)"
+
+
+def test_momentum_is_sgds_and_both_are_told(library: ModuleType) -> None:
+    with_momentum = made(library, "--optimizer=sgd", "--momentum=0.9", "--schedule=warmup-cosine")
+    assert with_momentum.optimizer.momentum == 0.9
+    assert with_momentum.told == (
+        "sgd, momentum 0.9  learning rate 0.01 after a warm-up of 20 steps, then falling by a cosine to 0 at step 200"
+    )
+
+
+def test_a_warm_up_longer_than_the_run_is_refused() -> None:
+    import keras
+
+    with pytest.raises(UsageError, match=r"^--warmup-steps=500: as long as the 200 steps of the whole schedule; give"):
+        made(keras, "--schedule=warmup-cosine", "--warmup-steps=500")
+
+
+def test_a_compiled_model_keeps_its_optimizer_until_the_command_line_asks_for_another(library: ModuleType) -> None:
+    from dtj_trainer import optimizers
+
+    model = model_of(library)
+    model.compile(optimizer=library.optimizers.SGD(0.25), loss="mse")
+    kept = optimizers.make(model, asked(), batch=64, total_steps=STEPS)
+    assert kept.optimizer is model.optimizer
+    assert kept.told == "sgd as the model was compiled  learning rate 0.25"
+    assert float(kept.optimizer.learning_rate) == 0.25
+    other = optimizers.make(model, asked("--learning-rate=0.5"), batch=64, total_steps=STEPS)
+    assert other.told == "adam  learning rate 0.5"

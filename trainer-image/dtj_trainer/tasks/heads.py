@@ -1,0 +1,130 @@
+"""The end of a model, which follows from what is to be learned: units, loss, metrics, and the activation served.
+
+| to be learned | units | activation | loss | metric |
+|---|---|---|---|---|
+| a number | 1 | none | squared error | absolute error |
+| one of two classes | 1 | sigmoid | binary cross-entropy | accuracy |
+| one of more classes | classes | softmax | categorical cross-entropy, sparse or not by the labels | accuracy |
+
+Models give raw outputs, before the activation: a cross-entropy of these is exact where one of probabilities that have
+been rounded to 0 or 1 is not. Imports TensorFlow.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+Tensor = Any
+
+
+class Head(Protocol):
+    """Loss, metrics and answer of one kind of label. All of it is by example: [batch] in, [batch] out."""
+
+    @property
+    def units(self) -> int:
+        """Raw outputs of the model, its last axis."""
+        ...
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The names that `judge` gives, in the order in which they are told."""
+        ...
+
+    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """Each metric of each example, float32 [batch], of raw outputs [batch, units]."""
+        ...
+
+    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+        """What is answered for raw outputs [batch, units], by name."""
+        ...
+
+
+class Regression:
+    """A number. Labels float [batch] or [batch, 1]; both metrics in their unit, the loss in its square."""
+
+    units = 1
+    metrics: tuple[str, ...] = ("loss", "mean_absolute_error")
+
+    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """Squared error, absolute error."""
+        errors = outputs[:, 0] - tf.cast(_flat(labels), outputs.dtype)
+        return {"loss": tf.square(errors), "mean_absolute_error": tf.abs(errors)}
+
+    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+        """`value` float32 [batch]."""
+        return {"value": outputs[:, 0]}
+
+
+class Binary:
+    """One of two classes. Labels 0 or 1, [batch] or [batch, 1]."""
+
+    units = 1
+    metrics: tuple[str, ...] = ("loss", "accuracy")
+
+    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """Binary cross-entropy, and whether the likelier class is the right one."""
+        logits = outputs[:, 0]
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(_flat(labels), logits.dtype), logits=logits)
+        return {"loss": losses, "accuracy": accuracy(outputs, labels, threshold=0.0)}
+
+    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+        """`probabilities` float32 [batch, 2] and `class` int64 [batch], as for more classes."""
+        logits = outputs[:, :1]
+        return {
+            "probabilities": tf.concat([tf.sigmoid(-logits), tf.sigmoid(logits)], axis=1),
+            "class": tf.cast(logits[:, 0] > 0, tf.int64),
+        }
+
+
+class MultiClass:
+    """One of several classes. Labels int [batch] or [batch, 1] as numbers of classes, or float [batch, classes]."""
+
+    metrics: tuple[str, ...] = ("loss", "accuracy")
+
+    def __init__(self, classes: int) -> None:
+        self.units = classes
+
+    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """Categorical cross-entropy, and whether the likeliest class is the right one."""
+        if is_sparse(labels):
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=_flat(labels), logits=outputs)
+        else:
+            losses = tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, outputs.dtype), logits=outputs)
+        return {"loss": losses, "accuracy": accuracy(outputs, labels)}
+
+    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+        """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
+        return {"probabilities": tf.nn.softmax(outputs), "class": tf.argmax(outputs, axis=-1)}
+
+
+def head_for(classes: int) -> Head:
+    """The head for so many classes; 0: the label is a number."""
+    if classes == 0:
+        return Regression()
+    return Binary() if classes == 2 else MultiClass(classes)
+
+
+def is_sparse(labels: Tensor) -> bool:
+    """Whether labels are numbers of classes, rather than a share of each class."""
+    return bool(labels.dtype.is_integer and (labels.shape.rank == 1 or labels.shape[-1] == 1))
+
+
+def accuracy(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tensor:
+    """1.0 where the class is right, 0.0 where it is not, float32 [batch].
+
+    Args:
+        outputs: [batch, units]. Several units: the largest names the class, before or after a softmax.
+        threshold: with one unit, above which it is class 1: 0.5 after a sigmoid, 0 before it.
+    """
+    if outputs.shape[-1] == 1:
+        right = tf.equal(outputs[:, 0] > threshold, tf.cast(_flat(labels), tf.float32) > 0.5)
+    else:
+        classes = _flat(labels) if is_sparse(labels) else tf.argmax(labels, axis=-1)
+        right = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
+    return tf.cast(right, tf.float32)
+
+
+def _flat(labels: Tensor) -> Tensor:
+    """[batch] of [batch] or [batch, 1]."""
+    return labels[:, 0] if labels.shape.rank == 2 else labels
