@@ -122,7 +122,7 @@ def connect(cluster: Mapping[str, list[str]]) -> None:
     """Waits for the other worker, and makes this process the first."""
     import tensorflow as tf
 
-    from dtj_trainer.gate import wait_for_peers
+    from dtj_trainer.launcher.gate import wait_for_peers
 
     host, port = cluster["worker"][1].split(":")
     wait_for_peers({"worker 1": (host, int(port))}, timeout=LIMIT_SECONDS, say=print)

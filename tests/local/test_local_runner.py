@@ -76,15 +76,18 @@ def said(output: str, state: str) -> set[str]:
     return {name for line in lines for name in line.split(", ")}
 
 
-def trainer_process(mark: str, role: str) -> int:
-    """The trainer of the only replica of a role, without the shim that watches it."""
-    (found,) = (
-        pid
+def processes(mark: str, replica: str) -> tuple[int, int]:
+    """Launcher and trainer of a replica, such as chief-0, without the shim that watches them."""
+    role, _, index = replica.partition("-")
+    wanted = {f"DTJ_ROLE={role}".encode(), f"DTJ_INDEX={index}".encode()}
+    found = {
+        pid: int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
         for pid in marked_processes(mark)
-        if f"DTJ_ROLE={role}".encode() in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        if wanted <= set((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
         and b"shim.py" not in (PROC / str(pid) / "cmdline").read_bytes()
-    )
-    return found
+    }
+    ((trainer, launcher),) = ((pid, parent) for pid, parent in found.items() if parent in found)
+    return launcher, trainer
 
 
 @pytest.fixture
@@ -102,6 +105,7 @@ def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(
     assert result["accuracy"] >= 0.95
     assert f"accuracy     {100 * result['accuracy']:.2f} % on held-out examples" in output
     assert (run / "export" / "1" / "saved_model.pb").exists()
+    assert re.search(r"^  model        \S+/export/1  \(SavedModel; [\d.]+[kM] bytes\)$", output, re.MULTILINE), output
     assert list((run / "checkpoint").glob("ckpt-225.index"))
     assert list((run / "tensorboard" / "train").glob("events.*"))
     assert re.search(r"step \d+/225 \(\d+%\)  loss \d", output)
@@ -137,7 +141,8 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
         assert list((dtj.latest("digits-ps") / "checkpoint").glob("ckpt-*.index"))
 
     eventually(saved, seconds=120)
-    os.kill(trainer_process(dtj.mark, "chief"), signal.SIGKILL)
+    launcher, _ = processes(dtj.mark, "chief-0")
+    os.kill(launcher, signal.SIGKILL)
     output, _ = running.communicate()
     assert running.returncode == 0, output
     logs = dtj.latest("digits-ps") / "logs"
@@ -150,11 +155,47 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
     assert marked_processes(dtj.mark) == []
 
 
+def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=25", "--checkpoint-every-steps=20"]
+    running = dtj.start(dtj.example("digits.yaml", args=arguments))
+
+    def saved() -> None:
+        assert list((dtj.latest("digits") / "checkpoint").glob("ckpt-*.index"))
+
+    eventually(saved, seconds=120)
+    before = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
+    os.kill(before["worker-1"][1], signal.SIGKILL)
+    logs = dtj.latest("digits") / "logs"
+
+    def resumed() -> None:
+        assert "resumed: step" in (logs / "worker-0.log").read_text()
+
+    eventually(resumed, seconds=120)
+    after = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
+    assert [launcher for launcher, _ in after.values()] == [launcher for launcher, _ in before.values()]
+    output, _ = running.communicate()
+    assert running.returncode == 0, output
+    assert "attempt 2" not in (logs / "dtj.log").read_text()
+    assert marked_processes(dtj.mark) == []
+
+
 def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -> None:
     arguments = ["--task=image-classification", "--dataset=digits", "--epochs=5"]
     code, output = dtj.run(dtj.example("digits-evaluator.yaml", args=arguments))
     assert code == 0, output
     assert "held-out: accuracy" in (dtj.latest("digits-evaluated") / "logs" / "evaluator-0.log").read_text()
+
+
+def test_two_workers_train_on_what_a_data_service_prepares(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=3"]
+    code, output = dtj.run(dtj.example("digits-data-service.yaml", args=arguments))
+    assert code == 0, output
+    logs = dtj.latest("digits-data-service") / "logs"
+    for name in ("dispatcher-0", "data-worker-0", "data-worker-1"):
+        assert "of the tf.data service" in (logs / f"{name}.log").read_text()
+    served = dtj.latest("digits-data-service") / "checkpoint" / "data-service" / "datasets"
+    assert list(served.iterdir()), "the workers had their examples from it"
+    assert marked_processes(dtj.mark) == []
 
 
 def test_a_worker_that_exits_3_fails_the_job_and_is_named(dtj: CommandLine) -> None:

@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import Any, Self
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
+TRAINER = ("-m", "dtj_trainer")
+"""What a task's Python runs."""
 DEADLINE = 120.0
 _PORTS = range(15000, 32000)
 
@@ -26,14 +28,22 @@ _PORTS = range(15000, 32000)
 class Replica:
     """One running task."""
 
-    def __init__(self, name: str, *, arguments: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        folder: Path,
+        program: Sequence[str] = TRAINER,
+    ) -> None:
         self.name = name
         self.folder = folder
         self._log = folder / f"{name}.log"
         self.started = time.monotonic()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "dtj_trainer", *arguments],
+                [sys.executable, *program, *arguments],
                 env={**inherited(), "DTJ_TERMINATION_LOG": str(folder / f"{name}.termination"), **environ},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -81,10 +91,20 @@ class Replica:
 class Job:
     """The tasks of one job, with a directory each for checkpoints, export and logs."""
 
-    def __init__(self, folder: Path, *, strategy: str, roles: Mapping[str, int], arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        strategy: str,
+        roles: Mapping[str, int],
+        arguments: Sequence[str] = (),
+        program: Sequence[str] = TRAINER,
+    ) -> None:
         """Args:
         roles: role -> replicas; the evaluator appears in nobody's cluster.
+        program: what each task's Python runs, before the arguments.
         """
+        self.program = program
         self.folder = folder
         self.strategy = strategy
         self.arguments = [f"--progress-every={0.2}", "--start-timeout=60", *arguments]
@@ -109,6 +129,7 @@ class Job:
                 arguments=[*self.arguments, *arguments],
                 environ={**self.environ(role, index), **(environ or {})},
                 folder=self.folder,
+                program=self.program,
             )
         return self
 
@@ -207,3 +228,11 @@ def stopped(replica: Replica) -> Iterator[None]:
         yield
     finally:
         replica.kill(signal.SIGCONT)
+
+
+def image_entrypoint() -> list[str]:
+    """What a task's Python runs in the image: the launcher, as the Dockerfile starts it."""
+    (line,) = [line for line in (SOURCE / "Dockerfile").read_text().splitlines() if line.startswith("ENTRYPOINT ")]
+    program, *options = json.loads(line.partition(" ")[2])
+    assert program == "dtj-launch"
+    return ["-m", "dtj_trainer.launcher", *options]

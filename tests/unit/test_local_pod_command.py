@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,12 @@ def command(body: JsonObject, environ: dict[str, str] | None = None, **defaults:
 
 
 def test_without_a_command_the_trainer_runs_as_its_image_would() -> None:
-    assert command(pod(args=["--epochs=1"])).arguments == ("/venv/bin/python", "-m", "dtj_trainer", "--epochs=1")
+    dockerfile = Path(__file__).resolve().parents[2] / "trainer-image" / "Dockerfile"
+    (line,) = [line for line in dockerfile.read_text().splitlines() if line.startswith("ENTRYPOINT ")]
+    program, *options = json.loads(line.partition(" ")[2])
+    assert program == "dtj-launch"
+    ours = ("/venv/bin/python", "-m", "dtj_trainer.launcher", *options, "--epochs=1")
+    assert command(pod(args=["--epochs=1"])).arguments == ours
 
 
 def test_a_command_finds_the_trainers_python_first() -> None:

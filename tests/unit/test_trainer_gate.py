@@ -1,12 +1,16 @@
 """The start gate, with sockets of this machine and a clock that the test turns."""
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 
 import pytest
 
-from dtj_trainer.gate import Doorbell, Peer, PeersMissing, knock, wait_for_peers
+from dtj_trainer.launcher import gate
+from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, greet, knock, meet, wait_for_peers
 
 pytestmark = pytest.mark.unit
 
@@ -96,6 +100,92 @@ def test_a_doorbell_is_heard_and_gives_its_port_back() -> None:
 def test_a_second_doorbell_on_one_port_is_an_error(doorbell_port: int) -> None:
     with pytest.raises(OSError, match="already in use"):
         Doorbell(doorbell_port)
+
+
+class Gates:
+    """Two tasks that meet, each with its doorbell."""
+
+    def __init__(self, *, attempts: tuple[int, int] = (1, 1)) -> None:
+        self.attempts = attempts
+        self.doorbells = [Doorbell(0, name=f"worker {index}", attempt=attempts[index]) for index in (0, 1)]
+
+    def address(self, index: int) -> Peer:
+        return ("127.0.0.1", self.doorbells[index].port)
+
+    def meet(self, index: int, timeout: float = 30.0) -> None:
+        other = 1 - index
+        meet(
+            self.doorbells[index],
+            {f"worker {other}": self.address(other)},
+            name=f"worker {index}",
+            attempt=self.attempts[index],
+            timeout=timeout,
+            say=print,
+        )
+
+    def close(self) -> None:
+        for doorbell in self.doorbells:
+            doorbell.close()
+
+
+def test_two_at_their_gates_meet() -> None:
+    with closing(Gates()) as gates, ThreadPoolExecutor() as pool:
+        list(pool.map(gates.meet, (0, 1)))
+
+
+def test_who_was_greeted_does_not_wait_for_one_that_has_gone_on() -> None:
+    with closing(Gates()) as gates:
+        gates.meet(0)
+        gates.doorbells[0].close()
+        with socket.create_server(("127.0.0.1", gates.address(0)[1])):  # as its TensorFlow, which does not greet
+            gates.meet(1, timeout=3)
+
+
+def test_tasks_of_two_attempts_do_not_meet() -> None:
+    with closing(Gates(attempts=(2, 3))) as gates:
+        with pytest.raises(PeersMissing, match=r"worker 1 at .* \(is at attempt 3, and this is 2\)"):
+            gates.meet(0, timeout=0.3)
+        assert gates.doorbells[1].callers == set()
+
+
+@pytest.fixture
+def foreign_server() -> Iterator[Peer]:
+    """Hangs up on whoever says something, as TensorFlow's server does."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def hang_up() -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = server.accept()
+                with closing(caller):
+                    caller.recv(1)
+
+    threading.Thread(target=hang_up, daemon=True).start()
+    yield server.getsockname()[:2]
+    server.close()
+
+
+def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for_ever(
+    foreign_server: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert knock(foreign_server) is None
+    assert greet(foreign_server, name="worker 0", attempt=1) == "its process of before still ends"
+    with closing(Doorbell(0, name="worker 0", attempt=1)) as doorbell:
+        monkeypatch.setattr(gate, "PATIENCE_SECONDS", 0.5)
+        began = time.monotonic()
+        meet(doorbell, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60, say=print)
+        assert time.monotonic() - began >= 0.5
+
+
+@pytest.mark.parametrize("noise", [b"", b"GET / HTTP/1.1\r\n\r\n", b"dtj-gate", b"dtj-gate x y\n", b"d" * 300])
+def test_a_doorbell_survives_whatever_is_said_to_it(noise: bytes) -> None:
+    with closing(Gates()) as gates:
+        with socket.create_connection(gates.address(0)) as caller, suppress(OSError):
+            caller.sendall(noise)
+            caller.shutdown(socket.SHUT_WR)
+            assert caller.recv(10) == b""
+        gates.meet(1)
+        assert gates.doorbells[0].callers == {"worker 1"}
 
 
 def test_a_name_that_nobody_has_does_not_resolve() -> None:

@@ -5,9 +5,24 @@ import os
 import sys
 
 from dtj_trainer.config import parse
-from dtj_trainer.ending import Ending, leave
+from dtj_trainer.ending import Ending, end_with, leave
+from dtj_trainer.errors import TrainerError
 from dtj_trainer.launch import launch
 from dtj_trainer.signals import Termination
+
+
+def check(arguments: list[str]) -> dict[str, float | bool]:
+    """Ends the process where the command line or the environment cannot be, as `main` would; for the launcher.
+
+    Returns:
+        start_timeout, how long this task waits for its peers, in seconds; and preload, whether it imports what
+        `dtj_trainer.preload` does. A script finds the environment and the modules that it would find without us.
+    """
+    try:
+        config = parse(arguments, os.environ)
+    except TrainerError as error:
+        end_with(error)
+    return {"start_timeout": config.start_timeout, "preload": not config.script and not config.profile}
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ def _compiled(keras: ModuleType, optimizer: Any) -> Made:
     told = f"{type(optimizer).__name__.lower()} as the model was compiled"
     if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         return Made(optimizer=optimizer, told=f"{told}  learning rate by its own schedule")
-    rate = float(optimizer.learning_rate)
+    (rate,) = (variable.numpy().item() for variable in kerases.variables([optimizer.learning_rate]))
     if keras.__name__ == "keras":
         # tf_keras keeps its variable of the rate apart from the state.
         optimizer.learning_rate = _constant(keras, rate)

@@ -13,11 +13,13 @@ from dtj.api import names, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects
 from dtj.api.names import Env, Label
-from dtj.api.spec import JobSpec, ReplicaSpec, Role
+from dtj.api.spec import JobSpec, ReplicaSpec, RestartScope, Role
 from dtj.core import accelerators, data_service
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, incarnation, pod_name
 from dtj.core.tf_config import Cluster
+
+_AUTO: Final = RestartScope.AUTO
 
 _MOST_INCREASES: Final = 1000
 """Increases that are computed; by then any most is reached."""
@@ -256,10 +258,13 @@ def _environment(
     optional = {
         Env.CHECKPOINT_DIR: directories.checkpoint(spec),
         Env.EXPORT_DIR: directories.export(spec),
+        Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
         Env.LOG_DIR: directories.logs(spec),
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
+        # Tells a launcher how long a lost peer may take to come back: as long as a pod's start where it comes alone.
+        Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
     }
     return {
         Env.TF_CONFIG: cluster.tf_config(replica),

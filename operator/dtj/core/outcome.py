@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dtj.api.names import Reason
-from dtj.api.spec import CLUSTER_ROLES, JobSpec, RestartScope, Role, Strategy, as_role
+from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
 from dtj.core.endings import Ended, Ending, endings
 from dtj.core.hints import hint
 from dtj.core.observed import Phase, Pod
-from dtj.core.replicas import Replica, deciding_replicas
+from dtj.core.replicas import TRAINING_ROLES, Replica, deciding_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,30 @@ def concerns_all(spec: JobSpec, ended: Ended) -> bool:
     if spec.strategy is not Strategy.PARAMETER_SERVER or role not in (Role.CHIEF, Role.WORKER):
         return True
     return role == Role.CHIEF and ended.ending is Ending.PEER_LOST
+
+
+def is_follow_up(ended: Ended, loss: Loss, replaced: Iterable[Pod]) -> bool:
+    """Whether a replica that lost a peer did so because of another that is charged, or was.
+
+    It is where another replica is lost for a reason of its own; or where one was replaced alone (``replaced`` are the
+    pods of those) while the pod that ended ran, and lives: where all lose each other, the cause is yet to be charged.
+    """
+    if ended.ending is not Ending.PEER_LOST:
+        return False
+    if loss.first.ending is not Ending.PEER_LOST:
+        return True
+    end, pod = ended.pod.termination, ended.pod
+    began = (end.started_at if end is not None else None) or pod.created_at
+    return any(
+        began is not None and other.created_at is not None and other.created_at > began and not other.ended
+        for other in replaced
+    )
+
+
+def needs_the_completed(spec: JobSpec, done: frozenset[Replica]) -> bool:
+    """Whether a replica that came back alone would wait in vain for members of its collective that have completed."""
+    training = {replica for replica in done if replica.role in TRAINING_ROLES}
+    return bool(training) and spec.strategy in COLLECTIVE
 
 
 def must_be_gone(spec: JobSpec, replica: Replica) -> bool:

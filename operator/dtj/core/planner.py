@@ -20,7 +20,18 @@ from dtj.core import deadlines, recovery
 from dtj.core.endings import Ended, Ending
 from dtj.core.holding import Holding
 from dtj.core.observed import Observed, Pod
-from dtj.core.outcome import Failure, Loss, Success, concerns_all, decide, must_be_gone, replica_of, root_cause
+from dtj.core.outcome import (
+    Failure,
+    Loss,
+    Success,
+    concerns_all,
+    decide,
+    is_follow_up,
+    must_be_gone,
+    needs_the_completed,
+    replica_of,
+    root_cause,
+)
 from dtj.core.plan import (
     DeleteJob,
     Emit,
@@ -29,7 +40,7 @@ from dtj.core.plan import (
     Plan,
     RequeueAfter,
 )
-from dtj.core.replicas import Replica
+from dtj.core.replicas import TRAINING_ROLES, Replica
 from dtj.core.status import (
     Assertion,
     Verdicts,
@@ -189,7 +200,8 @@ class _Valid(Holding):
         Where all must start again, the first end is the one that is charged: the others are its consequences.
         """
         status, now = self.job.status, self.view.now
-        if not any(concerns_all(self.spec, ended) for ended in loss.ends):
+        alone = not any(concerns_all(self.spec, ended) for ended in loss.ends)
+        if alone and not any(self._waits_in_vain(ended, done) for ended in loss.ends):
             return self._replace(loss, done)
         refused = recovery.refusal(self.spec, status, loss.first)
         if refused is not None:
@@ -198,6 +210,10 @@ class _Valid(Holding):
         if now < due:
             return (*self._waiting(done, loss, due), RequeueAfter(self.seconds_until(due)))
         return self._begin_attempt("Warning", loss.message, self._charged(status, loss.first))
+
+    def _waits_in_vain(self, ended: Ended, done: frozenset[Replica]) -> bool:
+        """Whether a replica that is to come back alone would meet nobody."""
+        return ended.pod.role in TRAINING_ROLES and needs_the_completed(self.spec, done)
 
     def _hanging(self, done: frozenset[Replica]) -> Replica | None:
         """A replica that cannot come back alone, since the one before has not ended for certain."""
@@ -273,20 +289,24 @@ class _Valid(Holding):
     def _replace(self, loss: Loss, done: frozenset[Replica]) -> Plan:
         """Replicas that come back alone, each when its time has come; the others go on meanwhile."""
         status = self.job.status
+        replaced = [pod for pod in self.current() if (own := replica_of(pod)) is not None and self.alone(own)]
+        peer_paid = False  # a lost peer is charged once, however many lost it
         waits: list[float] = []
         said: list[Emit] = []
         for ended in loss.ends:
             replica = replica_of(ended.pod)
             if replica is None:
                 continue
-            refused = recovery.refusal(self.spec, status, ended)
+            follows = peer_paid or is_follow_up(ended, loss, replaced)
+            refused = None if follows else recovery.refusal(self.spec, status, ended)
             if refused is not None:
                 return self._finish(refused)
             due = recovery.due(status, ended, all_at_once=False, now=self.view.now)
             if self.view.now < due:
                 waits.append(self.seconds_until(due))
                 continue
-            status = self._charged(status, ended)
+            peer_paid = peer_paid or ended.ending is Ending.PEER_LOST
+            status = status if follows else self._charged(status, ended)
             status = status.model_copy(update={"replica_statuses": recovery.replaced(status, replica)})
             message = f"{Loss((ended,)).message}; it starts again alone"
             said.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))

@@ -14,6 +14,15 @@ import dtj
 
 VARIABLE: Final = "DTJ_TRAINER_PYTHON"
 
+LAUNCHER_OPTIONS: Final = (
+    "--own-gate",
+    "--preload=dtj_trainer.preload",
+    "--check=dtj_trainer.__main__:check",
+    "--module=dtj_trainer",
+    "--",
+)
+"""How the image starts its launcher: here, too, a lost process is started again in its place."""
+
 _PROBE: Final = """
 import importlib.util, sys
 print(*(name for name in ("tensorflow", "dtj_trainer") if importlib.util.find_spec(name)))
@@ -35,7 +44,7 @@ class Trainer:
     @property
     def command(self) -> tuple[str, ...]:
         """What the trainer image runs where the manifest gives no command."""
-        return (str(self.python), "-m", "dtj_trainer")
+        return (str(self.python), "-m", "dtj_trainer.launcher", *LAUNCHER_OPTIONS)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """``base`` with this Python first on the PATH, and no other Python's settings."""

@@ -45,6 +45,11 @@ def read(given: Given, strategy: str, here: Cluster) -> Layout | None:
             if source := given.source(option):
                 raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
         return None
+    if given.value(options.LOOP) == "fit":
+        raise UsageError(
+            f"{given.source(options.LOOP)}: Keras' fit knows nothing of stages; leave it out, or use another strategy "
+            f"than {PIPELINE}"
+        )
     workers, replicas = here.count(WORKER), given.value(options.PIPELINE_REPLICAS)
     if workers % replicas:
         raise UsageError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from dtj_trainer import server
 from dtj_trainer.cluster import Address, Cluster
 from dtj_trainer.errors import Terminated
-from dtj_trainer.gate import knock
+from dtj_trainer.launcher.gate import knock
 from dtj_trainer.progress import Board
 from dtj_trainer.signals import Termination
 

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer import kerases
 from dtj_trainer.checkpoints import State
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe.cutting import Part
@@ -106,7 +107,7 @@ def copies_of(optimizer: Any) -> Callable[[], Any]:
 def make_stages(
     model: Any, parts: Sequence[Part], devices: Sequence[str], make_optimizer: Callable[[], Any]
 ) -> tuple[Stage, ...]:
-    """The stages with the model's present weights. The model itself is not needed any more."""
+    """The stages with the model's present weights. Its own variables are not used in training."""
     weights = list(enumerate(model.weights))
     return tuple(Stage(part, weights, device, make_optimizer()) for part, device in zip(parts, devices, strict=True))
 
@@ -117,11 +118,14 @@ def weights_of(stages: Sequence[Stage]) -> list[Any]:
     return [placed[index] for index in sorted(placed)]
 
 
-def state_of(stages: Sequence[Stage], make_optimizer: Callable[[], Any], *, step: Any, total_steps: Any) -> State:
+def state_of(
+    stages: Sequence[Stage], model: Any, make_optimizer: Callable[[], Any], *, step: Any, total_steps: Any
+) -> State:
     """What a run must remember, in the same order as one optimizer over the whole model would have it.
 
-    So any other strategy, and a pipeline of another number of stages, can go on with it. What each stage's optimizer
-    has alike (its count of steps) is remembered once: see `share_counts`.
+    So any other strategy, and a pipeline of another number of stages, can go on with it. Where random numbers stand
+    (`seeds`) stays as the model has it: those of a pipeline depend on the step. What each stage's optimizer has alike
+    (its count of steps) is remembered once: see `share_counts`.
     """
     weights = weights_of(stages)
     whole = make_optimizer()
@@ -130,6 +134,7 @@ def state_of(stages: Sequence[Stage], make_optimizer: Callable[[], Any], *, step
     return State(
         weights=[weight.value for weight in weights],
         optimizer=[slots[variable.name].value for variable in whole.variables],
+        seeds=kerases.variables([one for one in model.variables if id(one) not in set(map(id, model.weights))]),
         step=step,
         total_steps=total_steps,
     )

@@ -88,7 +88,7 @@ class _Training:
         self.stages = make_stages(model, self._parts, devices[0], make_optimizer)
         step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
         self.store = Store(
-            state_of(self.stages, make_optimizer, step=step, total_steps=total),
+            state_of(self.stages, model, make_optimizer, step=step, total_steps=total),
             config.checkpoint.directory,
             keep=config.checkpoint.keep,
             writes=True,
@@ -139,8 +139,10 @@ class _Training:
                 wanted = steps_within(run.config.steps_per_call, steps / (time.monotonic() - began))
                 watchdog.feed()
                 stop = run.termination.requested
-                if stop or save_due.due() or is_mark(step, self.total_steps, policy):
+                if stop or step >= self.total_steps:
                     store.save(step)
+                elif save_due.due() or is_mark(step, self.total_steps, policy):
+                    store.save_meanwhile(step)
                 reporter.report(step, metrics, last_checkpoint_step=store.last_step)
                 if stop:
                     raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")

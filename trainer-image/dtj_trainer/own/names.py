@@ -1,6 +1,7 @@
 """The names of a user's functions on the command line, and whether their modules are there. Imports none of them."""
 
 import importlib.machinery
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ class Own:
     data: Name | None
     loss: str | None
     shuffle: bool
+    callbacks: Name | None
 
 
 def own(given: Given) -> Own:
@@ -43,6 +45,7 @@ def own(given: Given) -> Own:
         data=_name(given, options.DATA),
         loss=given.value(options.LOSS),
         shuffle=not given.value(options.NO_SHUFFLE),
+        callbacks=_name(given, options.CALLBACKS),
     )
     _exclude(given, options.MODEL, options.TASK)
     _exclude(given, options.DATA, options.DATASET)
@@ -58,17 +61,22 @@ def own(given: Given) -> Own:
         raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
     if not mine.shuffle and not mine.data:
         raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
+    if mine.callbacks and given.value(options.LOOP) != "fit":
+        raise UsageError(f"{mine.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
     return mine
 
 
 def check(mine: Own) -> None:
-    """Makes sure that the modules can be found, before anything waits for other tasks.
+    """Makes sure that the modules can be found, in the working directory too, before anything waits for other tasks.
 
     Raises:
         UsageError: there is no such module.
     """
-    for name in (mine.model, mine.data):
+    for name in (mine.model, mine.data, mine.callbacks):
         if name:
+            # `python -m` puts it there itself, an installed program does not.
+            if "" not in sys.path and os.getcwd() not in sys.path:
+                sys.path.insert(0, os.getcwd())
             _find(name)
 
 
@@ -80,10 +88,9 @@ def _find(name: Name) -> None:
         # Without importing the packages on the way, which may want TensorFlow.
         found = importlib.machinery.PathFinder.find_spec(part if path is None else full, path)
         if found is None:
-            where = "beside the modules of Python's path" if path is None else f"in {', '.join(path) or 'it'}"
             raise UsageError(
-                f"{name}: there is no module {full} {where}; name one of the working directory "
-                f"or of PYTHONPATH ({', '.join(entry or '.' for entry in sys.path[:3])}, …)"
+                f"{name}: there is no module {full}; put it into the working directory ({os.getcwd()}) or name its "
+                "folder in PYTHONPATH"
             )
         path = found.submodule_search_locations or []
 

@@ -3,6 +3,7 @@
 Imports TensorFlow.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ class OwnData:
         spec = self._parts.training.element_spec[0]
         self.input_spec = tf.TensorSpec((None, *spec.shape), spec.dtype)
 
+    @tf.autograph.experimental.do_not_convert
     def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
         """See `Source`."""
         # The workers of parameter servers make their stream on their own machine, in a function of TensorFlow's,
@@ -93,6 +95,8 @@ class OwnData:
         return _Parts(training=_every_fifth(made, held_out=False), held_out=_every_fifth(made, held_out=True))
 
     def _check(self, dataset: Any) -> None:
+        if tf.inside_function():
+            return  # it was checked when it was first made, and here its length is not known before it runs
         if not isinstance(dataset, tf.data.Dataset):
             raise self._refusal(f"returned a {type(dataset).__name__}")
         spec = dataset.element_spec
@@ -118,7 +122,8 @@ class OwnData:
             try:
                 count = int(dataset.reduce(tf.constant(0, tf.int64), lambda seen, *_: seen + 1))
             except tf.errors.OpError as error:
-                said = " ".join(str(error.message).split())[:200]
+                # Which of TensorFlow's own nodes it was in is at the front and at the end; the cause stands last.
+                said = " ".join(re.sub(r"{{.*?}}|\[\[.*?\]\]", "", str(error.message), flags=re.DOTALL).split())[-200:]
                 raise UsageError(f"{self._origin}: reading the {part} examples failed: {said}; mend it") from error
         if count == 0:
             raise UsageError(f"{self._origin}: no {part} examples; give at least one")

@@ -1,0 +1,140 @@
+"""Restart in place with real TensorFlow: launchers stay, the work goes on, nothing is lost or computed twice."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job, Replica, free_ports, image_entrypoint
+from trainer.conftest import SHORT
+from trainer.outcome import tensors
+
+pytestmark = pytest.mark.trainer
+
+STRATEGY = "MultiWorkerMirrored"
+
+
+def launched(folder: Path, workers: int, *arguments: str) -> Job:
+    """A job whose tasks are started as the image starts them; its arguments are SHORT's."""
+    return Job(
+        folder, strategy=STRATEGY, roles={"worker": workers}, arguments=[*SHORT, *arguments], program=image_entrypoint()
+    )
+
+
+def start(job: Job, *names: str) -> None:
+    """Starts all tasks, or those named, each with a status port: it tells the launcher of progress."""
+    for (role, index), port in zip(job.tasks, free_ports(len(job.tasks)), strict=True):
+        if not names or f"{role}-{index}" in names:
+            job.start(f"{role}-{index}", environ={"DTJ_STATUS_PORT": str(port)})
+
+
+def trainer_of(replica: Replica) -> int:
+    """The process that trains, below its launcher."""
+    children = Path(f"/proc/{replica.process.pid}/task/{replica.process.pid}/children").read_text().split()
+    (child,) = (int(pid) for pid in children)
+    return child
+
+
+def same_bits(job: Job, other: Job) -> bool:
+    """Whether both ended with the same weights and optimizer."""
+    return tensors(job.checkpoints / "ckpt-90") == tensors(other.checkpoints / "ckpt-90")
+
+
+@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
+def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
+    folder: Path, together: Job, victim: str
+) -> None:
+    with launched(folder, 2) as job:
+        start(job)
+        job.wait_for_checkpoint(30)
+        os.kill(trainer_of(job[victim]), signal.SIGKILL)
+        assert job.wait() == {"worker-0": 0, "worker-1": 0}
+        for name, replica in job.replicas.items():
+            said = "killed from outside" if name == victim else "a peer was lost"
+            replica.wait_for(rf"dtj-launch: {said} .*: starting again in place, at once; the 1st time")
+        job["worker-0"].wait_for(r"resumed: step \d+ of 90")
+    assert same_bits(job, together)
+
+
+def test_three_workers_go_on_though_two_of_their_processes_were_killed_one_after_the_other(folder: Path) -> None:
+    with launched(folder, 3) as job:
+        start(job)
+        job.wait_for_checkpoint(20)
+        os.kill(trainer_of(job["worker-2"]), signal.SIGKILL)
+        job["worker-0"].wait_for(r"resumed: step \d+ of 90(.|\n)*\nstep ")
+        os.kill(trainer_of(job["worker-0"]), signal.SIGKILL)
+        assert set(job.wait().values()) == {0}
+        assert len(re.findall("resumed: step", job["worker-0"].log)) == 2
+    assert job.result["steps"] == 90
+
+
+def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(folder: Path, together: Job) -> None:
+    with launched(folder, 2) as job:
+        start(job)
+        job.wait_for_checkpoint(30)
+        lost, survivor = job["worker-1"], job["worker-0"]
+        trainer = trainer_of(lost)
+        lost.kill()
+        lost.wait()
+        assert not Path(f"/proc/{trainer}/cwd").exists(), "its trainer died with it"
+        survivor.wait_for("a peer was lost .*: starting again in place")
+        start(job, "worker-1")
+        assert job.wait() == {"worker-0": 0, "worker-1": 0}
+        assert job["worker-0"] is survivor
+    assert same_bits(job, together)
+
+
+def test_told_to_go_while_its_peer_is_away_a_task_goes_at_once(folder: Path) -> None:
+    with launched(folder, 2) as job:
+        start(job)
+        job.wait_for_checkpoint(10)
+        job["worker-1"].kill()
+        survivor = job["worker-0"]
+        survivor.wait_for(r"starting again in place(.|\n)*strategy MultiWorkerMirrored")
+        survivor.kill(signal.SIGTERM)
+        assert survivor.wait(10) == 143
+
+
+def test_told_to_go_all_save_the_same_step_through_their_launchers(folder: Path) -> None:
+    with launched(folder, 2, "--epochs=1000") as job:
+        start(job)
+        job.wait_for_checkpoint(10)
+        job["worker-1"].kill(signal.SIGTERM)
+        assert job.wait() == {"worker-0": 42, "worker-1": 42}
+        assert "preempted: all tasks saved step" in job["worker-0"].last_words
+
+
+def test_an_error_is_told_exactly_and_before_tensorflow_is_imported(folder: Path) -> None:
+    with launched(folder, 2, "--task=poetry") as job:
+        start(job, "worker-0")
+        assert job["worker-0"].wait() == 2
+        assert job["worker-0"].last_words.startswith("--task=poetry: no such task")
+        assert job["worker-0"].log.count("\n") == 1
+
+
+def test_the_stacks_of_a_trainer_are_there_on_demand_also_while_it_waits(folder: Path) -> None:
+    with launched(folder, 2) as job:
+        start(job, "worker-0")
+        waiting = job["worker-0"]
+        waiting.wait_for("strategy MultiWorkerMirrored")
+        waiting.kill(signal.SIGQUIT)
+        waiting.wait_for(r'File ".*gate\.py", line \d+ in wait_for_peers')
+        assert waiting.process.poll() is None
+
+
+def test_parameter_servers_and_workers_come_back_in_their_place_without_tensorflow_in_their_launchers(
+    folder: Path,
+) -> None:
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    arguments = ["--epochs=12", "--batch-size=48", "--checkpoint-every-steps=20"]
+    with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments, program=image_entrypoint()) as job:
+        start(job)
+        job.wait_for_checkpoint(20)
+        assert job["ps-0"].own_memory < 60 * 2**20, "the launcher of a server is small"
+        os.kill(trainer_of(job["ps-0"]), signal.SIGKILL)
+        assert job["chief-0"].wait() == 0
+        job["ps-0"].wait_for("killed from outside (.|\n)*ps 0: serving")
+        job["chief-0"].wait_for(r"a peer was lost .*: starting again in place(.|\n)*resumed: step \d+")
+        assert job["worker-0"].log.count("worker 0: serving") == 1

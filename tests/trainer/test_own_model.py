@@ -1,0 +1,287 @@
+"""A user's own model and data, which the trainer drives."""
+
+import re
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import SOURCE, Job
+from trainer.outcome import tensors
+
+pytestmark = pytest.mark.trainer
+
+ONE, TWO = {"worker": 1}, {"worker": 2}
+EXAMPLES = SOURCE.parent / "examples"
+SPIRALS = ("--model=own_model.spirals:model", "--data=own_model.spirals:points")
+HERE = {"PYTHONPATH": f"{SOURCE}:{EXAMPLES}"}
+RUN = ("--epochs=12", "--batch-size=48", "--checkpoint-every-steps=20", "--checkpoint-keep=20")
+
+
+def mine(folder: Path, text: str) -> tuple[str, str]:
+    """Writes the user's module into the working directory of the job; the arguments that name it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mine.py").write_text(textwrap.dedent(text))
+    return "--model=mine:model", "--data=mine:data"
+
+
+def test_the_example_learns_with_one_device_and_the_same_with_two_workers(tmp_path: Path) -> None:
+    with Job(tmp_path / "alone", strategy="OneDevice", roles=ONE, arguments=[*SPIRALS, *RUN]) as alone:
+        assert alone.start(environ=HERE).wait() == {"worker-0": 0}
+    assert alone.result["accuracy"] >= 0.9
+    assert "adam as the model was compiled  learning rate 0.01" in alone["worker-0"].log
+    assert "12 epochs of 800 examples" in alone["worker-0"].log
+    assert (tmp_path / "alone" / "export" / "1" / "saved_model.pb").exists()
+
+    with Job(tmp_path / "two", strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SPIRALS, *RUN]) as two:
+        assert set(two.start(environ=HERE).wait().values()) == {0}
+    assert two.result["loss"] == pytest.approx(alone.result["loss"], rel=1e-3)
+
+    with Job(tmp_path / "again", strategy="OneDevice", roles=ONE, arguments=[*SPIRALS, *RUN]) as again:
+        again.start(environ=HERE).wait_for_checkpoint(40)
+        again.kill(signal.SIGKILL)
+        again.wait()
+        assert again.start(environ=HERE).wait() == {"worker-0": 0}
+        again["worker-0"].wait_for("resumed: step")
+    assert tensors(again.checkpoints / "ckpt-200") == tensors(alone.checkpoints / "ckpt-200")
+
+
+TF_KERAS = """
+    import numpy as np
+    import tensorflow as tf
+    import tf_keras as keras
+
+    def model():
+        return keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+
+    def data():
+        inputs = np.random.RandomState(1).standard_normal((640, 4)).astype("float32")
+        whole = tf.data.Dataset.from_tensor_slices((inputs, inputs.sum(axis=1)))
+        return {"training": whole.skip(128), "held_out": whole.take(128)}
+"""
+
+
+@pytest.mark.parametrize("strategy", ["OneDevice", "ParameterServer"])
+def test_a_model_of_tf_keras_and_two_datasets_and_a_loss_of_the_command_line(folder: Path, strategy: str) -> None:
+    roles = ONE if strategy == "OneDevice" else {"chief": 1, "worker": 1, "ps": 1}
+    arguments = [*mine(folder, TF_KERAS), "--loss=mean_squared_error", "--learning-rate=0.02", "--epochs=25"]
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        leader = next(iter(job.start().replicas.values()))
+        assert leader.wait() == 0
+    assert "adam  learning rate 0.02" in leader.log
+    assert "25 epochs of 512 examples" in leader.log
+    # The variance of the sum of four standard normal numbers is 4.
+    assert job.result["loss"] < 0.5
+    assert job.result.keys() >= {"mean_absolute_error"}
+
+
+NORMALISED = """
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    def model():
+        layers = keras.layers
+        inner = keras.Sequential([layers.Dense(8), layers.BatchNormalization(), layers.ReLU()])
+        made = keras.Sequential([keras.Input((4,)), inner, layers.BatchNormalization(), layers.Dense(3)])
+        made.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return made
+
+    def data():
+        random = np.random.RandomState(1)
+        inputs = random.standard_normal((480, 4)).astype("float32")
+        return tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :3].argmax(axis=1)))
+"""
+
+
+def test_batch_normalization_is_synchronised_over_the_replicas_and_said_to_be(tmp_path: Path) -> None:
+    results = {}
+    for strategy, more in (("OneDevice", ()), ("Mirrored", ("--logical-cpus=2",))):
+        arguments = [*mine(tmp_path / strategy, NORMALISED), "--epochs=4", "--batch-size=48", *more]
+        with Job(tmp_path / strategy, strategy=strategy, roles=ONE, arguments=arguments) as job:
+            assert job.start().wait() == {"worker-0": 0}
+        results[strategy] = job.result
+    said = "--model=mine:model: statistics of 2 BatchNormalization are made over all 2 replicas\n"
+    assert said in job["worker-0"].log
+    assert results["Mirrored"]["loss"] == pytest.approx(results["OneDevice"]["loss"], abs=1e-4)
+    assert results["Mirrored"]["accuracy"] > 0.5
+
+
+ORDERED = """
+    import tensorflow as tf
+    import keras
+
+    def model():
+        made = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        made.compile(loss="mse")
+        return made
+
+    def data():
+        return tf.data.Dataset.range(100).filter(lambda n: n < 75).map(lambda n: (tf.cast(n, tf.float32)[None], n))
+"""
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_each_epoch_is_shuffled_by_its_seed_and_a_resumed_stream_goes_on_exactly(tmp_path: Path, seed: int) -> None:
+    import keras
+
+    source = own_data(tmp_path, ORDERED, shuffle=True)
+    # Of 75 examples, whose number nobody said, each fifth is held out.
+    assert (source.examples, source.held_out_examples) == (60, 15)
+    held_out = [int(n) for _, labels in source.held_out(batch=4) for n in labels]
+    assert held_out == list(range(4, 75, 5))
+
+    keras.utils.set_random_seed(0)  # which would make TensorFlow take a seed of 0 for none
+    seen = numbers(source, batch=8, seed=seed, steps=15)
+    assert sorted(seen[:60]) == sorted(seen[60:120]) == sorted(set(range(75)) - set(held_out))
+    assert seen[:60] != seen[60:120]
+    assert seen[:60] != sorted(seen[:60])
+    for step in (1, 7, 8, 11):
+        assert numbers(source, batch=8, seed=seed, steps=15 - step, first_step=step) == seen[8 * step :]
+    assert numbers(source, batch=8, seed=seed + 1, steps=15) != seen
+
+
+def test_the_order_may_be_left_as_it_is(tmp_path: Path) -> None:
+    source = own_data(tmp_path, ORDERED, shuffle=False)
+    expected = [n for n in range(75) if n % 5 != 4]
+    assert numbers(source, batch=8, seed=0, steps=15) == expected * 2
+
+
+def own_data(folder: Path, text: str, *, shuffle: bool):
+    """The source of a user's module."""
+    from dtj_trainer.own.names import Name
+    from dtj_trainer.own.source import OwnData
+
+    space: dict[str, object] = {}
+    exec(textwrap.dedent(text), space)
+    return OwnData(Name(flag="--data", module="mine", function="data"), space["data"], shuffle=shuffle)
+
+
+def numbers(source, *, batch: int, seed: int, steps: int, first_step: int = 0) -> list[int]:
+    """The labels of so many batches."""
+    stream = source.batches(batch=batch, seed=seed, first_step=first_step).take(steps)
+    return [int(n) for _, labels in stream for n in labels]
+
+
+WRONG = """
+    import os
+    import numpy as np
+    import tensorflow as tf
+    import keras
+
+    number = 7
+
+    def model():
+        made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        made.compile(loss="mse")
+        return made
+
+    def bare():
+        return keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+    def broken():
+        raise ValueError("no such\\nlayer")
+
+    def text():
+        return "a model"
+
+    def whole():
+        made = bare()
+        made.compile(loss=lambda labels, outputs: tf.reduce_mean(tf.square(labels - outputs)))
+        return made
+
+    def data():
+        return tf.data.Dataset.from_tensor_slices((np.zeros((20, 2), "float32"), np.zeros(20)))
+
+    def batched():
+        return data().batch(4)
+
+    def endless():
+        return data().repeat()
+
+    def empty():
+        return data().take(0)
+
+    def alone():
+        return data().map(lambda inputs, labels: inputs)
+
+    def wide():
+        return tf.data.Dataset.from_tensor_slices((np.zeros((20, 3), "float32"), np.zeros(20)))
+
+    def failing():
+        checked = data().map(lambda inputs, labels: (tf.debugging.check_numerics(inputs / 0, "bad pixel"), labels))
+        return checked.filter(lambda *_: True)
+"""
+CASES = [
+    ("nowhere:model", "mine:data", r"--model=nowhere:model: there is no module nowhere; put it into the working "),
+    ("mine.deeper:model", "mine:data", r"--model=mine.deeper:model: there is no module mine.deeper; put it "),
+    ("mine:other", "mine:data", r"--model=mine:other: mine \(.*/mine.py\) has no other; it has model, bare, broken"),
+    ("mine:number", "mine:data", r"--model=mine:number: of type int, no function; name one that takes no arguments"),
+    (
+        "mine:broken",
+        "mine:data",
+        r"--model=mine:broken: broken\(\) raised ValueError: no such layer \(.*mine.py, line",
+    ),
+    ("mine:text", "mine:data", r"--model=mine:text: returned a str; return a Keras model"),
+    ("mine:bare", "mine:data", r"--model=mine:bare: the model is not compiled; compile it with a loss, or give --loss"),
+    ("mine:whole", "mine:data", r"--model=mine:whole: its loss gives one number for a whole batch; return one for"),
+    ("mine:model", "mine:wide", r"--model=mine:model: the model takes \(None, 2\), the examples of --data=mine:wide"),
+    ("mine:model", "mine:text", r"--data=mine:text: returned a str; return a tf.data.Dataset of single examples"),
+    ("mine:model", "mine:batched", r"--data=mine:batched: gives inputs of shape \(None, 2\) .* which looks like batch"),
+    ("mine:model", "mine:endless", r"--data=mine:endless: the dataset has no end; leave .repeat\(\) out"),
+    ("mine:model", "mine:empty", r"--data=mine:empty: no training examples; give at least one"),
+    ("mine:model", "mine:alone", r"--data=mine:alone: gives elements of TensorSpec.*; return a tf.data.Dataset"),
+    ("mine:model", "mine:failing", r"--data=mine:failing: reading the training examples failed: .*bad pixel"),
+]
+
+
+@pytest.mark.parametrize(("model", "data", "line"), CASES, ids=[f"{model} {data}" for model, data, _ in CASES])
+def test_what_is_not_as_it_has_to_be_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, data: str, line: str
+) -> None:
+    """In this process: a real one takes seconds, and the next test is one."""
+    from dtj_trainer.errors import UsageError
+
+    mine(tmp_path, WRONG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(UsageError) as refusal:
+        learn_one_batch(f"--model={model}", f"--data={data}")
+    assert re.match(line, str(refusal.value)), str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def learn_one_batch(*argv: str) -> None:
+    """What a process does with its own model and data, as far as one batch."""
+    import keras
+
+    from dtj_trainer import subject
+    from dtj_trainer.config import parse
+    from dtj_trainer.own import names
+
+    config = parse(argv, {})
+    names.check(config.own)
+    task, source = subject.prepare(config, say=print)
+    inputs, labels = next(iter(source.batches(batch=4, seed=0)))
+    task.judge(task.build_model(keras, source)(inputs), labels)
+
+
+def test_a_broken_model_ends_the_process_with_two_and_its_one_line(folder: Path) -> None:
+    mine(folder, WRONG)
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--model=mine:broken", "--data=mine:data"]) as job:
+        assert job.start().wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words.startswith("--model=mine:broken: broken() raised ValueError: no such layer (")
+    assert "Traceback" not in job["worker-0"].log
+
+
+def test_parameter_servers_refuse_a_model_of_keras_3(folder: Path) -> None:
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    with Job(folder, strategy="ParameterServer", roles=roles, arguments=mine(folder, NORMALISED)) as job:
+        assert job.start()["chief-0"].wait() == 2
+    assert job["chief-0"].last_words == (
+        "--model=mine:model: a model of Keras 3, but this strategy needs one of tf_keras; "
+        "make it with `import tf_keras as keras`"
+    )

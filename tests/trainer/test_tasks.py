@@ -1,0 +1,172 @@
+"""Every task that ships learns its data better than a guess does, alone and with parameter servers."""
+
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.cluster import Job
+from trainer.outcome import tensors
+
+pytestmark = pytest.mark.trainer
+
+ONE = {"worker": 1}
+SERVERS = {"chief": 1, "worker": 2, "ps": 1}
+DIABETES = ("--task=tabular-regression", "--batch-size=32", "--epochs=15")
+REVIEWS = ("--task=text-classification", "--batch-size=32", "--epochs=3")
+TUMOURS = ("--task=tabular-classification", "--batch-size=32", "--epochs=10")
+
+
+def guessed(job: Job, dataset: str) -> dict[str, float]:
+    """How good the best constant answer is on the held-out examples, by the names of the result."""
+    from importlib import import_module
+
+    data = import_module(f"dtj_trainer.datasets.{dataset}").load()
+    labels = data.held_out.labels
+    if not data.classes:
+        return {"loss": float(np.var(labels)), "mean_absolute_error": float(np.abs(labels - np.median(labels)).mean())}
+    return {"accuracy": float(np.bincount(labels).max() / len(labels))}
+
+
+def served(job: Job, *inputs: Any) -> dict[str, Any]:
+    """What the exported model answers."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(job.folder / "export" / "1"))
+    answer = loaded.signatures["serving_default"](inputs=tf.constant(*inputs))
+    return {name: value.numpy() for name, value in answer.items()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dataset", "accuracy"),
+    [
+        (TUMOURS, "breast_cancer", 0.93),
+        ((*TUMOURS, "--dataset=wine", "--optimizer=sgd", "--momentum=0.9"), "wine", 0.9),
+        ((*TUMOURS, "--dataset=iris", "--optimizer=sgd", "--schedule=exponential", "--epochs=20"), "iris", 0.85),
+        (REVIEWS, "reviews", 0.67),
+    ],
+    ids=["breast-cancer", "wine", "iris", "reviews"],
+)
+def test_classes_are_learned(folder: Path, arguments: tuple[str, ...], dataset: str, accuracy: float) -> None:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert job.result["accuracy"] >= accuracy > guessed(job, dataset)["accuracy"] + 0.05
+    assert job.result.keys() >= {"loss", "accuracy"}
+
+
+def test_a_number_is_learned_and_told_and_served_in_its_own_unit(folder: Path) -> None:
+    from dtj_trainer.datasets import diabetes
+
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=DIABETES) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    guess = guessed(job, "diabetes")
+    assert job.result["loss"] < 0.7 * guess["loss"]
+    assert job.result["mean_absolute_error"] < 0.9 * guess["mean_absolute_error"]
+    assert re.search(r"  loss \d+\.\d{4}  mean_absolute_error \d+\.\d{3}", job["worker-0"].log)
+    assert re.search(r"^held-out: mean absolute error \d+\.\d{4}  loss \d+", job["worker-0"].log, re.M)
+
+    held_out = diabetes.load().held_out
+    answer = served(job, held_out.inputs)["value"]
+    assert np.abs(answer - held_out.labels).mean() == pytest.approx(job.result["mean_absolute_error"], rel=1e-4)
+
+
+def test_the_exported_text_model_takes_texts(folder: Path) -> None:
+    from dtj_trainer.datasets import reviews
+
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=REVIEWS) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    held_out = reviews.load().held_out
+    answer = served(job, held_out.inputs.tolist())
+    assert answer["probabilities"].shape == (len(held_out), 2)
+    assert (answer["class"] == held_out.labels).mean() == pytest.approx(job.result["accuracy"])
+    unknown = served(job, ["", "zxqv unheard-of", "great great great", "broken and useless"])
+    assert unknown["class"].tolist()[2:] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dataset"),
+    [(DIABETES, "diabetes"), (REVIEWS, "reviews"), (TUMOURS, "breast_cancer")],
+    ids=["diabetes", "reviews", "breast-cancer"],
+)
+def test_parameter_servers_learn_it_too(folder: Path, arguments: tuple[str, ...], dataset: str) -> None:
+    schedule = ["--schedule=warmup-cosine", "--epochs=20"] if dataset == "diabetes" else []
+    with Job(folder, strategy="ParameterServer", roles=SERVERS, arguments=[*arguments, *schedule]) as job:
+        assert job.start()["chief-0"].wait() == 0
+    guess = guessed(job, dataset)
+    if "accuracy" in guess:
+        assert job.result["accuracy"] > guess["accuracy"] + 0.05
+    else:
+        assert job.result["loss"] < 0.8 * guess["loss"]
+        assert "adam  learning rate 0.003 after a warm-up of " in job["chief-0"].log
+
+
+@pytest.mark.parametrize(
+    "task", [("--task=text-classification",), ("--task=tabular-regression", "--epochs=25")], ids=["text", "numbers"]
+)
+def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the_bit(
+    tmp_path: Path, task: tuple[str, ...]
+) -> None:
+    arguments = [
+        "--epochs=4", *task, "--batch-size=48", "--optimizer=sgd", "--momentum=0.9", "--schedule=warmup-cosine",
+        "--checkpoint-every-steps=20", "--checkpoint-keep=20",
+    ]  # fmt: skip
+    with Job(tmp_path / "alone", strategy="OneDevice", roles=ONE, arguments=arguments) as alone:
+        assert alone.start().wait() == {"worker-0": 0}
+    last = f"ckpt-{alone.result['steps']}"
+
+    two = {"worker": 2}
+    with Job(tmp_path / "together", strategy="MultiWorkerMirrored", roles=two, arguments=arguments) as together:
+        assert set(together.start().wait().values()) == {0}
+    assert together.result["loss"] == pytest.approx(alone.result["loss"], rel=1e-3)
+
+    with Job(tmp_path / "interrupted", strategy="MultiWorkerMirrored", roles=two, arguments=arguments) as job:
+        job.start().wait_for_checkpoint(20)
+        job["worker-1"].kill(signal.SIGTERM)
+        assert set(job.wait().values()) == {42}
+        assert set(job.start().wait().values()) == {0}
+        job["worker-0"].wait_for("resumed: step")
+    assert tensors(job.checkpoints / last) == tensors(together.checkpoints / last)
+
+
+def test_the_rate_of_the_command_line_holds_when_a_run_is_resumed_with_another(folder: Path) -> None:
+    arguments = ["--task=tabular-classification", "--dataset=iris", "--batch-size=40"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*arguments, "--epochs=5"]) as job:
+        assert job.start().wait() == {"worker-0": 0}
+        before = tensors(job.checkpoints / "ckpt-15")
+    # So small a rate changes nothing that float32 could hold.
+    slower = [*arguments, "--epochs=8", "--learning-rate=1e-30", "--schedule=cosine"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=slower) as job:
+        assert job.start().wait() == {"worker-0": 0}
+        after = tensors(job.checkpoints / "ckpt-24")
+    assert "resumed: step 15 of 24" in job["worker-0"].log
+    weights = [key for key in before if key.startswith("weights/")]
+    assert weights
+    assert {key: before[key] for key in weights} == {key: after[key] for key in weights}
+
+
+def test_the_batch_and_a_scaled_rate_are_told(folder: Path) -> None:
+    arguments = [
+        *TUMOURS[:1], "--per-replica-batch-size=16", "--logical-cpus=2", "--learning-rate=0.001",
+        "--scale-learning-rate=16", "--epochs=1",
+    ]  # fmt: skip
+    with Job(folder, strategy="Mirrored", roles=ONE, arguments=arguments) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert (
+        "batch 32 global, 16 per replica  replicas 2  "
+        "adam  learning rate 0.002 (0.001 for 16 examples, scaled to 32)  15 steps: 1 epochs of 456 examples"
+    ) in job["worker-0"].log
+
+
+def test_replicas_with_unequal_shares_learn_what_one_device_learns(tmp_path: Path) -> None:
+    """The loss is divided by the global batch: by its own share, the smaller replica would weigh more."""
+    arguments = ["--task=tabular-classification", "--dataset=wine", "--batch-size=10", "--epochs=3"]
+    results = []
+    for strategy, more in (("OneDevice", []), ("Mirrored", ["--logical-cpus=3"])):
+        with Job(tmp_path / strategy, strategy=strategy, roles=ONE, arguments=[*arguments, *more]) as job:
+            assert job.start().wait() == {"worker-0": 0}
+        results.append(job.result["loss"])
+    assert "batch 10 global, 3 or 4 per replica  replicas 3" in job["worker-0"].log
+    assert results[1] == pytest.approx(results[0], abs=1e-5)

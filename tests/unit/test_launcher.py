@@ -1,0 +1,242 @@
+"""The launcher with programs that need no TensorFlow: codes, output, last words, signals, stacks. Real processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.launched import LAUNCHER, SOURCE, Launched, cluster_of, state_of
+from support.waiting import eventually
+
+pytestmark = pytest.mark.unit
+
+Launch = Callable[..., Launched]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Starts a launcher with these arguments and variables."""
+    started: list[Launched] = []
+
+    def start(*arguments: str, **environ: str) -> Launched:
+        started.append(Launched(tmp_path, f"task-{len(started)}", arguments, **environ))
+        return started[-1]
+
+    yield start
+    for launched in started:
+        launched.end()
+
+
+def python(code: str) -> tuple[str, str, str, str]:
+    """`-- python -c CODE`."""
+    return ("--", sys.executable, "-c", code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--", "true"), 0),
+        (("--", "sh", "-c", "exit 3"), 3),
+        (("--map=3=75,4=0", "--", "sh", "-c", "exit 3"), 75),
+        (("--", "sh", "-c", "kill -SEGV $$"), 139),
+        (("--", "sh", "-c", "kill -KILL $$"), 137),
+        (("--", "no-such-program"), 127),
+        (("--", "/"), 126),
+    ],
+)
+def test_the_exit_code_is_the_programs(launch: Launch, arguments: tuple[str, ...], code: int) -> None:
+    assert launch(*arguments).wait() == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "words"),
+    [
+        ((), {}, "nothing to start: give `-- COMMAND...`, or `--module NAME -- ARGUMENTS...`"),
+        (("--grace=soon", "--", "true"), {}, "--grace=soon: give a number of seconds above 0"),
+        (("--map=3", "--", "true"), {}, "--map=3: give pairs of exit codes such as 3=75, separated by commas"),
+        (("--frobnicate", "--", "true"), {}, "unrecognized arguments: --frobnicate; what to start comes after --;"),
+        (("--", "true"), {"TF_CONFIG": "{"}, "TF_CONFIG={: cannot be read; give e.g."),
+        (("--", "true"), {"DTJ_ATTEMPT": "x"}, "DTJ_ATTEMPT=x: not a whole number;"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(
+    launch: Launch, arguments: tuple[str, ...], environ: dict[str, str], words: str
+) -> None:
+    launched = launch(*arguments, **environ)
+    assert launched.wait() == 2
+    assert launched.output.startswith(f"dtj-launch: {words}")
+    assert launched.output.count("\n") == 1
+    assert launched.last_words == launched.output.removeprefix("dtj-launch: ")
+
+
+def test_every_byte_comes_through_on_the_stream_that_it_was_written_to(launch: Launch, tmp_path: Path) -> None:
+    said = {kind: os.urandom(1_500_000) + kind.encode() for kind in ("out", "err")}
+    for kind, content in said.items():
+        (tmp_path / f"given.{kind}").write_bytes(content)
+    launched = launch("--", "sh", "-c", "cat given.err >&2 & cat given.out; wait")
+    assert launched.wait() == 0
+    assert launched.out.read_bytes() == said["out"]
+    assert launched.err.read_bytes() == said["err"]
+
+
+def test_one_file_for_both_streams_keeps_their_order(tmp_path: Path) -> None:
+    both = f"import os, sys; os.dup2(1, 2); os.execv(sys.executable, [*{LAUNCHER!r}, *sys.argv[1:]])"
+    shell = "for i in $(seq 300); do echo o$i; echo e$i >&2; done"
+    launched = Launched(tmp_path, "both", ("--", "sh", "-c", shell), launcher=(sys.executable, "-c", both))
+    assert launched.wait() == 0
+    assert launched.out.read_text().split() == [f"{kind}{i}" for i in range(1, 301) for kind in "oe"]
+
+
+def test_a_line_that_was_only_begun_is_shown_while_the_program_runs_on(launch: Launch) -> None:
+    launched = launch(*python("import time; print('password: ', end='', flush=True); time.sleep(100)"))
+    launched.said("^password: $")
+
+
+def test_the_last_lines_become_the_last_words_of_who_failed(launch: Launch) -> None:
+    launched = launch("--", "sh", "-c", "for i in $(seq 2000); do echo line $i; done; echo the end >&2; exit 1")
+    assert launched.wait() == 1
+    words = launched.last_words
+    assert words.endswith("line 2000\nthe end\n")
+    assert words.startswith("line ")
+    assert 3900 < len(words) <= 4096
+
+
+def test_the_last_words_of_success_are_none_and_the_programs_own_stay(launch: Launch) -> None:
+    happy = launch("--", "echo", "fine")
+    wordy = launch("--", "sh", "-c", 'echo a lot; echo my own > "$DTJ_TERMINATION_LOG"; exit 1')
+    assert (happy.wait(), wordy.wait()) == (0, 1)
+    assert happy.last_words == ""
+    assert wordy.last_words == "my own\n"
+
+
+LISTENING = """
+import signal, sys, time
+def tell(number, _):
+    print("got", signal.Signals(number).name, flush=True)
+    if number == signal.SIGTERM: sys.exit(42)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, tell)
+print("ready", flush=True)
+while True: time.sleep(1)
+"""
+
+
+def test_signals_go_on_to_the_program_and_it_decides(launch: Launch) -> None:
+    launched = launch(*python(LISTENING))
+    launched.said("ready")
+    for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM"):
+        launched.send(getattr(signal, name))
+        launched.said(f"got {name}")
+    assert launched.wait() == 42
+
+
+def test_a_program_that_stays_is_killed_when_its_grace_is_over(launch: Launch) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(100)"
+    launched = launch("--grace=0.3", *python(code))
+    launched.said("ready")
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 137
+    assert "not gone 0.3 s after it was told to (--grace): killing it" in launched.output
+
+
+LEAVING = """
+import os, time
+ours, theirs = os.pipe()
+for session in (False, True):
+    child = os.fork()
+    if child == 0:
+        if session: os.setsid()
+        os.write(theirs, b"x")
+        time.sleep(100)
+    print(child, flush=True)
+left = 2
+while left: left -= len(os.read(ours, 2))
+"""
+
+
+def test_what_the_program_leaves_running_ends_with_it_in_whatever_session(launch: Launch) -> None:
+    launched = launch(*python(LEAVING))
+    assert launched.wait() == 0
+    for left in launched.output.split():
+        assert state_of(int(left)) in ("", "Z")
+
+
+def test_orphans_are_reaped_while_the_program_runs(launch: Launch) -> None:
+    launched = launch("--", "sh", "-c", "(sleep 0.2 & echo $!) & wait; echo left; sleep 100")
+    launched.said("left")
+    orphan = int(launched.out.read_text().split()[0])
+    eventually(lambda: _assert(state_of(orphan) == ""), seconds=20)
+
+
+def test_the_program_ends_with_its_launcher_however_that_ends(launch: Launch) -> None:
+    launched = launch(*python("import time; print('ready', flush=True); time.sleep(100)"))
+    launched.said("ready")
+    (program,) = launched.children
+    launched.send(signal.SIGKILL)
+    eventually(lambda: _assert(state_of(program) in ("", "Z")), seconds=20)
+
+
+def test_sigquit_prints_the_stacks_of_every_python_below_and_leaves_it_be(launch: Launch, tmp_path: Path) -> None:
+    # A distribution's own sitecustomize still runs.
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("print('customized', flush=True)")
+    code = "import time\ndef here_i_am():\n    print('ready', flush=True)\n    time.sleep(100)\nhere_i_am()"
+    (tmp_path / "program.py").write_text(code)
+    shell = f"{sys.executable} program.py & wait; true"
+    launched = launch("--", "sh", "-c", shell, PYTHONPATH=f"{tmp_path / 'site'}:{SOURCE}")
+    launched.said("ready")
+    assert "customized" in launched.output
+    for times in (1, 2):
+        launched.send(signal.SIGQUIT)
+        launched.said('File ".*program.py", line 4 in here_i_am', times=times)
+
+
+def test_sigquit_does_not_end_what_has_no_stacks_to_print(launch: Launch) -> None:
+    launched = launch("--", "sh", "-c", "echo ready; sleep 100")
+    launched.said("ready")
+    launched.send(signal.SIGQUIT)
+    launched.said("no Python runs here that would print its stacks")
+    assert launched.process.poll() is None
+
+
+def test_who_does_not_come_is_named_and_waited_for_no_longer_than_asked(launch: Launch) -> None:
+    config = cluster_of(2)
+    launched = launch("--start-timeout=0.5", "--", "true", TF_CONFIG=config[0])
+    assert launched.wait() == 75
+    assert "start gate: 1 of 1 peers missing after" in launched.last_words
+    assert "worker 1 at 127.0.0.1:" in launched.last_words
+
+
+def test_told_to_go_while_it_waits_it_goes_at_once(launch: Launch) -> None:
+    launched = launch("--", "true", TF_CONFIG=cluster_of(2)[0])
+    eventually(lambda: _assert(_catches_sigterm(launched.process.pid)), seconds=20)
+    launched.send(signal.SIGTERM)
+    assert launched.wait() == 143
+
+
+def test_a_copied_folder_is_all_it_needs(tmp_path: Path) -> None:
+    shutil.copytree(SOURCE / "dtj_trainer" / "launcher", tmp_path / "somewhere", ignore=shutil.ignore_patterns("__*__"))
+    for name in ("__init__.py", "__main__.py"):
+        shutil.copy(SOURCE / "dtj_trainer" / "launcher" / name, tmp_path / "somewhere")
+    launched = Launched(
+        tmp_path, "copied", ("--", "echo", "hello"), launcher=(sys.executable, "-I", "somewhere"), PYTHONPATH=""
+    )
+    assert launched.wait() == 0
+    assert launched.output == "hello\n"
+
+
+def _catches_sigterm(pid: int) -> bool:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
+
+
+def _assert(holds: bool) -> None:
+    assert holds

@@ -1,0 +1,306 @@
+"""Restart in place: who is started again, after which end, and when an end is told. Without TensorFlow."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.launcher.errors import UsageError
+from dtj_trainer.launcher.memory import out_of_memory_kills
+from dtj_trainer.launcher.options import read
+from dtj_trainer.launcher.place import Part, place_of
+from dtj_trainer.launcher.policy import End, Policy
+from support.launched import MEMBER, SOURCE, Launched, cluster_of
+from support.waiting import eventually
+
+pytestmark = pytest.mark.unit
+
+LOST = End(code=75, seconds=1, step=None, at_gate=False, told=False, out_of_memory=False)
+KILLED = replace(LOST, code=137)
+
+Launch = Callable[..., Launched]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Starts a launcher of that name with these arguments and variables."""
+    started: list[Launched] = []
+
+    def start(name: str, *arguments: str, **environ: str) -> Launched:
+        started.append(Launched(tmp_path, name, arguments, **environ))
+        return started[-1]
+
+    yield start
+    for launched in started:
+        launched.end()
+
+
+# -- the decision ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "end", "again"),
+    [
+        (Part.MEMBER, LOST, True),
+        (Part.MEMBER, KILLED, True),
+        (Part.COORDINATOR, LOST, True),
+        (Part.COORDINATOR, KILLED, True),
+        (Part.SERVER, KILLED, True),
+        (Part.SERVER, LOST, False),
+        (Part.ALONE, LOST, False),
+        (Part.ALONE, KILLED, False),
+        *((Part.MEMBER, replace(LOST, code=code), False) for code in (0, 1, 2, 42, 134, 139, 143)),
+        (Part.MEMBER, replace(KILLED, out_of_memory=True), False),
+        (Part.MEMBER, replace(KILLED, told=True), False),
+        (Part.MEMBER, replace(LOST, told=True), False),
+        (Part.MEMBER, replace(LOST, at_gate=True), False),
+    ],
+)
+def test_only_a_lost_peer_and_a_kill_that_nobody_accounts_for_are_made_good(part: Part, end: End, again: bool) -> None:
+    assert (Policy(part, most=3).after(end) is not None) == again
+
+
+def test_restarts_in_vain_come_ever_later_and_then_the_end_is_told() -> None:
+    policy = Policy(Part.MEMBER, most=6)
+    ends = [policy.after(LOST) for _ in range(7)]
+    assert [again and again.pause for again in ends] == [0, 1, 2, 4, 8, 10, None]
+
+
+def test_a_new_step_begins_the_count_anew_but_one_done_before_does_not() -> None:
+    policy = Policy(Part.MEMBER, most=1)
+    assert policy.after(replace(LOST, step=10)) is not None
+    assert policy.after(replace(LOST, step=11)) is not None
+    assert policy.after(replace(LOST, step=11)) is None
+
+
+def test_a_long_run_is_progress_only_of_who_publishes_none() -> None:
+    long = replace(LOST, seconds=61)
+    silent, telling = Policy(Part.MEMBER, most=1), Policy(Part.MEMBER, most=1)
+    assert all(silent.after(long) for _ in range(5))
+    assert [telling.after(replace(long, step=0)) is not None for _ in range(2)] == [True, False]
+
+
+def test_a_coordinator_tries_once_for_a_server_that_hangs_needs_a_new_pod() -> None:
+    policy = Policy(Part.COORDINATOR, most=3)
+    assert [policy.after(LOST) is not None for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "cluster", "task", "part", "peers"),
+    [
+        ("MultiWorkerMirrored", {"worker": 3}, ("worker", 1), Part.MEMBER, {"worker 0", "worker 2"}),
+        ("", {"chief": 1, "worker": 1}, ("chief", 0), Part.MEMBER, {"worker 0"}),
+        ("MultiWorkerMirrored", {"worker": 1}, ("worker", 0), Part.ALONE, set()),
+        ("MultiWorkerMirrored", {"worker": 2}, ("evaluator", 0), Part.ALONE, set()),
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ("chief", 0), Part.COORDINATOR, {"worker 0", "ps 0"}),
+        ("", {"chief": 1, "worker": 1, "ps": 1}, ("worker", 0), Part.SERVER, set()),
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ("ps", 0), Part.SERVER, set()),
+        ("Pipeline", {"chief": 1, "worker": 2}, ("worker", 1), Part.SERVER, set()),
+        ("Pipeline", {"chief": 1, "worker": 2}, ("chief", 0), Part.COORDINATOR, {"worker 0", "worker 1"}),
+        ("TPU", {"worker": 2}, ("worker", 0), Part.ALONE, set()),
+    ],
+)
+def test_a_tasks_part_follows_from_strategy_and_cluster(
+    strategy: str, cluster: Mapping[str, int], task: tuple[str, int], part: Part, peers: set[str]
+) -> None:
+    listed = {role: [f"{role}-{index}:2222" for index in range(count)] for role, count in cluster.items()}
+    config = {"cluster": listed, "task": {"type": task[0], "index": task[1]}}
+    place = place_of({"TF_CONFIG": json.dumps(config), "DTJ_STRATEGY": strategy, "DTJ_ATTEMPT": "4"})
+    assert (place.part, set(place.peers), place.attempt) == (part, peers, 4)
+    assert place_of({}).part is Part.ALONE
+
+
+@pytest.mark.parametrize("address", ["nowhere", "host:", "host:0", ":2222"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match=r"TF_CONFIG: cluster.worker\[1\] is .*, not host:port"):
+        place_of({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", address]}})})
+
+
+def test_the_restart_scope_of_the_job_decides_how_long_a_peer_may_stay_away() -> None:
+    given = {scope: read(["--", "x"], {"DTJ_RESTART_SCOPE": scope}) for scope in ("", "Pod", "Job")}
+    assert [(g.rejoin_timeout, g.restarts) for g in given.values()] == [(30, True), (300, True), (30, False)]
+
+
+def test_the_kernels_count_is_read_from_either_version_of_cgroups(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("5:memory:/pod/x\n0::/pod/y\n")
+    assert out_of_memory_kills(tmp_path, own) is None
+    for path, count in (("pod/y/memory.events", 3), ("memory/pod/x/memory.oom_control", 2)):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True)
+        file.write_text(f"oom 7\noom_kill {count}\n")
+    assert out_of_memory_kills(tmp_path, own) == 2
+    (tmp_path / "memory/pod/x/memory.oom_control").unlink()
+    assert out_of_memory_kills(tmp_path, own) == 3
+
+
+# -- real processes --------------------------------------------------------------------------------------------------
+
+
+def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_begin_anew(launch: Launch) -> None:
+    one, other = (launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(cluster_of(2)))
+    for number in range(3):
+        for member in (one, other):
+            member.said(f"^run {number}$")
+        (victim,) = one.children
+        os.kill(victim, signal.SIGKILL)
+        one.said(r"killed from outside \(exit code 137\): starting again in place", times=number + 1)
+        assert f"run {number + 1}" not in one.output, "its peer runs as before"
+        other.send(signal.SIGUSR1)
+    assert "a peer was lost (exit code 75): starting again in place, at once; the 1st time" in other.output
+    assert one.process.poll() is other.process.poll() is None
+
+
+def test_a_launcher_that_is_started_anew_at_the_same_address_meets_those_that_held(launch: Launch) -> None:
+    configs = cluster_of(3)
+    members = [launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(configs)]
+    for member in members:
+        member.said("^run 0$")
+    members[2].end()
+    for survivor in members[:2]:
+        survivor.send(signal.SIGUSR1)
+    replaced = launch("worker-2-r1", "--", *MEMBER, TF_CONFIG=configs[2])
+    replaced.said("^run 0$")
+    for survivor in members[:2]:
+        survivor.said("^run 1$")
+
+
+def test_a_peer_that_does_not_come_back_is_waited_for_no_longer_than_asked(launch: Launch) -> None:
+    configs = cluster_of(2)
+    one, other = (
+        launch(f"worker-{i}", "--rejoin-timeout=0.5", "--", *MEMBER, TF_CONFIG=config)
+        for i, config in enumerate(configs)
+    )
+    for member in (one, other):
+        member.said("^run 0$")
+    other.end()
+    one.send(signal.SIGUSR1)
+    assert one.wait() == 75
+    assert "raise --rejoin-timeout" in one.last_words
+
+
+@pytest.mark.parametrize("scope", ["Auto", "Job"])
+def test_while_it_holds_it_goes_when_told_to_and_where_all_start_anew_it_does_not_hold(
+    launch: Launch, scope: str
+) -> None:
+    members = [
+        launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config, DTJ_RESTART_SCOPE=scope)
+        for i, config in enumerate(cluster_of(2))
+    ]
+    for member in members:
+        member.said("^run 0$")
+    members[0].send(signal.SIGUSR1)
+    if scope == "Auto":
+        members[0].said("starting again in place")
+        eventually(lambda: _empty(members[0].children))
+        members[0].send(signal.SIGTERM)
+    assert members[0].wait() == (143 if scope == "Auto" else 75)
+
+
+def test_restarts_are_limited_where_there_is_no_progress(launch: Launch) -> None:
+    fails = (sys.executable, "-c", "import os; print('run', os.environ['DTJ_RESTARTS_IN_PLACE']); os._exit(75)")
+    members = [
+        launch(f"worker-{i}", "--max-restarts-in-place=2", "--", *fails, TF_CONFIG=config)
+        for i, config in enumerate(cluster_of(2))
+    ]
+    assert [member.wait() for member in members] == [75, 75]
+    assert members[0].out.read_text() == "run 0\nrun 1\nrun 2\n"
+
+
+HEAVY = "import os; print('imported by', os.getpid(), flush=True); HERE = os.getpid()"
+PROGRAM = """
+import os, signal, sys, time
+import heavy
+print("forked" if heavy.HERE == os.getppid() else "alone", sys.argv[1:], flush=True)
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
+while True: time.sleep(1)
+"""
+
+
+def test_what_is_preloaded_is_imported_once_for_all_starts(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text(HEAVY)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ("--own-gate", "--preload=heavy", "--module=program", "--", "--epochs=3")
+    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    for number in (1, 2):
+        member.said(r"^forked \['--epochs=3'\]$", times=number)
+        member.send(signal.SIGUSR1)
+    assert member.output.count("imported by") == 1
+    member.said("forked", times=3)
+    member.send(signal.SIGQUIT)
+    member.said('File ".*program.py", line 6')
+
+
+def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "heavy.py").write_text(HEAVY)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ("--own-gate", "--preload=heavy,no_such_thing", "--module=program", "--", "x")
+    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    member.said(r"^dtj-launch: --preload failed, so each start imports anew: ModuleNotFoundError: .*'no_such_thing'")
+    member.said(r"^alone \['x'\]$")
+    member.send(signal.SIGUSR1)
+    member.said(r"^alone \['x'\]$", times=2)
+
+
+@pytest.mark.parametrize("role", ["worker", "ps"])
+def test_a_server_and_who_is_alone_start_without_what_they_do_not_need(
+    launch: Launch, tmp_path: Path, role: str
+) -> None:
+    (tmp_path / "heavy.py").write_text("raise AssertionError('imported')")
+    (tmp_path / "program.py").write_text("print('runs')")
+    cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
+    options = ("--own-gate", "--preload=heavy", "--module=program", "--")
+    server, alone = launch("server", *options, TF_CONFIG=config), launch("alone", *options)
+    assert (server.wait(), alone.wait()) == (0, 0)
+    assert server.output == alone.output == "runs\n"
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "said"),
+    [("bad", 2, "checked\n"), ("good", 0, "checked\nimported\nrun\n"), ("bare", 0, "checked\nrun\n")],
+)
+def test_arguments_are_checked_before_anything_that_takes_time(
+    launch: Launch, tmp_path: Path, argument: str, code: int, said: str
+) -> None:
+    (tmp_path / "heavy.py").write_text("print('imported', flush=True)")
+    (tmp_path / "program.py").write_text(
+        "import sys\n"
+        "def check(arguments):\n"
+        "    print('checked', flush=True)\n"
+        "    if arguments == ['bad']: sys.exit(2)\n"
+        "    return {'preload': arguments != ['bare']}\n"
+        "if __name__ == '__main__': print('run')\n"
+    )
+    options = ("--own-gate", "--preload=heavy", "--check=program:check", "--module=program", "--", argument)
+    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    assert member.wait() == code
+    assert member.output == said
+
+
+# -- any image -------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_python_3_9_and_imports_the_standard_library_and_itself_alone() -> None:
+    for file in (SOURCE / "dtj_trainer" / "launcher").rglob("*.py"):
+        tree = ast.parse(file.read_text(), feature_version=(3, 9))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported = {str(node.module).partition(".")[0]}
+            else:
+                continue
+            assert imported <= sys.stdlib_module_names, file
+
+
+def _empty(found: list[int]) -> None:
+    assert found == []

@@ -1,0 +1,101 @@
+"""The optimizer, its rate and a user's own functions, as the command line says them: without TensorFlow."""
+
+from pathlib import Path
+
+import pytest
+
+import dtj_trainer
+from dtj_trainer.config import Config, parse
+from dtj_trainer.errors import UsageError
+from dtj_trainer.own import names
+from dtj_trainer.registry import DATASETS, TASKS
+
+pytestmark = pytest.mark.unit
+
+
+def configured(*argv: str) -> Config:
+    return parse(argv, {})
+
+
+def refusal(*argv: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        configured(*argv)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_task_has_a_data_set_and_a_rate_for_each_optimizer(task: str) -> None:
+    assert configured(f"--task={task}").dataset == TASKS[task].datasets[0]
+    for optimizer in ("adam", "sgd"):
+        learning = configured(f"--task={task}", f"--optimizer={optimizer}").learning
+        assert (learning.optimizer, learning.rate) == (optimizer, TASKS[task].learning_rates[optimizer])
+
+
+def test_each_data_set_belongs_to_a_task_and_says_where_it_is_from() -> None:
+    assert {name for task in TASKS.values() for name in task.datasets} == set(DATASETS)
+    files = sorted((Path(dtj_trainer.__file__).parent / "datasets").glob("*.gz"))
+    assert len(files) == len(DATASETS)
+    for file in files:
+        origin = file.with_name(file.name.partition(".")[0]).with_suffix(".md").read_text()
+        assert file.name in origin.splitlines()[0]
+        assert "licen" in origin
+        assert file.stat().st_size < 400_000
+
+
+def test_what_is_not_given_is_adam_at_a_constant_rate() -> None:
+    learning = configured().learning
+    assert not learning.asked
+    assert (learning.optimizer, learning.schedule, learning.momentum, learning.base_batch) == (
+        "adam",
+        "constant",
+        0,
+        None,
+    )
+    assert configured("--schedule=cosine").learning.asked
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--optimizer=lamb"], "--optimizer=lamb: no such optimizer; this trainer knows adam, sgd"),
+        (["--schedule=linear"], "--schedule=linear: no such schedule; this trainer knows constant, cosine,"),
+        (["--momentum=0.9"], "--momentum=0.9: adam has none of its own; leave it out, or give --optimizer=sgd"),
+        (["--optimizer=sgd", "--momentum=1"], "--momentum=1: give a number from 0 to below 1"),
+        (["--warmup-steps=5"], "--warmup-steps=5: schedule constant does not warm up; give --schedule=warmup-cosine"),
+        (["--decay-steps=5"], "--decay-steps=5: schedule constant does not decay; give another --schedule"),
+        (["--scale-learning-rate=0"], "--scale-learning-rate=0: give a whole number of at least 1"),
+        (["--task=text-classification", "--dataset=digits"], "--dataset=digits: no data set of task text-classif"),
+        (["--model=net"], "--model=net: give package.module:function"),
+        (["--model=net:"], "--model=net:: give package.module:function"),
+        (["--data=my-data:load"], "--data=my-data:load: give package.module:function"),
+        (["--model=a:b"], "--model=a:b: nothing to learn from; give --data, or a --dataset that ships"),
+        (["--model=a:b", "--dataset=letters"], "--dataset=letters: no data set; this trainer knows digits, reviews,"),
+        (["--model=a:b", "--task=tabular-regression"], "--model=a:b and --task=tabular-regression: give one of"),
+        (["--data=a:b", "--dataset=digits"], "--data=a:b and --dataset=digits: give one of the two"),
+        (["--loss=huber"], "--loss=huber: a task has its own loss; give --model, or leave it out"),
+        (["--no-shuffle"], "--no-shuffle: only --data comes in an order of its own; leave it out"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)  # fmt: skip
+def test_what_cannot_be_is_one_line(argv: list[str], said: str) -> None:
+    assert refusal(*argv).startswith(said)
+
+
+def test_a_model_of_ones_own_learns_from_own_data_or_from_what_ships() -> None:
+    own = configured("--model=net.cnn:build", "--data=net.data:images", "--no-shuffle", "--loss=huber").own
+    assert (str(own.model), str(own.data)) == ("--model=net.cnn:build", "--data=net.data:images")
+    assert (own.shuffle, own.loss) == (False, "huber")
+    config = configured("--model=net.cnn:build", "--dataset=wine")
+    assert (config.dataset, config.learning.rate) == ("wine", 0.001)
+
+
+def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "some_net"
+    package.mkdir()
+    for file in ("__init__.py", "cnn.py"):
+        (package / file).write_text("raise AssertionError('imported')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["/nowhere"])
+    names.check(configured("--model=some_net.cnn:build", "--dataset=wine").own)
+    with pytest.raises(UsageError, match=r"there is no module some_net\.rnn; put it into the working directory \("):
+        names.check(configured("--model=some_net.rnn:build", "--dataset=wine").own)

@@ -1,0 +1,141 @@
+"""The launcher's own command line. What it starts comes after `--` and is not looked at."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from .errors import UsageError
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to start, and how."""
+
+    command: tuple[str, ...]
+    """A program with its arguments; the arguments alone where `module` is given."""
+    module: str | None
+    preload: tuple[str, ...]
+    check: tuple[str, str] | None
+    """Module and function."""
+    own_gate: bool
+    start_timeout: float
+    rejoin_timeout: float
+    most_restarts: int
+    restarts: bool
+    codes: Mapping[int, int]
+    grace: float | None
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Takes the command line (without the launcher's name) apart; `--help` prints and exits 0.
+
+    Raises:
+        UsageError: the first thing that cannot be.
+    """
+    own, command = _split(argv)
+    given = _parser().parse_args(own)
+    if not given.module and not command:
+        raise UsageError("nothing to start: give `-- COMMAND...`, or `--module NAME -- ARGUMENTS...`")
+    if not given.module and (given.preload or given.check):
+        raise UsageError("--preload and --check are for Python modules: give --module, too")
+    module, _, function = given.check.partition(":")
+    if given.check and not (module and function):
+        raise UsageError(f"--check={given.check}: give MODULE:FUNCTION")
+    scope = environ.get("DTJ_RESTART_SCOPE", "")
+    start_timeout = _seconds("--start-timeout", given.start_timeout)
+    rejoin_timeout = _seconds("--rejoin-timeout", given.rejoin_timeout)
+    return Options(
+        command=tuple(command),
+        module=given.module or None,
+        preload=tuple(name for name in given.preload.split(",") if name),
+        check=(module, function) if given.check else None,
+        own_gate=given.own_gate,
+        start_timeout=start_timeout,
+        # The operator replaces the lost pod alone: whoever lost it waits for as long as a pod may take to start.
+        rejoin_timeout=start_timeout if scope == "Pod" else min(rejoin_timeout, start_timeout),
+        most_restarts=_whole("--max-restarts-in-place", given.max_restarts_in_place),
+        restarts=scope != "Job",
+        codes=_codes(given.map),
+        grace=_seconds("--grace", given.grace) if given.grace else None,
+    )
+
+
+def _split(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    return argv[:at], argv[at + 1 :]
+
+
+def _seconds(flag: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise UsageError(f"{flag}={text}: give a number of seconds above 0")
+    return number
+
+
+def _whole(flag: str, text: str) -> int:
+    if not text.isdigit():
+        raise UsageError(f"{flag}={text}: give a whole number of at least 0")
+    return int(text)
+
+
+def _codes(text: str) -> Mapping[int, int]:
+    codes = {}
+    for pair in filter(None, text.split(",")):
+        seen, _, told = pair.partition("=")
+        if not (seen.isdigit() and told.isdigit() and 0 < int(seen) < 256 and int(told) < 256):
+            raise UsageError(f"--map={text}: give pairs of exit codes such as 3=75, separated by commas")
+        codes[int(seen)] = int(told)
+    return codes
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line in place of argparse's usage text."""
+        raise UsageError(f"{message}; what to start comes after --; see --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="dtj-launch",
+        usage="dtj-launch [options] -- COMMAND...\n       dtj-launch [options] --module NAME -- ARGUMENTS...",
+        allow_abbrev=False,
+        description="Starts the program of one task of a DistributedTrainingJob: waits for its peers, passes signals "
+        "on, keeps its last words, and starts it again in its place when a peer was lost.",
+        epilog="Exit codes: the program's own (128 + n after signal n); 2 bad input, 75 the peers did not come, 126 "
+        "the program cannot be run, 127 there is none of this name, 143 told to go while nothing ran. SIGQUIT prints "
+        "the stacks of all Python threads of the program.",
+    )
+    add = parser.add_argument
+    add("--module", default="", metavar="NAME", help="run this Python module, as python -m does")
+    add(
+        "--preload", default="", metavar="NAMES",
+        help="modules to import once, before --module is forked from here; where that fails, each start is a process "
+        "of its own; ps, workers of ParameterServer and stages of a Pipeline go without",
+    )  # fmt: skip
+    add(
+        "--check", default="", metavar="MODULE:FUNCTION",
+        help="call this first, with the arguments for --module: it leaves with an exit code where they are wrong, "
+        "else returns a dict of JSON's: start_timeout, the seconds that the program waits for its peers, and preload, "
+        "whether it needs that",
+    )  # fmt: skip
+    add("--own-gate", action="store_true", help="the program has a start gate of its own, as dtj_trainer has")
+    add("--start-timeout", default="300", metavar="S", help="seconds to wait for the peers; then exit 75 (300)")
+    add(
+        "--rejoin-timeout", default="30", metavar="S",
+        help="the same after a restart in place (30); DTJ_RESTART_SCOPE=Pod makes it --start-timeout, Job forbids "
+        "restarts in place",
+    )  # fmt: skip
+    add(
+        "--max-restarts-in-place", default="3", metavar="N",
+        help="restarts in a row without a new step, before the program's exit code is passed on (3)",
+    )  # fmt: skip
+    add("--map", default="", metavar="A=B,...", help="leave with B where the program leaves with A; 75 is a lost peer")
+    add("--grace", default="", metavar="S", help="kill the program so long after SIGTERM or SIGINT (never)")
+    return parser

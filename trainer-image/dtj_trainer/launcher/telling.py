@@ -1,0 +1,63 @@
+"""What the program itself tells of its progress: the document at its status port, where it has one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+_EVERY_SECONDS = 1.0
+_AFTER_SILENCE_SECONDS = 3.0
+_ANSWER_SECONDS = 0.3
+_MOST_BYTES = 65536
+
+
+class Telling:
+    """The last word of one start of the program; asked now and then, at no cost to whoever asks."""
+
+    def __init__(self, port: int | None) -> None:
+        self.step: int | None = None
+        """None where it never answered; 0 before its first step."""
+        self.at_gate = False
+        """Whether it was last seen waiting for its peers."""
+        self._port = port
+        self._next = time.monotonic() + _EVERY_SECONDS
+
+    def ask(self) -> float | None:
+        """Asks where it is time to. Returns in how many seconds to come again; None where there is nobody to ask."""
+        if self._port is None:
+            return None
+        left = self._next - time.monotonic()
+        if left > 0:
+            return left
+        document = _status(self._port)
+        if document is not None:
+            step = document.get("step")
+            self.step = step if isinstance(step, int) else self.step or 0
+            self.at_gate = document.get("phase") == "Gate"
+        wait = _AFTER_SILENCE_SECONDS if document is None else _EVERY_SECONDS
+        self._next = time.monotonic() + wait
+        return wait
+
+
+def status_port(environ: Mapping[str, str]) -> int | None:
+    """Where the operator asks, too."""
+    text = environ.get("DTJ_STATUS_PORT", "")
+    return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
+
+
+def _status(port: int) -> Mapping[str, object] | None:
+    with suppress(OSError, ValueError), socket.create_connection(("127.0.0.1", port), _ANSWER_SECONDS) as asked:
+        asked.sendall(b"GET /status HTTP/1.0\r\n\r\n")
+        answer = b""
+        until = time.monotonic() + _ANSWER_SECONDS
+        while len(answer) < _MOST_BYTES and time.monotonic() < until:
+            more = asked.recv(_MOST_BYTES)
+            if not more:
+                break
+            answer += more
+        document = json.loads(answer.partition(b"\r\n\r\n")[2])
+        return document if isinstance(document, dict) else None
+    return None
