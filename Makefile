@@ -91,3 +91,4 @@ lock: operator ## resolve the dependencies anew
 	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
+	cd trainer-image && $(UV_COMPILE) --no-deps requirements-tfjs.in --output-file requirements-tfjs.lock

@@ -97,6 +97,7 @@ VARIABLES = {
     names.Env.CHECKPOINT_EVERY_SECONDS: "spec.checkpoint.everySeconds, where set",
     names.Env.CHECKPOINT_KEEP: "spec.checkpoint.keep, where set",
     names.Env.EXPORT_DIR: "spec.export.path, where set",
+    names.Env.EXPORT_FORMATS: "spec.export.formats, with commas, where spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
     names.Env.DATA_SERVICE_ADDRESS: "host:port of the dispatcher, where the job has one",

@@ -114,6 +114,17 @@ def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWo
     assert len(eventually(lambda: _some(world.events(Reason.TRAINING_SUCCEEDED)))) == 1
 
 
+def test_the_model_that_the_deciding_pod_exported_is_in_the_status(world: JobWorld) -> None:
+    model = {"path": "/e/1", "formats": ["SavedModel", "TFLite"], "size": 1902069, "digest": "sha256:" + 64 * "a"}
+    world.submit(roles={"worker": 1}, export={"path": "/e", "formats": ["TFLite"]})
+    world.await_pods(["worker-0"])
+    assert environment(world.pods()["digits-worker-0"])["DTJ_EXPORT_FORMATS"] == "TFLite"
+    world.run_pods()
+    world.end_pod("digits-worker-0", exit_code=0, message=json.dumps({"export": model}))
+    world.await_condition(Condition.COMPLETE)
+    assert dig(world.body(), "status", "export") == model
+
+
 def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_words(world: JobWorld) -> None:
     world.submit(runPolicy={"backoffLimit": 0})
     world.await_pods(["worker-0", "worker-1"])

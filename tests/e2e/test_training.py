@@ -39,6 +39,9 @@ class TestStrategies:
         jobs.await_log("digits-evaluated-evaluator-0", "held-out", seconds=TRAINING_SECONDS)
         complete(jobs, "digits-evaluated")
         assert _accuracy(jobs.log("digits-evaluated-chief-0")) > 0.9
+        exported = jobs.job("digits-evaluated")["status"]["export"]
+        assert (exported["path"], exported["formats"]) == ("/dtj/checkpoint/export/1", ["SavedModel"])
+        assert exported["digest"] in jobs.log("digits-evaluated-chief-0")
 
     def test_workers_and_parameter_servers_train_asynchronously(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(example("digits-parameter-server", image=trainer_image))

@@ -102,6 +102,7 @@ def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(
     assert result["accuracy"] >= 0.95
     assert f"accuracy     {100 * result['accuracy']:.2f} % on held-out examples" in output
     assert (run / "export" / "1" / "saved_model.pb").exists()
+    assert re.search(r"^  model        \S+/export/1  \(SavedModel; [\d.]+[kM] bytes\)$", output, re.MULTILINE), output
     assert list((run / "checkpoint").glob("ckpt-225.index"))
     assert list((run / "tensorboard" / "train").glob("events.*"))
     assert re.search(r"step \d+/225 \(\d+%\)  loss \d", output)
@@ -145,6 +146,18 @@ def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -
     code, output = dtj.run(dtj.example("digits-evaluator.yaml", args=arguments))
     assert code == 0, output
     assert "held-out: accuracy" in (dtj.latest("digits-evaluated") / "logs" / "evaluator-0.log").read_text()
+
+
+def test_two_workers_train_on_what_a_data_service_prepares(dtj: CommandLine) -> None:
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=3"]
+    code, output = dtj.run(dtj.example("digits-data-service.yaml", args=arguments))
+    assert code == 0, output
+    logs = dtj.latest("digits-data-service") / "logs"
+    for name in ("dispatcher-0", "data-worker-0", "data-worker-1"):
+        assert "of the tf.data service" in (logs / f"{name}.log").read_text()
+    served = dtj.latest("digits-data-service") / "checkpoint" / "data-service" / "datasets"
+    assert list(served.iterdir()), "the workers had their examples from it"
+    assert marked_processes(dtj.mark) == []
 
 
 def test_a_worker_that_exits_3_fails_the_job_and_is_named(dtj: CommandLine) -> None:

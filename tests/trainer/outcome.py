@@ -18,15 +18,20 @@ def tensors(checkpoint: Path) -> dict[str, bytes]:
 
 def curves(directory: Path) -> Mapping[str, list[int]]:
     """Name of each scalar curve in TensorBoard's files -> its steps."""
+    return {name: list(values) for name, values in points(directory).items()}
+
+
+def points(directory: Path) -> Mapping[str, Mapping[int, float]]:
+    """Name of each scalar curve in TensorBoard's files -> step -> value; of a step written twice, the later one."""
     import tensorflow as tf
 
-    found: dict[str, list[int]] = {}
+    found: dict[str, dict[int, float]] = {}
     for file in sorted(directory.glob("events.out.tfevents.*")):
         for record in tf.data.TFRecordDataset(str(file)):
             event = tf.compat.v1.Event.FromString(record.numpy())
             for value in event.summary.value:
                 assert value.metadata.plugin_data.plugin_name == "scalars"
-                found.setdefault(value.tag, []).append(event.step)
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
     return found
 
 

@@ -41,15 +41,28 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
             {},
             "dtj_trainer: --dataset=letters: no data set of task image-classification; this trainer knows digits",
         ),
+        (
+            ["--export-formats=SavedModel,ONNX"],
+            {},
+            "dtj_trainer: --export-formats=SavedModel,ONNX: 'ONNX' is no format of a model; "
+            "this trainer knows SavedModel, TFLite, TensorFlowJS",
+        ),
+        (
+            [],
+            {"DTJ_EXPORT_FORMATS": "SavedModel,TensorFlowJS"},
+            "dtj_trainer: DTJ_EXPORT_FORMATS=SavedModel,TensorFlowJS: TensorFlowJS needs the package tensorflowjs, "
+            "which is not installed here; build the trainer's image with --build-arg TFJS=1, or leave the format out "
+            "(docs/export.md)",
+        ),
         (["--epochs=none"], {}, "dtj_trainer: --epochs=none: give a whole number of at least 1"),
         (
             [],
-            {"DTJ_STRATEGY": "TPU"},
-            "dtj_trainer: DTJ_STRATEGY=TPU: not supported by this trainer yet; "
-            "use OneDevice, Mirrored, MultiWorkerMirrored, ParameterServer",
+            {"DTJ_STRATEGY": "Pipeline"},
+            "dtj_trainer: DTJ_STRATEGY=Pipeline: not supported by this trainer yet; "
+            "use OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, ParameterServer, TPU",
         ),
     ],
-    ids=["task", "dataset", "number", "strategy"],
+    ids=["task", "dataset", "format", "converter", "number", "strategy"],
 )
 def test_a_bad_argument_is_one_line(
     tmp_path: Path, arguments: list[str], environ: Mapping[str, str], line: str

@@ -46,7 +46,7 @@ def job_of(folder: Path, *, workers: int, epochs: int) -> Job:
 
 
 def test_two_workers_learn_from_what_data_workers_read(folder: Path) -> None:
-    with job_of(folder, workers=2, epochs=8) as job:
+    with job_of(folder, workers=2, epochs=4) as job:
         service = Service(job)
         service.start()
         job.start(environ=service.environ)
@@ -56,12 +56,12 @@ def test_two_workers_learn_from_what_data_workers_read(folder: Path) -> None:
             assert job[name].process.poll() is None
             job[name].kill(15)
             assert job[name].wait(10) == 143
-    assert job.result["steps"] == 24
+    assert job.result["steps"] == 12
     assert "the tf.data service" in job["worker-0"].log
 
 
 def test_training_goes_on_without_a_data_worker_and_through_a_restart_of_the_dispatcher(folder: Path) -> None:
-    with job_of(folder, workers=1, epochs=400) as job:
+    with job_of(folder, workers=1, epochs=60) as job:
         service = Service(job)
         service.start()
         job.start(environ=service.environ).wait_for_checkpoint(20)
@@ -72,7 +72,7 @@ def test_training_goes_on_without_a_data_worker_and_through_a_restart_of_the_dis
         job["dispatcher-0"].wait_for(r"journal in \S+/checkpoints/data-service")
         assert job["worker-0"].wait() == 0
         assert job["data-worker-0"].process.poll() is None
-    assert job.result["steps"] == 1200
+    assert job.result["steps"] == 180
 
 
 def test_a_service_without_data_workers_is_not_waited_for_without_end(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Files of every format as a source: the order of the batches, where a run resumes, and who gets what."""
 
 import gzip
+import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_the_shares_of_the_workers_put_together_are_the_global_batches(source: P
     whole = taken(source.batches(batch=13, seed=9, first_step=2), 6)
     shares = [Share(worker=worker, workers=workers) for worker in range(workers)]
     parts = [taken(source.share_of_batches(batch=13, seed=9, first_step=2, share=share), 6) for share in shares]
-    assert [sum((part[step] for part in parts), []) for step in range(6)] == whole
+    assert [[pair for part in parts for pair in part[step]] for step in range(6)] == whole
 
 
 def test_each_of_a_workers_replicas_gets_its_part_in_turn(source: Pipeline) -> None:
@@ -80,10 +81,11 @@ def test_no_worker_has_to_ask_the_others_whether_the_data_have_ended(source: Pip
     assert int(source.batches(batch=4, seed=0).cardinality()) == tf.data.INFINITE_CARDINALITY
 
 
-def test_what_the_data_service_serves_is_every_example_as_often(source: Pipeline) -> None:
-    seen = Counter(pair for batch in taken(source.unordered(rows=10), source.examples) for pair in batch)
+def test_what_the_data_service_serves_comes_to_every_example_soon(source: Pipeline) -> None:
+    passes = 8
+    seen = Counter(pair for batch in taken(source.unordered(rows=10), passes * source.examples // 10) for pair in batch)
     assert len(seen) == source.examples
-    assert max(seen.values()) - min(seen.values()) <= 12
+    assert max(seen.values()) <= 3 * passes
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -195,10 +197,12 @@ def test_features_can_be_given_with_their_shapes(tmp_path: Path) -> None:
 def test_what_was_seen_in_the_files_is_remembered_until_they_change(tmp_path: Path) -> None:
     write(tmp_path / "data", "csv")
     keeps = ("--checkpoint-dir", str(tmp_path))
-    assert opened(tmp_path / "data", *keeps).examples == 48
+    examples = opened(tmp_path / "data", *keeps).examples
     (seen,) = tmp_path.glob("data-*.json")
-    seen.write_text(seen.read_text().replace("12", "11", 1))
-    assert opened(tmp_path / "data", *keeps).examples == 47
+    known = json.loads(seen.read_text())
+    known["training"][0] -= 1
+    seen.write_text(json.dumps(known))
+    assert opened(tmp_path / "data", *keeps).examples == examples - 1
     with (tmp_path / "data" / "part-0.csv").open("a") as file:
-        file.write("60,red,even\n" * 10)
-    assert opened(tmp_path / "data", *keeps).examples == 56
+        file.write("60,red,even\n" * 20)
+    assert opened(tmp_path / "data", *keeps).examples > examples + 10

@@ -3,12 +3,14 @@
 import re
 import signal
 import socket
+import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, stopped
+from trainer.cluster import Job, free_ports, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
@@ -103,6 +105,23 @@ def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) 
         waiting.wait_for("strategy MultiWorkerMirrored")
         waiting.kill(signal.SIGTERM)
         assert waiting.wait(5) == 143
+
+
+def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) -> None:
+    (port,) = free_ports(1)
+    with (
+        Job(folder, strategy=STRATEGY, roles=TWO, arguments=[f"--status-port={port}"]) as job,
+        # Something accepts connections there, and nothing ever answers: TensorFlow waits, and lets no Python run.
+        socket.create_server(("", int(job.cluster["worker"][0].rpartition(":")[2]))),
+    ):
+        waiting = job.start("worker-1")["worker-1"]
+        status = ""
+        while '"Building"' not in status:
+            assert waiting.process.poll() is None, "ended before it connected"
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+                status = answer.read().decode()
+        waiting.kill(signal.SIGTERM)
+        assert waiting.wait(30) == 143
 
 
 def test_checkpoint_directories_that_are_not_shared_are_refused(folder: Path, together: Job) -> None:

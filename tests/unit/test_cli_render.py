@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from builders import manifest
 from dtj.api.spec import Role
-from dtj.api.status import ConditionStatus, JobStatus, RootCause
+from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, RootCause
 from dtj.cli.manifest_files import Document
 from dtj.cli.quantities import counted, listed, short_number, short_time
 from dtj.cli.render_end import Place, end_lines
@@ -133,13 +133,13 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         steps=225,
         examples_per_second=2543.4,
         duration_seconds=7.1,
-        export_path=str(place.directory.export / "1"),
     )
-    assert said(ended(End.SUCCEEDED, result=result), place) == (
+    exported = ExportedModel(path=str(place.directory.export / "1"), formats=("SavedModel", "TFLite"), size=1_902_069)
+    assert said(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place) == (
         "digits succeeded after 14s\n"
         "  accuracy     98.33 % on held-out examples  (loss 0.0556)\n"
         "  speed        2.5k examples/s  (225 steps in 7s)\n"
-        "  model        runs/digits/1/export/1\n"
+        "  model        runs/digits/1/export/1  (SavedModel, TFLite; 1.9M bytes)\n"
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
@@ -153,6 +153,11 @@ def test_a_model_that_predicts_numbers_is_told_by_its_error(place: Place) -> Non
     result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
     lines = said(ended(End.SUCCEEDED, result=result), place)
     assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
+
+
+def test_of_a_model_that_is_not_measured_the_place_is_told(place: Place) -> None:
+    status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
+    assert "  model        runs/digits/1/export/1\n" in said(ended(End.SUCCEEDED, status=status), place)
 
 
 def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: Place) -> None:

@@ -202,6 +202,18 @@ class TestCheckpoints:
         assert environment(made)["DTJ_CHECKPOINT_DIR"] == "gs://bucket/x"
 
 
+class TestExport:
+    def test_directory_and_formats_are_variables_of_every_pod(self) -> None:
+        variables = environment(pod(job(export={"path": "/e", "formats": ["TFLite", "SavedModel"]})))
+        assert (variables["DTJ_EXPORT_DIR"], variables["DTJ_EXPORT_FORMATS"]) == ("/e", "TFLite,SavedModel")
+
+    def test_a_saved_model_is_what_a_path_alone_asks_for(self) -> None:
+        assert environment(pod(job(export={"path": "/e"})))["DTJ_EXPORT_FORMATS"] == "SavedModel"
+
+    def test_without_a_path_there_is_neither(self) -> None:
+        assert not {"DTJ_EXPORT_DIR", "DTJ_EXPORT_FORMATS"} & environment(pod(job())).keys()
+
+
 class TestAccelerators:
     def test_a_gpu_profile_gives_resource_selector_and_toleration_to_roles_that_train(self) -> None:
         owner = job(

@@ -235,6 +235,13 @@ class TestAsking:
     async def test_a_pod_that_cannot_be_reached_is_no_error(self, host: str) -> None:
         assert await progress.fetch(host, 1, timeout=2) is None
 
+    @pytest.mark.parametrize("body", [b"", b"hello", b"\xff", b"[" * 60_000, b'{"step": '])
+    def test_an_answer_that_is_no_document_is_none(self, body: bytes) -> None:
+        assert progress.read(body) is None
+
+    def test_an_answer_tells_of_the_training(self) -> None:
+        assert progress.read(b'{"step": 5}') == Progress(step=5)
+
     async def test_of_the_replica_that_knows_the_latest_pod_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = running()
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)

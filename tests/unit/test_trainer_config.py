@@ -9,6 +9,7 @@ import pytest
 from dtj_trainer.cluster import Address, Task
 from dtj_trainer.config import Config, parse
 from dtj_trainer.errors import UsageError
+from dtj_trainer.script import Script
 
 pytestmark = pytest.mark.unit
 
@@ -48,6 +49,19 @@ def test_nothing_at_all_trains_the_digits_on_one_device_into_dtj_output() -> Non
 def test_a_job_writes_only_where_its_manifest_says() -> None:
     config = configured(DTJ_JOB_NAME="digits")
     assert config.checkpoint.directory is config.export_dir is config.log_dir is None
+
+
+def test_a_model_is_exported_as_a_saved_model_unless_more_is_asked_for() -> None:
+    assert configured().export_formats == ("SavedModel",)
+    assert configured("--export-formats=TFLite").export_formats == ("SavedModel", "TFLite")
+    job = {"DTJ_JOB_NAME": "digits", "DTJ_EXPORT_DIR": "/e", "DTJ_EXPORT_FORMATS": "TFLite,SavedModel"}
+    assert configured(**job).export_formats == ("SavedModel", "TFLite")
+
+
+def test_formats_of_a_model_that_goes_nowhere_are_refused() -> None:
+    assert refusal("--export-formats=TFLite", DTJ_JOB_NAME="digits") == (
+        "--export-formats=TFLite: no directory to export to; give --export-dir"
+    )
 
 
 def test_a_flag_wins_over_its_variable_and_an_empty_variable_is_none() -> None:
@@ -157,3 +171,31 @@ def test_addresses_of_every_family_are_read_and_written() -> None:
     environ: dict[str, Any] = {"DTJ_STRATEGY": "MultiWorkerMirrored"}
     config = configured(TF_CONFIG=tf_config(worker=["[fd00::1]:2222", "10.0.0.1:1"]), **environ)
     assert [str(address) for address in config.cluster.addresses.values()] == ["[fd00::1]:2222", "10.0.0.1:1"]
+
+
+def test_a_script_gets_its_arguments_and_our_flags_as_variables() -> None:
+    argv = ["--script=train.py", "--checkpoint-dir=/ckpt", "--start-timeout=9", "--", "--epochs", "3"]
+    config = configured(*argv, TF_CONFIG=tf_config(**TWO))
+    assert config.script == Script(
+        name="train.py", arguments=("--epochs", "3"), environ={"DTJ_CHECKPOINT_DIR": "/ckpt"}
+    )
+    assert config.start_timeout == 9.0
+    assert config.strategy == "MultiWorkerMirrored"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "strategy"),
+    [(SERVERS, "ParameterServer"), (TWO, "MultiWorkerMirrored"), ({"worker": ["a:2222"]}, "OneDevice")],
+)
+def test_the_strategy_of_a_script_is_what_tf_config_looks_like(cluster: dict[str, Any], strategy: str) -> None:
+    assert configured("--script=train.py", TF_CONFIG=tf_config(**cluster)).strategy == strategy
+
+
+def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_told_to() -> None:
+    config = configured("--script=train.py")
+    assert (config.checkpoint.directory, config.export_dir, config.log_dir) == (None, None, None)
+
+
+@pytest.mark.parametrize(("name", "is_file"), [("train.py", True), ("a/train", True), ("a.train", False)])
+def test_a_script_is_a_file_or_a_module_by_its_name(name: str, is_file: bool) -> None:
+    assert (Script(name=name).path is not None) == is_file

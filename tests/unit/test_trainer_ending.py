@@ -113,6 +113,99 @@ def test_another_handler_put_over_ours_does_not_swallow_the_signal(tmp_path: Pat
         assert process.wait(10) == ExitCode.TERMINATED
 
 
+LEAVING = "SIGTERM: leaving at once\n"
+OPEN = """
+    import multiprocessing, os, signal, subprocess, sys, time
+    from dtj_trainer.ending import leave
+    from dtj_trainer.signals import Termination
+    termination = Termination(leave=leave)
+    termination.listen()
+    termination.listen_openly()
+    {body}
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        ("pass", 143, LEAVING),
+        ("signal.signal(signal.SIGTERM, lambda *_: os._exit(9))", 9, ""),
+        ("signal.set_wakeup_fd(-1)", 143, LEAVING),
+        (
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN); termination.listen_openly()",
+            143,
+            LEAVING,
+        ),
+    ],
+    ids=["alone", "a handler of the script's", "a pipe of the script's", "a handler of TensorFlow's"],
+)
+def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code: int, said: str) -> None:
+    with started(tmp_path, OPEN.format(body=body)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == said
+        assert process.wait(10) == code
+
+
+@pytest.mark.parametrize("how", ["os.fork() or time.sleep(60)", "subprocess.Popen(['sleep', '60']).pid"])
+def test_what_a_script_starts_ends_at_sigterm_and_nobody_else_hears_of_it(tmp_path: Path, how: str) -> None:
+    body = f"child = {how}; os.kill(child, signal.SIGTERM); print(os.waitpid(child, 0)[1], flush=True)"
+    with started(tmp_path, OPEN.format(body=body)) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == [f"{signal.SIGTERM}\n", "ready\n"]
+        assert process.poll() is None
+        process.kill()
+
+
+STUCK = """
+    import ctypes
+    from dtj_trainer.ending import leave
+    from dtj_trainer.signals import Termination
+    termination = Termination(leave=leave)
+    termination.listen()
+    with termination.unattended():
+        print("ready", flush=True)
+        {body}
+    print("attended", flush=True)
+    ctypes.CDLL(None).sleep(60)
+"""
+
+
+def test_a_signal_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) -> None:
+    # PyDLL keeps the interpreter's lock during the call, as TensorFlow does while it connects to its peers.
+    with started(tmp_path, STUCK.format(body="ctypes.PyDLL(None).sleep(60)")) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
+def test_a_moment_unattended_is_no_signal(tmp_path: Path) -> None:
+    code = """
+    from dtj_trainer.ending import leave
+    from dtj_trainer.signals import Termination
+    termination = Termination(leave=leave)
+    termination.listen()
+    for _ in range(200):
+        with termination.unattended():
+            pass
+    print("all")
+    """
+    assert finished(tmp_path, code) == (0, "all\n")
+
+
+def test_afterwards_signals_are_python_s_again(tmp_path: Path) -> None:
+    with started(tmp_path, STUCK.format(body="pass")) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "attended\n"]
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "SIGTERM: leaving at once\n"
+        assert process.wait(10) == ExitCode.TERMINATED
+
+
 WATCHED = """
     import ctypes, time
     from dtj_trainer.ending import end_with, leave

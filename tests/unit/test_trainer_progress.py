@@ -1,7 +1,9 @@
 """Progress: the line, the document, the rates, and the schedule of the trainer, without TensorFlow."""
 
+import ast
 import json
 import socket
+import sys
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime
@@ -9,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from dtj_trainer import progress
 from dtj_trainer.config import CheckpointPolicy
-from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, short_number, short_time
+from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, serve, short_number, short_time
 from dtj_trainer.runtime import cpu_limit
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
-from dtj_trainer.status_server import serve
 
 pytestmark = pytest.mark.unit
 
@@ -49,6 +51,45 @@ def test_the_document_holds_text_for_metrics_and_nothing_that_is_not_known() -> 
         "updatedAt": "2026-05-04T12:00:00Z",
     }
     assert Progress().document(noon) == {"phase": "Gate", "updatedAt": "2026-05-04T12:00:00Z"}
+
+
+def test_the_exposition_is_what_prometheus_reads() -> None:
+    noon = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+    moment = Progress(phase=Phase.TRAINING, step=450, metrics={"loss": float("nan"), 'a "b"\\c\nd': 0.5})
+    lines = moment.exposition(noon).splitlines()
+    values = [line for line in lines if not line.startswith("#")]
+    assert values == [
+        "dtj_training_step 450",
+        'dtj_training_phase{phase="Training"} 1',
+        'dtj_training_metric{name="loss"} NaN',
+        r'dtj_training_metric{name="a \"b\"\\c\nd"} 0.5',
+        f"dtj_training_updated_timestamp_seconds {noon.timestamp()}",
+    ]
+    for line in values:
+        name = line.partition("{")[0].partition(" ")[0]
+        assert f"# TYPE {name} gauge" in lines
+
+
+def test_the_file_that_is_copied_into_other_images_suits_their_python_and_needs_nothing_of_ours() -> None:
+    source = Path(progress.__file__).read_text()
+    tree = ast.parse(source, feature_version=(3, 8))
+    imported = {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or "."]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+def test_the_line_says_what_is_known() -> None:
+    assert Progress(step=7, metrics={"loss": 0.5}).line() == "step 7  loss 0.5000"
+    assert Progress(step=7, total_steps=9, epoch=2).line() == "step 7/9 (77%)  epoch 2/?"
 
 
 def test_only_the_last_step_is_a_hundred_percent() -> None:
@@ -132,6 +173,9 @@ def test_the_status_is_served_and_other_paths_are_not() -> None:
         board.update(step=7, total_steps=10)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
             assert json.load(answer)["percent"] == 70
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            assert b"\ndtj_training_step 7\n" in answer.read()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
             assert answer.read() == b"ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -42,6 +42,13 @@ def test_a_misspelt_field_is_named_with_what_was_meant() -> None:
     assert str(violation) == 'spec.stratgy: unknown field "spec.stratgy"; did you mean "strategy"?'
 
 
+def test_an_unknown_format_of_a_model_is_named_with_those_that_are_known() -> None:
+    (violation,) = validate(SCHEMA_BREAKERS["an export as something unheard of"])
+    assert str(violation) == (
+        'spec.export.formats[1]: Unsupported value: "ONNX": supported values: "SavedModel", "TFLite", "TensorFlowJS"'
+    )
+
+
 def test_another_kind_is_refused_before_anything_else() -> None:
     violations = validate({**manifest(), "kind": "TFJob"})
     assert [str(violation) for violation in violations] == ['kind: must be "DistributedTrainingJob", not "TFJob"']

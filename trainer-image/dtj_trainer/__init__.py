@@ -5,4 +5,22 @@ trains, checkpoints, resumes and reports. Importing this package, or any module 
 reject a bad command line, must not import TensorFlow.
 """
 
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dtj_trainer.sessions import Session
+
 __version__ = "0.1.0"
+
+
+def session() -> AbstractContextManager[Session]:
+    """Makes a script's own training loop one that a job can stop, move and resume: `with session() as s: ...`.
+
+    See `dtj_trainer.sessions`. To be entered before TensorFlow has computed anything.
+    """
+    from dtj_trainer.sessions import begin
+
+    return begin()

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dtj_trainer import cluster, options
+from dtj_trainer import script as scripts
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.data import given as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
+from dtj_trainer.export import formats
+from dtj_trainer.gate import Peer
 from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
 from dtj_trainer.own.names import Own, own
 from dtj_trainer.registry import DATASETS, TASKS
+from dtj_trainer.script import Script
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -61,6 +65,7 @@ class CheckpointPolicy:
 class Config:
     """One task of one attempt of a job."""
 
+    script: Script | None
     job: str
     attempt: int
     cluster: Cluster
@@ -74,11 +79,16 @@ class Config:
     batch_size: BatchSize
     learning: Learning
     seed: int
+    loop: str
     steps_per_call: int
+    pack_gradients: bool
+    min_shard_bytes: int | None
     logical_cpus: int
+    tpu_name: str
     run_eagerly: bool
     checkpoint: CheckpointPolicy
     export_dir: Path | None
+    export_formats: tuple[str, ...]
     log_dir: Path | None
     status_port: int | None
     service_task: ServiceTask | None
@@ -89,6 +99,14 @@ class Config:
     start_timeout: float
     stall_timeout: float
 
+    @property
+    def tpu_runtimes(self) -> Mapping[str, Peer]:
+        """Where the TPU of this job is reached: name for a person -> host and port. Empty where it is this host's."""
+        if self.strategy != "TPU" or "://" not in self.tpu_name:
+            return {}
+        addresses = (runtime.partition("://")[2].rpartition(":") for runtime in self.tpu_name.split(","))
+        return {f"TPU {index}": (host.strip("[]"), int(port)) for index, (host, _, port) in enumerate(addresses)}
+
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """Reads the command line (without the program's name) and the environment; a flag wins over a variable.
@@ -98,12 +116,15 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """
     given = options.read(argv, environ)
     here = cluster.from_environment(environ)
-    strategy = given.value(options.STRATEGY)
+    script = scripts.find(given)
+    strategy = scripts.strategy(given, here) if script else given.value(options.STRATEGY)
     _check_roles(strategy, here)
     task, mine = given.value(options.TASK), own(given)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
-    output = None if environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    export_formats = given.value(options.EXPORT_FORMATS)
     config = Config(
+        script=script,
         job=environ.get("DTJ_JOB_NAME") or "local",
         attempt=_attempt(environ),
         cluster=here,
@@ -116,11 +137,16 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         batch_size=_batch_size(given),
         learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
         seed=given.value(options.SEED),
+        loop=given.value(options.LOOP),
         steps_per_call=given.value(options.STEPS_PER_CALL),
+        pack_gradients=given.value(options.PACK_GRADIENTS),
+        min_shard_bytes=given.value(options.MIN_SHARD_BYTES),
         logical_cpus=given.value(options.LOGICAL_CPUS),
+        tpu_name=given.value(options.TPU_NAME),
         run_eagerly=given.value(options.RUN_EAGERLY),
         checkpoint=_checkpoint(given, output),
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
+        export_formats=export_formats or (formats.SAVED_MODEL,),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
         status_port=given.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
@@ -129,15 +155,22 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         start_timeout=given.value(options.START_TIMEOUT),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
-    if here.task.role == EVALUATOR and config.checkpoint.directory is None:
+    if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
+    if export_formats and config.export_dir is None:
+        raise UsageError(f"{given.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
     return config
 
 
 def _check_roles(strategy: str, here: Cluster) -> None:
     """That TF_CONFIG has the tasks which the strategy needs, and no others."""
     replicas = here.count(CHIEF) + here.count(WORKER)
-    if strategy in ("OneDevice", "Mirrored"):
+    if strategy == "TPU" and len(here.addresses) > 1:
+        raise UsageError(
+            f"strategy TPU is driven by one process, but TF_CONFIG lists {len(here.addresses)} tasks; use a slice of "
+            "one host and one worker"
+        )
+    if strategy in ("OneDevice", "Mirrored", "CentralStorage", "TPU"):
         if replicas > 1 or here.count(PS):
             raise UsageError(
                 f"strategy {strategy} runs in one process, but TF_CONFIG lists {len(here.addresses)} tasks; "

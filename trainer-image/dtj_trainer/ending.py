@@ -15,12 +15,15 @@ _KUBERNETES_LIMIT = 4096
 
 
 class Ending:
-    """A context that the process does not outlive: whatever ends it, the process leaves with one of `ExitCode`."""
+    """A context that the process does not outlive: it leaves with one of `ExitCode`, or as `SystemExit` says."""
 
     def __enter__(self) -> None:
         """Nothing to prepare."""
 
     def __exit__(self, kind: object, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(error, SystemExit):
+            # A script's own way to end: with its exit handlers, and what Python does with a text.
+            return
         if error is not None:
             end_with(error)
         leave(ExitCode.DONE)
@@ -28,15 +31,13 @@ class Ending:
 
 def end_with(error: BaseException) -> NoReturn:
     """Says why the process ends, in one line for what was expected and with a traceback otherwise, and leaves."""
-    if isinstance(error, SystemExit):
-        leave(error.code if isinstance(error.code, int) else ExitCode.DONE)
     if isinstance(error, TrainerError):
         line, code = str(error), error.exit_code
         print(f"dtj_trainer: {line}", file=sys.stderr)
     else:
         line, code = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1], ExitCode.FAILED
         traceback.print_exception(error)
-    _leave_message(line)
+    leave_message(line)
     leave(code)
 
 
@@ -47,8 +48,8 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _leave_message(line: str) -> None:
-    """Writes the line where Kubernetes looks for a container's last words."""
+def leave_message(line: str) -> None:
+    """Writes the line where Kubernetes looks for a container's last words; a later one takes its place."""
     given = os.environ.get("DTJ_TERMINATION_LOG")
     path = Path(given) if given else _KUBERNETES_LOG
     if not given and not os.access(path, os.W_OK):

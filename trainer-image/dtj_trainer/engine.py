@@ -6,7 +6,7 @@ So all tasks save and leave at the same step without a word on another channel. 
 reduced. Imports TensorFlow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +41,22 @@ class Outcome:
 class Engine:
     """Runs steps of one model under one strategy."""
 
-    def __init__(self, *, strategy: Any, task: Task, model: Any, optimizer: Any, step: Any, batch: int) -> None:
+    def __init__(
+        self,
+        *,
+        strategy: Any,
+        task: Task,
+        model: Any,
+        optimizer: Any,
+        step: Any,
+        batch: int,
+        train_step: Callable[[Any], object] | None = None,
+    ) -> None:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         batch: global batch size.
+        train_step: learns from one replica's share of a batch, in place of this engine's own step. It has to take
+            its loss from `loss`.
         """
         self._strategy = strategy
         self._task = task
@@ -52,7 +64,10 @@ class Engine:
         self._optimizer = optimizer
         self._step = step
         self._batch = batch
+        self._train_step = train_step or self._learn
         self._local_replicas = len(strategy.extended.worker_devices)
+        # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
+        self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
         with strategy.scope():
             # Summed on each replica as it goes, over the replicas only when it is read.
             self._sums = tf.Variable(
@@ -77,23 +92,35 @@ class Engine:
     @tf.function(reduce_retracing=True)
     def _run(self, iterator: Any, steps: Any, wishes: Any) -> Any:
         for _ in tf.range(steps):
-            self._strategy.run(self._learn, args=(next(iterator),))
+            self._strategy.run(self._train_step, args=(next(iterator),))
         self._step.assign_add(steps)
-        return self._strategy.reduce("SUM", self._strategy.run(self._report, args=(wishes,)), axis=None)
+        if self._sums_are_shared:
+            return self._hand_over(wishes)
+        shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
+        return self._strategy.reduce("SUM", shares, axis=None)
+
+    def loss(self, outputs: Any, labels: Any) -> Any:
+        """What one replica's share of a batch adds to the global mean, penalties of the layers included.
+
+        Notes the metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing:
+        a replica with one example less than another weighs less.
+        """
+        judged = self._task.judge(outputs, labels)
+        self._sums.assign_add(tf.stack([tf.reduce_sum(judged[name]) for name in self._task.metrics]))
+        loss = tf.reduce_sum(judged["loss"]) / self._batch
+        penalties = self._model.losses
+        return loss + tf.add_n(penalties) / self._strategy.num_replicas_in_sync if penalties else loss
 
     def _learn(self, examples: tuple[Any, Any]) -> None:
         inputs, labels = examples
         with tf.GradientTape() as tape:
-            judged = self._task.judge(self._model(inputs, training=True), labels)
-            # Each replica's share of the global mean: the optimizer sums the gradients over the replicas.
-            loss = tf.reduce_sum(judged["loss"]) / self._batch
+            loss = self.loss(self._model(inputs, training=True), labels)
         weights = self._model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
-        self._sums.assign_add(tf.stack([tf.reduce_sum(judged[name]) for name in self._task.metrics]))
 
-    def _report(self, wishes: Any) -> Any:
-        """Hands over this replica's sums and starts them anew; the replicas of a task share its wishes."""
+    def _hand_over(self, wishes: Any) -> Any:
+        """A replica's sums, which begin anew, and its share of the task's wishes."""
         sums = tf.identity(self._sums)
         with tf.control_dependencies([sums]):
             self._sums.assign(tf.zeros_like(sums))
-        return tf.concat([sums, wishes / self._local_replicas], axis=0)
+        return tf.concat([sums, wishes], axis=0)

@@ -33,3 +33,7 @@ class Terminated(TrainerError):
     """Told to stop where there was nothing to save."""
 
     exit_code = ExitCode.TERMINATED
+
+
+class NotSaved(TrainerError):
+    """The state that had to be saved could not be: the volume is full, or cannot be written any more."""

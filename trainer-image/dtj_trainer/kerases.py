@@ -18,12 +18,24 @@ def of(model: Any) -> ModuleType:
     return tf_keras if tf_keras is not None and isinstance(model, tf_keras.Model) else keras
 
 
-def draws(model: Any) -> list[Any]:
-    """What the random layers of a model have drawn so far, which is none of its weights; tf_keras keeps no count."""
-    weights = {id(weight) for weight in model.weights}
-    return [variable for variable in model.variables if id(variable) not in weights]
-
-
 def variables(of_keras: Iterable[Any]) -> list[Any]:
     """The tf.Variables behind variables of either Keras."""
     return [variable.value if isinstance(variable, keras.Variable) else variable for variable in of_keras]
+
+
+def state(optimizer: Any) -> list[Any]:
+    """What an optimizer must remember, the same in both Kerases: its count of steps, and its slots by variable.
+
+    Not the learning rate, which Keras 3 counts as its state: the command line decides it.
+    """
+    return variables(variable for variable in optimizer.variables if variable is not optimizer.learning_rate)
+
+
+def whole(of_model: Iterable[Any]) -> list[Any]:
+    """The same variables, with each that ParameterServer has split in place of its shards, which follow each other."""
+    found: dict[int, Any] = {}
+    for variable in of_model:
+        container = getattr(variable, "_sharded_container", None)
+        one = variable if container is None else container()
+        found.setdefault(id(one), one)
+    return list(found.values())

@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from dtj_trainer import runtime, status_server
+from dtj_trainer import progress, runtime
 from dtj_trainer.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
 from dtj_trainer.config import Config
 from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gate import Doorbell, Peer, PeersMissing, wait_for_peers
+from dtj_trainer.host import Host
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.own import names
 from dtj_trainer.progress import Board, Phase
+from dtj_trainer.script import Script
 from dtj_trainer.signals import Termination
 from dtj_trainer.watchdog import Watchdog
 
@@ -35,11 +37,13 @@ def launch(config: Config, termination: Termination) -> None:
     """
     board = Board()
     if config.status_port:
-        status_server.serve(board, config.status_port)
+        progress.serve(board, config.status_port)
     check_outputs(config)
     names.check(config.own)
-    runtime.prepare(os.environ)
     role = config.cluster.task.role
+    if config.script and not config.service_task:
+        _interpret(config, config.script, board, termination)
+    runtime.prepare(os.environ)
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
     if config.service_task:
         _serve_data(config, config.service_task, board)
@@ -55,6 +59,32 @@ def launch(config: Config, termination: Termination) -> None:
         _serve(config, board)
 
 
+def _interpret(config: Config, script: Script, board: Board, termination: Termination) -> NoReturn:
+    """Runs a script in place of the trainer's loop, when those are there whom its strategy will look for."""
+    from dtj_trainer import interpreter
+
+    interpreter.prepare(script, os.environ)
+    print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
+    meet_peers(config)
+    interpreter.run(script, Host(config=config, board=board, termination=termination))
+
+
+def meet_peers(config: Config) -> None:
+    """The start gate of a program that is not ours: returns when those are there whom its strategy will look for.
+
+    Raises:
+        PeerLost: they did not come in time.
+        UsageError: this task's port is in use.
+    """
+    role = config.cluster.task.role
+    if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
+        doorbell = _ring(config)
+        _wait_for_peers(config, CHIEF, WORKER)
+        doorbell.close()
+    elif config.strategy == "ParameterServer" and role == CHIEF:
+        _wait_for_peers(config, WORKER, PS)
+
+
 def _train(config: Config, board: Board, termination: Termination) -> None:
     doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
     runtime.configure(eager=config.run_eagerly)
@@ -64,7 +94,7 @@ def _train(config: Config, board: Board, termination: Termination) -> None:
     if doorbell:
         doorbell.close()
     board.update(phase=Phase.BUILDING)
-    with _started_in_time(config), strategies.peer_loss(config.cluster):
+    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
         strategy = strategies.make_strategy(config)
     run = _run(config, board, termination)
     with _fed(run):
@@ -77,8 +107,8 @@ def _coordinate(config: Config, board: Board, termination: Termination) -> None:
 
     _wait_for_peers(config, WORKER, PS)
     board.update(phase=Phase.BUILDING)
-    with _started_in_time(config), strategies.peer_loss(config.cluster):
-        strategy = parameter_server.make_strategy()
+    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
+        strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
     run = _run(config, board, termination)
     with _fed(run):
         parameter_server.train(run, strategy)
@@ -104,10 +134,10 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
 
 def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
-    run = _run(config, board, termination)
     from dtj_trainer.data.faults import explained
     from dtj_trainer.data.profile import report
 
+    run = _run(config, board, termination)
     with explained(run.data):
         report(run.data, config, profile, say=print)
 
@@ -122,8 +152,11 @@ def _serve(config: Config, board: Board) -> None:
 def _evaluate(config: Config, board: Board, termination: Termination) -> None:
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import evaluator
+    from dtj_trainer.data.faults import explained
 
-    evaluator.watch(_run(config, board, termination))
+    run = _run(config, board, termination)
+    with explained(run.data):
+        evaluator.watch(run)
 
 
 def _run(config: Config, board: Board, termination: Termination) -> Run:
@@ -183,12 +216,13 @@ def _wait_for_peers(config: Config, *roles: str) -> None:
 
 def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
     try:
-        wait_for_peers(peers, timeout=config.start_timeout, say=print)
+        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
     except PeersMissing as missing:
         raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
 
 
-def _started_in_time(config: Config) -> Watchdog:
+def started_in_time(config: Config) -> Watchdog:
     """A peer that passes the gate and then dies would be waited for in silence, and without end."""
-    lost = PeerLost(f"the other tasks passed the start gate, but did not connect within {config.start_timeout:g} s")
+    who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
+    lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
     return Watchdog(config.start_timeout, lost, end_with=end_with)

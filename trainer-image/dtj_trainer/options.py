@@ -14,10 +14,12 @@ from typing import Generic, NoReturn, TypeVar
 from dtj_trainer import __version__
 from dtj_trainer.data.config import CACHES, FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.errors import UsageError
+from dtj_trainer.export import formats
 from dtj_trainer.registry import TASKS
 
-SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "MultiWorkerMirrored", "ParameterServer")
-PLANNED_STRATEGIES = ("CentralStorage", "TPU", "Pipeline")
+SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU")
+PLANNED_STRATEGIES = ("Pipeline",)
+LOOPS = ("custom", "fit")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -41,6 +43,8 @@ class Given:
 
     arguments: Mapping[str, str]
     environ: Mapping[str, str]
+    rest: tuple[str, ...] | None = None
+    """What follows `--`: a script's arguments."""
 
     def source(self, option: Option[T]) -> str | None:
         """The text that decides the option, as `--flag=text` or `VARIABLE=text`; None where it was not given."""
@@ -71,8 +75,19 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Given:
     Raises:
         UsageError: an unknown or incomplete argument.
     """
-    arguments = vars(_parser().parse_args(argv))
-    return Given({flag: text for flag, text in arguments.items() if text is not None}, environ)
+    own, dashes, rest = _at_dashes(argv)
+    arguments = vars(_parser().parse_args(own))
+    return Given(
+        {flag: text for flag, text in arguments.items() if text is not None}, environ, tuple(rest) if dashes else None
+    )
+
+
+def _at_dashes(argv: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]:
+    """What is before `--`, whether there is one, and what is after it."""
+    if "--" not in argv:
+        return argv, False, ()
+    at = list(argv).index("--")
+    return argv[:at], True, argv[at + 1 :]
 
 
 def _whole(minimum: int) -> Callable[[str], int]:
@@ -112,6 +127,15 @@ def _port(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) < 65536:
         raise ValueError("give a port from 1 to 65535")
     return int(text)
+
+
+def _tpu_name(text: str) -> str:
+    for runtime in () if text == "local" else text.split(","):
+        scheme, _, address = runtime.partition("://")
+        host, _, port = address.rpartition(":")
+        if scheme != "grpc" or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
+    return text
 
 
 def _strategy(text: str) -> str:
@@ -304,6 +328,14 @@ STEPS_PER_CALL = Option(
     flag="--steps-per-call", parse=_whole(1), default=20,
     help="steps that TensorFlow runs at most before Python looks up; fewer where a step is slow",
 )  # fmt: skip
+LOOP = Option(
+    flag="--loop", parse=_one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
+    help="custom: the trainer's own step loop; fit: Keras' Model.fit",
+)  # fmt: skip
+CALLBACKS = Option[str | None](
+    flag="--callbacks", parse=str, default=None, metavar="M:F",
+    help="--loop=fit: a function of yours that gives a list of Keras callbacks, as package.module:function",
+)  # fmt: skip
 RUN_EAGERLY = Option(
     flag="--run-eagerly", parse=_true, default=False,
     help="run without tf.function, to step through with a debugger",
@@ -312,9 +344,21 @@ STRATEGY = Option(
     flag="--strategy", variable="DTJ_STRATEGY", parse=_strategy, default="OneDevice", metavar="NAME",
     help=", ".join(SUPPORTED_STRATEGIES),
 )  # fmt: skip
+TPU_NAME = Option(
+    flag="--tpu-name", variable="TPU_NAME", parse=_tpu_name, default="local", metavar="NAME",
+    help="TPU: local, for the chips of this host, or grpc://host:port of its runtime",
+)  # fmt: skip
 LOGICAL_CPUS = Option(
     flag="--logical-cpus", parse=_whole(1), default=1,
-    help="CPU devices that Mirrored sees where there is no GPU",
+    help="CPU devices that Mirrored and CentralStorage see where there is no GPU",
+)  # fmt: skip
+PACK_GRADIENTS = Option(
+    flag="--pack-gradients", parse=_true, default=False,
+    help="reduce all gradients as one vector: less latency where a model has many small variables",
+)  # fmt: skip
+MIN_SHARD_BYTES = Option[int | None](
+    flag="--min-shard-bytes", parse=_whole(1), default=None, metavar="BYTES",
+    help="ParameterServer: split variables over the servers, into shards of at least this size (default: each whole)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
@@ -335,6 +379,11 @@ CHECKPOINT_KEEP = Option(
 EXPORT_DIR = Option[Path | None](
     flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=Path, default=None, metavar="DIR",
     help="where to put the SavedModel, as DIR/<version>",
+)  # fmt: skip
+EXPORT_FORMATS = Option[tuple[str, ...] | None](
+    flag="--export-formats", variable="DTJ_EXPORT_FORMATS", parse=formats.parse, default=None, metavar="LIST",
+    help=f"what to export the model as: {', '.join(formats.FORMATS)}, with commas (default: {formats.SAVED_MODEL}, "
+    "which is always one of them)",
 )  # fmt: skip
 LOG_DIR = Option[Path | None](
     flag="--log-dir", variable="DTJ_LOG_DIR", parse=Path, default=None, metavar="DIR",
@@ -357,16 +406,27 @@ STALL_TIMEOUT = Option(
     help="ParameterServer: seconds without a finished step; then exit 75",
 )  # fmt: skip
 
+SCRIPT = Option[str | None](
+    flag="--script", parse=str, default=None, metavar="FILE",
+    help="run this Python file, or module by its dotted name, in place of the trainer's own loop; what follows -- are "
+    "its arguments",
+)  # fmt: skip
+
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
+    "your own script": (SCRIPT,),
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
     "what to learn of your own": (MODEL, DATA, LOSS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
     ),
-    "how to run": (STRATEGY, LOGICAL_CPUS, STEPS_PER_CALL, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY),
+    "how to run": (
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, PACK_GRADIENTS, MIN_SHARD_BYTES,
+        START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
+    ),
     "what to keep": (
-        CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, LOG_DIR,
+        CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
+        LOG_DIR,
     ),
     "what to show": (PROGRESS_EVERY, STATUS_PORT),
 }  # fmt: skip

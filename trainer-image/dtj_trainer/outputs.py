@@ -52,5 +52,8 @@ def write_result(directory: Path, values: Mapping[str, object]) -> Path:
 def write_atomically(path: Path, text: str) -> Path:
     """Replaces the file in one step, so that a reader sees the old text or the new."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    return draft.replace(path)
+    try:
+        draft.write_text(text)
+        return draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -5,21 +5,23 @@ The order of the updates is the workers', so a run is not repeatable to the bit.
 """
 
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 from tensorflow.python.eager import context
 
-from dtj_trainer import optimizers
+from dtj_trainer import keras_fit, kerases, optimizers
 from dtj_trainer.checkpoints import State, Store
-from dtj_trainer.cluster import CHIEF, WORKER
+from dtj_trainer.cluster import CHIEF, PS, WORKER
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, Preempted
 from dtj_trainer.finish import finish
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
-from dtj_trainer.schedule import steps_to_mark, steps_within, total_steps
+from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within, total_steps
 from dtj_trainer.strategies import peer_loss
 from dtj_trainer.summaries import Summaries
 from dtj_trainer.watchdog import Watchdog
@@ -37,11 +39,21 @@ fails again and again would fill them with copies. A coordinator that was frozen
 """
 
 
-def make_strategy() -> Any:
-    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them."""
-    # There is no public way. It is read when the context connects, which happens in the next line.
+def make_strategy(*, min_shard_bytes: int | None = None) -> Any:
+    """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them.
+
+    Args:
+        min_shard_bytes: variables are split over the parameter servers along their first axis, into shards of at
+            least this size; None keeps each whole, on one of them.
+    """
+    # There is no public way. It is read when the context connects, which happens in the last line.
     context._KEEP_ALIVE_SECS = FORGOTTEN_AFTER_SECONDS
-    return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+    resolver, partitioner = tf.distribute.cluster_resolver.TFConfigClusterResolver(), None
+    if min_shard_bytes:
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+            min_shard_bytes, max_shards=resolver.cluster_spec().num_tasks(PS)
+        )
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
 def train(run: Run, strategy: Any) -> None:
@@ -60,19 +72,19 @@ def train(run: Run, strategy: Any) -> None:
         )
         run.say(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
-            f"{config.cluster.count('ps')}  {training.learning}  {training.total_steps} steps: "
+            f"{config.cluster.count(PS)}  {training.learning}  {training.total_steps} steps: "
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
         try:
-            step = training.loop(reporter)
+            training.loop(reporter)
         finally:
             summaries.flush()
         finish(
             run,
             reporter,
             summaries,
-            weights=training.model.get_weights(),
-            step=step,
+            weights=[tf.convert_to_tensor(weight).numpy() for weight in kerases.whole(training.model.weights)],
+            step=training.step,
             checkpoint=training.store.path(),
         )
 
@@ -86,6 +98,7 @@ class _Training:
         self._strategy = strategy
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.batch = config.batch_size.over(1)
+        self._steps_per_epoch = -(-run.data.examples // self.batch)
         self.total_steps = total_steps(run.data.examples, epochs=config.epochs, batch=self.batch)
         tf_keras.utils.set_random_seed(config.seed)
         with strategy.scope():
@@ -95,10 +108,24 @@ class _Training:
             self._optimizer.build(self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # Sums since the start of each metric, and examples. The coordinator reads how they grow.
-            self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
+            # What is beside another variable is never split.
+            with strategy.extended.colocate_vars_with(self._step):
+                # Sums since the start of each metric, and examples. The coordinator reads how they grow.
+                self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
+            self._train_step = self._learn
+            if config.loop == "fit":
+                self._train_step = self.model.train_step
+                # Keras calls its callbacks once an epoch: more often, the workers would wait for each other.
+                keras_fit.prepare(self.model, self._optimizer, loss=self._loss, steps_per_call=self._steps_per_epoch)
+        state = State(
+            # Split or not, checkpoints hold whole tensors: any other strategy, and the evaluator, can read them.
+            weights=kerases.whole(self.model.weights),
+            optimizer=kerases.state(self._optimizer),
+            step=self._step,
+            total_steps=total,
+        )
         self.store = Store(
-            State(weights=self.model.weights, optimizer=self._optimizer.variables, step=self._step, total_steps=total),
+            state,
             config.checkpoint.directory,
             keep=config.checkpoint.keep,
             writes=True,
@@ -108,39 +135,72 @@ class _Training:
         )
         self.store.restore_newest()
         total.assign(self.total_steps)
-        self.first_step = int(self._step.numpy())
+        self.first_step = self.step = int(self._step.numpy())
+        self._save_due = Every(config.checkpoint.every_seconds)
+        if split := [weight for weight in kerases.whole(self.model.weights) if hasattr(weight, "variables")]:
+            run.say(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
         if self.store.path():
             run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
 
-    def loop(self, reporter: Reporter) -> int:
-        """Trains to the last step, and returns how many were done in the end."""
-        run, policy = self._run, self._run.config.checkpoint
-        iterator = iter(self._coordinator.create_per_worker_dataset(self._examples))
-        save_due = Every(policy.every_seconds)
-        step = self.first_step
+    def loop(self, reporter: Reporter) -> None:
+        """Trains to the last step, or until a callback of Keras ends it."""
+        run, self._reporter = self._run, reporter
         run.board.update(phase=Phase.TRAINING, last_checkpoint_step=self.store.last_step)
         run.termination.saves = self.store.keeps
         # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
         seconds = run.config.stall_timeout
         stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
-        with Watchdog(seconds, stalled, end_with=end_with) as watchdog:
-            while step < self.total_steps:
-                step = self._leg(iterator, step, save_due, reporter, watchdog)
-                self.store.save(step)
-                if run.termination.requested:
-                    raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
+        if run.config.loop == "fit":
+            train: Callable[[], object] = self._fit
+        else:
+            iterator = iter(self._coordinator.create_per_worker_dataset(self._examples))
+            train = partial(self.advance, iterator, self.total_steps)
+        with Watchdog(seconds, stalled, end_with=end_with) as self._watchdog:
+            train()
         run.termination.saves = False
-        return step
 
-    def _leg(self, iterator: Any, step: int, save_due: Every, reporter: Reporter, watchdog: Watchdog) -> int:
-        """Trains until a checkpoint is due and no step is under way, and returns the step."""
-        run, workers = self._run, self._run.config.cluster.count(WORKER)
-        scheduled, limit = step, step + steps_to_mark(step, self.total_steps, run.config.checkpoint)
+    def _fit(self) -> None:
+        keras_fit.fit(
+            self.model, self, self._creator,
+            callbacks=self._run.config.own.callbacks,
+            total_steps=self.total_steps,
+            steps_per_epoch=self._steps_per_epoch,
+            steps_per_call=self._steps_per_epoch,
+        )  # fmt: skip
+        self.store.save(self.step)
+
+    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
+        """Trains up to this step, or a little further where a worker's steps were repeated by another.
+
+        Returns:
+            The mean of each metric over the examples of these steps.
+
+        Raises:
+            Preempted: told to stop; the state is saved.
+        """
+        before, policy = self._sums.numpy(), self._run.config.checkpoint
+        self._watchdog.feed()
+        while self.step < until:
+            self._leg(iterator, until)
+            stops = self._run.termination.requested
+            if stops or self.step >= self.total_steps:
+                self.store.save(self.step)
+            elif self.step < until or is_mark(self.step, self.total_steps, policy):
+                self.store.save_meanwhile(self.step)
+            if stops:
+                raise Preempted(f"preempted: saved step {self.step} of {self.total_steps}; the job resumes there")
+        return self._means(self._sums.numpy() - before)
+
+    def _leg(self, iterator: Any, until: int) -> None:
+        """Trains until this step, or until a checkpoint is due, and no step is under way."""
+        run, workers, step = self._run, self._run.config.cluster.count(WORKER), self.step
+        scheduled = step
+        limit = min(until, step + steps_to_mark(step, self.total_steps, run.config.checkpoint))
         reported, sums, done = step, self._sums.numpy(), False
         while not done:
-            if run.termination.requested or save_due.due():
+            if run.termination.requested or self._save_due.due():
                 limit = scheduled
-            rate = reporter.meter.steps_per_second
+            rate = self._reporter.meter.steps_per_second
             steps = steps_within(run.config.steps_per_call, rate and rate / workers)
             ahead = min(limit, step + _CALLS_AHEAD * workers * steps)
             while scheduled < ahead:
@@ -149,52 +209,67 @@ class _Training:
             done = self._coordinator.done() and scheduled >= limit
             before, step = step, int(self._step.numpy())
             if step > before:
-                watchdog.feed()
+                self._watchdog.feed()
             if step - reported >= steps or done:
-                sums = self._report(reporter, step, sums)
+                sums = self._report(step, sums)
                 reported = step
             else:
                 time.sleep(_LOOK_SECONDS)
         self._coordinator.join()
-        return step
+        self.step = step
 
     def _schedule(self, iterator: Any, steps: int) -> int:
         self._coordinator.schedule(self._take, args=(iterator, tf.constant(steps, tf.int64)))
         return steps
 
-    def _report(self, reporter: Reporter, step: int, before: Any) -> Any:
+    def _report(self, step: int, before: Any) -> Any:
         """Reports the means over what was learned since the sums stood at `before`; returns how they stand now."""
         now = self._sums.numpy()
-        *sums, examples = now - before
-        if examples:
-            metrics = {name: float(value / examples) for name, value in zip(self._run.task.metrics, sums, strict=True)}
-            reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
+        if metrics := self._means(now - before):
+            self._reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
         return now
+
+    def _means(self, grown: Any) -> dict[str, float]:
+        """The mean of each metric over the examples by which the sums have grown; nothing without any."""
+        *sums, examples = grown
+        if not examples:
+            return {}
+        return {name: float(value / examples) for name, value in zip(self._run.task.metrics, sums, strict=True)}
 
     def _examples(self) -> Any:
         """The stream of one worker. Each has an order of its own; together they see as much as one would."""
+        return self._strategy.distribute_datasets_from_function(lambda context: self._share(context, self.step))
+
+    def _creator(self, first_step: int) -> Any:
+        """The same for Keras, which distributes it itself."""
+        return tf_keras.utils.experimental.DatasetCreator(lambda context: self._share(context, first_step))
+
+    def _share(self, context: Any, first_step: int) -> Any:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        return self._strategy.distribute_datasets_from_function(
-            lambda context: self._run.data.batches(
-                batch=context.get_per_replica_batch_size(self.batch),
-                seed=self._run.config.seed + _WORKER_SEEDS * (worker + 1),
-                first_step=self.first_step,
-            )
+        return self._run.data.batches(
+            batch=context.get_per_replica_batch_size(self.batch),
+            seed=self._run.config.seed + _WORKER_SEEDS * (worker + 1),
+            first_step=first_step,
         )
 
     @tf.function(reduce_retracing=True)
     def _take(self, iterator: Any, steps: Any) -> None:
         for _ in tf.range(steps):
-            self._strategy.run(self._learn, args=(next(iterator),))
+            self._strategy.run(self._train_step, args=(next(iterator),))
         self._step.assign_add(steps)
 
-    def _learn(self, examples: tuple[Any, Any]) -> None:
-        (inputs, labels), task = examples, self._run.task
-        with tf.GradientTape() as tape:
-            judged = task.judge(self.model(inputs, training=True), labels)
-            loss = tf.reduce_sum(judged["loss"]) / self.batch
-        weights = self.model.trainable_variables
-        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+    def _loss(self, outputs: Any, labels: Any) -> Any:
+        """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
+        task = self._run.task
+        judged = task.judge(outputs, labels)
         counted = [*(judged[name] for name in task.metrics), tf.ones_like(judged["loss"])]
         sums = tf.stack([tf.reduce_sum(values) for values in counted])
         self._sums.assign_add(tf.cast(sums, tf.float64))
+        return tf.add_n([tf.reduce_sum(judged["loss"]) / self.batch, *self.model.losses])
+
+    def _learn(self, examples: tuple[Any, Any]) -> None:
+        inputs, labels = examples
+        with tf.GradientTape() as tape:
+            loss = self._loss(self.model(inputs, training=True), labels)
+        weights = self.model.trainable_variables
+        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))

@@ -16,9 +16,16 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("GRPC_FAIL_FAST", "use_caller")
     # The model code is TensorFlow's; a keras.json that names another backend must not break it.
     environ["KERAS_BACKEND"] = "tensorflow"
-    threads = str(cpu_limit())
+    # A variable that is there and empty means no cluster to us; TensorFlow would stumble over it.
+    if not environ.get("TF_CONFIG", "").strip():
+        environ.pop("TF_CONFIG", None)
+    limit_threads(environ)
+
+
+def limit_threads(environ: MutableMapping[str, str]) -> None:
+    """Has TensorFlow start as many threads as there are CPUs for this process, unless the user says how many."""
     if "OMP_NUM_THREADS" not in environ:
-        environ.setdefault("TF_NUM_INTRAOP_THREADS", threads)
+        environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cpu_limit()))
 
 
 def configure(*, eager: bool) -> None:

@@ -1,5 +1,7 @@
 """How many steps there are, and how many to take before the next look around. Pure."""
 
+from collections.abc import Iterator
+
 from dtj_trainer.config import CheckpointPolicy
 
 CALL_SECONDS = 0.5
@@ -30,3 +32,16 @@ def total_steps(examples: int, *, epochs: int, batch: int) -> int:
 def epoch_of(step: int, *, examples: int, batch: int, epochs: int) -> int:
     """The epoch, counted from 1, that the last example of this step (or the first, for step 0) belongs to."""
     return min(epochs, (max(1, step * batch) - 1) // examples + 1)
+
+
+def legs(step: int, total_steps: int, steps_per_epoch: int) -> Iterator[tuple[int, int, int]]:
+    """The calls of Keras' `fit` that lead from this step to the last: first epoch, epoch to stop before, steps of each.
+
+    The rest of an epoch that was left in its middle, the whole ones, and the rest of the last.
+    """
+    while step < total_steps:
+        epoch, offset = divmod(step, steps_per_epoch)
+        whole = 0 if offset else (total_steps - step) // steps_per_epoch
+        steps = steps_per_epoch if whole else min(steps_per_epoch - offset, total_steps - step)
+        yield epoch, epoch + max(1, whole), steps
+        step += max(1, whole) * steps

@@ -37,6 +37,9 @@ def lean_library(name: str) -> ModuleType | None:
     A stand-in for the package `tensorflow`, with its path and without its code, lets its modules be imported one
     by one. None where this TensorFlow does not allow that; then nothing is left of the attempt.
     """
+    if "tensorflow" in sys.modules:
+        # A script has imported all of it before it came here.
+        return None
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.submodule_search_locations is None:
         return None

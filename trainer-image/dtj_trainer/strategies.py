@@ -3,7 +3,8 @@
 Imports TensorFlow. The parameter-server strategy has a room of its own.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,27 +12,38 @@ import tensorflow as tf
 from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
 from tensorflow.python.eager import context
 
-from dtj_trainer import gate
-from dtj_trainer.cluster import CHIEF, WORKER, Cluster
+from dtj_trainer import gate, tpu
+from dtj_trainer.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config import Config
-from dtj_trainer.errors import PeerLost
+from dtj_trainer.errors import PeerLost, UsageError
 
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
 
+_LAST_MOMENTS = 0.5
+_OTHERS_SECONDS = 3600.0
+_LAST_ONE_SECONDS = 5.0
+
 
 def make_strategy(config: Config) -> Any:
     """The strategy of the job, on this machine's GPUs where it has any. To be made before anything else runs."""
+    if config.strategy == "TPU":
+        return tpu.make_strategy(config.tpu_name)
     # Physical devices: asking for the logical ones would start TensorFlow, and then nothing can be configured.
     gpus = tf.config.list_physical_devices("GPU")
     if config.strategy == "OneDevice":
         return tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
-    if config.strategy == "Mirrored":
+    if config.strategy in ("Mirrored", "CentralStorage"):
         # Named one by one: left to itself, the strategy would look for remote devices in TF_CONFIG.
         kind, count = ("GPU", len(gpus)) if gpus else ("CPU", config.logical_cpus)
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * config.logical_cpus)
-        return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(count)])
+        devices = [f"{kind}:{index}" for index in range(count)]
+        if config.strategy == "Mirrored":
+            return tf.distribute.MirroredStrategy(devices)
+        # One copy of the variables: on the only GPU, or in the memory of the machine.
+        home = devices[0] if count == 1 else "CPU:0"
+        return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device=home)
     configure_coordination(config.cluster, register_seconds=config.start_timeout)
     return tf.distribute.MultiWorkerMirroredStrategy()
 
@@ -54,24 +66,70 @@ def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None
     )
 
 
-def wait_at_end(timeout: float) -> None:
-    """Returns when all tasks of a MultiWorkerMirrored job have come here."""
-    context.context().wait_at_barrier("dtj-end", round(timeout * 1000))
+def agree_on_start(config: Config, strategy: Any, step: int) -> None:
+    """Makes sure that all tasks restored the same step: a directory that is not shared would train two models.
+
+    Raises:
+        UsageError: they did not.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        return
+    steps = strategy.gather(strategy.run(lambda: tf.constant([step], tf.int64)), axis=0).numpy()
+    if any(other != step for other in steps):
+        raise UsageError(
+            f"checkpoint directory {config.checkpoint.directory}: tasks found different steps in it "
+            f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
+        )
+
+
+def part(cluster: Cluster, *, say: Callable[[str], object]) -> None:
+    """Leaves together: the leader carries the coordination service, so it goes when the others have gone."""
+    try:
+        context.context().wait_at_barrier("dtj-end", round(_OTHERS_SECONDS * 1000))
+    except tf.errors.OpError as error:
+        if not cluster.leads:
+            raise
+        say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
+    if not cluster.leads:
+        say(f"{cluster.task}: done")
+        return
+    peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
+    until = time.monotonic() + _LAST_ONE_SECONDS
+    while time.monotonic() < until and any(gate.knock(peer, timeout=0.2) is None for peer in peers):
+        time.sleep(0.02)
 
 
 @contextmanager
 def peer_loss(cluster: Cluster) -> Iterator[None]:
     """Turns what TensorFlow raises when another task is gone into `PeerLost`, naming who does not answer."""
-    lost = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
     try:
         yield
-    except lost as error:
-        peers = cluster.peers(*{task.role for task in cluster.addresses})
-        silent = [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
-        who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
-        raise PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}") from error
+    except tf.errors.OpError as error:
+        if lost := lost_peer(error, cluster):
+            raise lost from error
+        raise
+
+
+def lost_peer(error: Exception, cluster: Cluster) -> PeerLost | None:
+    """What the error means, where TensorFlow raises it when another task is gone."""
+    if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
+        return None
+    peers = cluster.peers(*{task.role for task in cluster.addresses})
+    silent = _silent(peers)
+    if not silent:
+        # A process that is being killed closes its connections one by one, and the port perhaps last.
+        time.sleep(_LAST_MOMENTS)
+        silent = _silent(peers)
+    who = f"{', '.join(silent)} not reachable" if silent else "a task of this job failed"
+    return PeerLost(f"peer lost: {who}; {type(error).__name__}: {_first_line(error)}")
+
+
+def _silent(peers: Mapping[Task, Address]) -> list[str]:
+    return [str(task) for task, a in peers.items() if gate.knock((a.host, a.port), timeout=0.5) is not None]
 
 
 def _first_line(error: tf.errors.OpError) -> str:
+    """The first that says something: of what a function of TensorFlow's raises, where it was defined comes before."""
+    about = ("Graph execution error", "Detected at node", "File ", "<stack traces")
     lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
-    return (lines[0] if lines else "no message")[:200]
+    return next((line for line in lines if not line.startswith(about)), "no message")[:200]

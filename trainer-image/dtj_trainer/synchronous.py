@@ -1,29 +1,26 @@
-"""OneDevice, Mirrored and MultiWorkerMirrored: every task runs this, in step with the others. Imports TensorFlow."""
+"""The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from dtj_trainer import kerases, optimizers
+from dtj_trainer import keras_fit, kerases, optimizers, packing
 from dtj_trainer.checkpoints import State, Store
-from dtj_trainer.cluster import CHIEF, WORKER
+from dtj_trainer.config import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.engine import Engine, Wishes
 from dtj_trainer.errors import Preempted, UsageError
 from dtj_trainer.finish import finish
-from dtj_trainer.gate import knock
 from dtj_trainer.progress import Every, Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
 from dtj_trainer.schedule import total_steps as count_steps
-from dtj_trainer.strategies import peer_loss, wait_at_end
+from dtj_trainer.strategies import agree_on_start, part, peer_loss
 from dtj_trainer.summaries import Summaries
-
-_OTHERS_SECONDS = 3600.0
-_LAST_ONE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +54,18 @@ def train(run: Run, strategy: Any) -> None:
         )
         _introduce(run, session, strategy.num_replicas_in_sync)
         try:
-            _loop(run, strategy, session, reporter)
+            step = _loop(run, strategy, session, reporter)
         finally:
             summaries.flush()
-            session.store.discard_scratch()
         if config.cluster.leads:
             finish(
                 run, reporter, summaries,
                 weights=[weight.numpy() for weight in session.model.weights],
-                step=max(session.first_step, session.total_steps),
+                step=step,
                 checkpoint=session.store.path(),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
-            _part(run)
+            part(config.cluster, say=run.say)
 
 
 def _build(run: Run, strategy: Any) -> _Session:
@@ -79,14 +75,18 @@ def _build(run: Run, strategy: Any) -> _Session:
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = run.task.build_model(keras, run.data)
+        _check_library(config, model)
         made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
+        if config.pack_gradients:
+            packing.pack_gradients(optimizer, kerases.of(model))
         step, total = _counter(), _counter()
     state = State(
         weights=kerases.variables(model.weights),
-        # A dropout that began anew would not be what an uninterrupted run had drawn.
-        optimizer=kerases.variables([*optimizer.variables, *kerases.draws(model)]),
+        optimizer=kerases.state(optimizer),
+        # Where dropout and its like stand in their random numbers. Keras counts them among no weights.
+        seeds=kerases.variables([one for one in model.variables if id(one) not in set(map(id, model.weights))]),
         step=step,
         total_steps=total,
     )
@@ -100,28 +100,31 @@ def _build(run: Run, strategy: Any) -> _Session:
     store.restore_newest()
     total.assign(total_steps)
     first_step = int(step.numpy())
-    _agree_on_start(run, strategy, first_step)
-    engine = Engine(strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch)
+    agree_on_start(config, strategy, first_step)
+    fits = config.loop == "fit"
+    engine = Engine(
+        strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
+        train_step=model.train_step if fits else None,
+    )  # fmt: skip
+    if fits:
+        with strategy.scope():
+            keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
     return _Session(
         model=model, engine=engine, store=store, batch=batch, learning=made.told,
         first_step=first_step, total_steps=total_steps,
     )  # fmt: skip
 
 
+def _check_library(config: Config, model: Any) -> None:
+    if config.strategy == "CentralStorage" and kerases.of(model) is not keras:
+        raise UsageError(
+            "strategy CentralStorage: the model is one of tf_keras, whose optimizers cannot follow a learning rate "
+            "there; build it with Keras 3, or use strategy Mirrored"
+        )
+
+
 def _counter() -> Any:
     return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-
-def _agree_on_start(run: Run, strategy: Any, step: int) -> None:
-    """Makes sure that all tasks restored the same step: a directory that is not shared would train two models."""
-    if run.config.strategy != "MultiWorkerMirrored":
-        return
-    steps = strategy.gather(strategy.run(lambda: tf.constant([step], tf.int64)), axis=0).numpy()
-    if any(other != step for other in steps):
-        raise UsageError(
-            f"checkpoint directory {run.config.checkpoint.directory}: tasks found different steps in it "
-            f"({', '.join(map(str, steps))}); it must be one volume that all tasks share"
-        )
 
 
 def _introduce(run: Run, session: _Session, replicas: int) -> None:
@@ -142,46 +145,78 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
         run.say("no checkpoint directory: a restart begins at step 0")
 
 
-def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> None:
-    config, store = run.config, session.store
-    step, total_steps = session.first_step, session.total_steps
-    iterator = iter(distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=step))
-    save_due = Every(config.checkpoint.every_seconds)
-    next_steps = wanted = config.steps_per_call
-    run.board.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
-    run.termination.saves = store.keeps
-    while step < total_steps:
-        steps = min(next_steps, steps_to_mark(step, total_steps, config.checkpoint))
+class _Loop:
+    """The way from the first step to the last, in calls of the engine that each end in an agreement."""
+
+    def __init__(self, run: Run, session: _Session, reporter: Reporter) -> None:
+        self._run = run
+        self._session = session
+        self._reporter = reporter
+        self._save_due = Every(run.config.checkpoint.every_seconds)
+        self._next_steps = self._wanted = run.config.steps_per_call
+        self.step = session.first_step
+
+    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
+        """Trains up to this step, and saves and reports on the way; the means of the metrics over the steps taken.
+
+        All tasks must ask for the same step.
+
+        Raises:
+            Preempted: told to stop; all tasks have saved the same step.
+        """
+        first, sums = self.step, dict.fromkeys(self._run.task.metrics, 0.0)
+        while self.step < until:
+            before = self.step
+            metrics = self._call(iterator, until)
+            for name in sums:
+                sums[name] += metrics[name] * (self.step - before)
+        return {name: value / max(1, self.step - first) for name, value in sums.items()}
+
+    def save(self) -> None:
+        """Saves the step that the loop stands at, unless it is saved."""
+        self._session.store.save(self.step)
+
+    def _call(self, iterator: Any, until: int) -> Mapping[str, float]:
+        config, store, total_steps = self._run.config, self._session.store, self._session.total_steps
+        steps = min(self._next_steps, until - self.step, steps_to_mark(self.step, total_steps, config.checkpoint))
         wishes = Wishes(
-            stop=run.termination.requested,
-            save=config.cluster.leads and save_due.due(),
-            next_steps=wanted if config.cluster.leads else 0,
+            stop=self._run.termination.requested,
+            save=config.cluster.leads and self._save_due.due(),
+            next_steps=self._wanted if config.cluster.leads else 0,
         )
         began = time.monotonic()
-        outcome = session.engine.run(iterator, steps, wishes)
-        step, next_steps = step + steps, outcome.next_steps
-        wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
-        if outcome.stop or outcome.save or is_mark(step, total_steps, config.checkpoint):
-            store.save(step)
-        reporter.report(step, outcome.metrics, last_checkpoint_step=store.last_step)
+        outcome = self._session.engine.run(iterator, steps, wishes)
+        self.step, self._next_steps = self.step + steps, outcome.next_steps
+        self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
+        if outcome.stop or self.step >= total_steps:
+            self.save()
+        elif outcome.save or is_mark(self.step, total_steps, config.checkpoint):
+            store.save_meanwhile(self.step)
+        self._reporter.report(self.step, outcome.metrics, last_checkpoint_step=store.last_step)
         if outcome.stop:
-            raise Preempted(f"preempted: all tasks saved step {step} of {total_steps}; the job resumes there")
+            raise Preempted(f"preempted: all tasks saved step {self.step} of {total_steps}; the job resumes there")
+        return outcome.metrics
+
+
+def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int:
+    """Trains to the end, and returns the step that was reached: a callback of Keras may end it early."""
+    config, loop = run.config, _Loop(run, session, reporter)
+
+    def stream(first_step: int) -> Any:
+        return distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=first_step)
+
+    run.board.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
+    run.termination.saves = session.store.keeps
+    if config.loop == "fit":
+        keras_fit.fit(
+            session.model, loop, stream,
+            callbacks=config.own.callbacks,
+            total_steps=session.total_steps,
+            steps_per_epoch=-(-run.data.examples // session.batch),
+            steps_per_call=config.steps_per_call,
+        )  # fmt: skip
+        loop.save()
+    else:
+        loop.advance(iter(stream(loop.step)), session.total_steps)
     run.termination.saves = False
-
-
-def _part(run: Run) -> None:
-    """Leaves together: the leader carries the coordination service, so it goes when the others have gone."""
-    cluster = run.config.cluster
-    try:
-        wait_at_end(_OTHERS_SECONDS)
-    except tf.errors.OpError as error:
-        if not cluster.leads:
-            raise
-        run.say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
-    if not cluster.leads:
-        run.say(f"{cluster.task}: done")
-        return
-    peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
-    until = time.monotonic() + _LAST_ONE_SECONDS
-    while time.monotonic() < until and any(knock(peer, timeout=0.2) is None for peer in peers):
-        time.sleep(0.02)
+    return loop.step

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from dtj_trainer.errors import TrainerError
-from dtj_trainer.exitcodes import ExitCode
 
 _DUMP_AFTER = 1.0
 _EXIT_AFTER = 2.0
@@ -65,13 +64,13 @@ class LastResort:
     See timer_create(2) with SIGEV_THREAD: the function that it starts is `_exit` itself, the value it gets the code.
     """
 
-    def __init__(self, code: ExitCode) -> None:
+    def __init__(self, code: int) -> None:
         self._timer = ctypes.c_void_p()
         try:
             # The time functions have left librt for libc; its stub still finds them, in old and new glibc.
             self._library = ctypes.CDLL("librt.so.1", use_errno=True)
-            event = _SigEvent(
-                value=code, notify=_SIGEV_THREAD, function=ctypes.cast(self._library._exit, ctypes.c_void_p)
+            event = SigEvent(
+                value=code, notify=SIGEV_THREAD, function=ctypes.cast(self._library._exit, ctypes.c_void_p)
             )
             self._works = (
                 self._library.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer)) == 0
@@ -92,10 +91,10 @@ class LastResort:
 
 
 _CLOCK_MONOTONIC = 1
-_SIGEV_THREAD = 2
+SIGEV_THREAD = 2
 
 
-class _SigEvent(ctypes.Structure):
+class SigEvent(ctypes.Structure):
     """`struct sigevent` of Linux on 64 bits."""
 
     _fields_: ClassVar = [

@@ -9,12 +9,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
 from dtj.api import names
-from dtj.api.fragments import VOLUME_SOURCE, PodTemplateFragment
+from dtj.api.base import SpecModel
+from dtj.api.fragments import PodTemplateFragment
 from dtj.api.json import JsonObject
+from dtj.api.storage import Checkpoint, Export
 
 
 class Strategy(StrEnum):
@@ -82,10 +83,6 @@ class SuccessPolicy(StrEnum):
     ALL_WORKERS = "AllWorkers"
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
-
-
 Template = Annotated[JsonObject, PodTemplateFragment()]
 
 
@@ -128,7 +125,7 @@ class OnStall(StrEnum):
     FAIL = "Fail"
 
 
-class Accelerator(_Model):
+class Accelerator(SpecModel):
     """The accelerator of each pod, by a profile of the operator's configuration."""
 
     profile: str = Field(
@@ -150,7 +147,7 @@ class Accelerator(_Model):
     )
 
 
-class ReplicaSpec(_Model):
+class ReplicaSpec(SpecModel):
     """The pods of one role."""
 
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="replicas is the number of pods of this role.")
@@ -200,86 +197,7 @@ class ReplicaSpec(_Model):
     )
 
 
-class AccessMode(StrEnum):
-    """Access modes of a PersistentVolumeClaim."""
-
-    READ_WRITE_ONCE = "ReadWriteOnce"
-    READ_ONLY_MANY = "ReadOnlyMany"
-    READ_WRITE_MANY = "ReadWriteMany"
-    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-
-
-class ClaimTemplate(_Model):
-    """A PersistentVolumeClaim to make."""
-
-    storage_class_name: str | None = Field(
-        default=None,
-        max_length=253,
-        description="storageClassName is the storage class; the cluster's default class where it is not set.",
-    )
-    access_modes: list[AccessMode] = Field(
-        default=[AccessMode.READ_WRITE_MANY],
-        min_length=1,
-        max_length=4,
-        description="accessModes are the claim's access modes; pods on several nodes need ReadWriteMany.",
-    )
-    storage: str = Field(
-        min_length=1,
-        max_length=32,
-        description="storage is the size of the claim, as a Kubernetes quantity such as 50Gi.",
-    )
-
-
-class Checkpoint(_Model):
-    """Where and how often the trainer saves its state."""
-
-    path: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1024,
-        description="path is the checkpoint directory, given to every pod as DTJ_CHECKPOINT_DIR. "
-        f"Defaults to {names.CHECKPOINT_MOUNT} where volume or claimTemplate is set, and is their mount point.",
-    )
-    volume: Annotated[JsonObject, PodTemplateFragment(*VOLUME_SOURCE)] | None = Field(
-        default=None,
-        description="volume is a pod volume source, mounted at path in every pod; "
-        "with more than one node it must be one that several pods can write to.",
-    )
-    claim_template: ClaimTemplate | None = Field(
-        default=None,
-        description="claimTemplate makes one PersistentVolumeClaim for the job, mounted at path in every pod "
-        "and deleted with the job.",
-    )
-    every_seconds: int | None = Field(
-        default=None, ge=1, description="everySeconds is the time between two checkpoints, in seconds."
-    )
-    every_steps: int | None = Field(
-        default=None, ge=1, description="everySteps is the distance of two checkpoints, in training steps."
-    )
-    keep: int | None = Field(default=None, ge=1, description="keep is the number of newest checkpoints that are kept.")
-
-    @property
-    def mounted(self) -> bool:
-        """Whether the directory is a volume of its own."""
-        return self.volume is not None or self.claim_template is not None
-
-    @property
-    def directory(self) -> str | None:
-        """The checkpoint directory as pods see it."""
-        return self.path or (names.CHECKPOINT_MOUNT if self.mounted else None)
-
-
-class Export(_Model):
-    """Where the trained model goes."""
-
-    path: str = Field(
-        min_length=1,
-        max_length=1024,
-        description="path is the directory of the exported SavedModel, given to every pod as DTJ_EXPORT_DIR.",
-    )
-
-
-class Elastic(_Model):
+class Elastic(SpecModel):
     """How far the number of workers may change while the job runs."""
 
     min_replicas: int = Field(
@@ -291,7 +209,7 @@ class Elastic(_Model):
 ExitCode = Annotated[int, Field(ge=1, le=255)]
 
 
-class ExitCodes(_Model):
+class ExitCodes(SpecModel):
     """Exit codes whose meaning is not the usual one."""
 
     retryable: list[ExitCode] = Field(
@@ -302,7 +220,7 @@ class ExitCodes(_Model):
     )
 
 
-class Scheduling(_Model):
+class Scheduling(SpecModel):
     """How the pods of a job are scheduled together."""
 
     gang: Gang = Field(
@@ -339,7 +257,7 @@ class Scheduling(_Model):
     )
 
 
-class OnOutOfMemory(_Model):
+class OnOutOfMemory(SpecModel):
     """What a replica gets that was killed for want of memory."""
 
     increase_percent: int = Field(
@@ -355,7 +273,7 @@ class OnOutOfMemory(_Model):
     )
 
 
-class RunPolicy(_Model):
+class RunPolicy(SpecModel):
     """How a job runs and ends."""
 
     suspend: bool = Field(
@@ -444,7 +362,7 @@ class RunPolicy(_Model):
     )
 
 
-class JobSpec(_Model):
+class JobSpec(SpecModel):
     """A training job that runs one of TensorFlow's distribution strategies."""
 
     strategy: Strategy = Field(

@@ -6,13 +6,17 @@ person edited, must not stop the newer one.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+import json
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
+
+_MOST_WORDS: Final = 12 * 1024
+"""Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
 
 class _Model(BaseModel):
@@ -134,6 +138,37 @@ class Progress(_Model):
         return self.phase, self.step, self.epoch, self.last_checkpoint_step
 
 
+class ExportedModel(_Model):
+    """The model that a job has exported, as the pod that did it says."""
+
+    path: str = Field(
+        default="", max_length=4096, description="path is the directory of this version of the model, as pods see it."
+    )
+    formats: tuple[Annotated[str, StringConstraints(max_length=32)], ...] = Field(
+        default=(), max_length=16, description="formats are those that are there: SavedModel, TFLite, TensorFlowJS."
+    )
+    size: int | None = Field(default=None, ge=0, le=2**53, description="size is the size of all its files, in bytes.")
+    digest: str = Field(
+        default="",
+        max_length=128,
+        description="digest is sha256: and the SHA-256 of the list of all its files with theirs; docs/export.md has "
+        "the command that computes it.",
+    )
+
+    @classmethod
+    def from_message(cls, message: str) -> ExportedModel | None:
+        """Read the last words of a pod that completed, field by field; None where they tell of no model."""
+        if len(message) > _MOST_WORDS:
+            return None
+        try:
+            said = json.loads(message)
+        except (ValueError, RecursionError):  # the latter of brackets in brackets
+            return None
+        model = said.get("export") if isinstance(said, dict) else None
+        readable = _readable(cls, model if isinstance(model, dict) else {})
+        return cls.model_validate(readable) if readable.get("path") else None
+
+
 class RootCause(_Model):
     """The first failure of the job."""
 
@@ -197,6 +232,9 @@ class JobStatus(_Model):
     )
     root_cause: RootCause | None = Field(
         default=None, description="rootCause is the first failure, where there was one."
+    )
+    export: ExportedModel | None = Field(
+        default=None, description="export is the model that the job has exported, where its image tells of it."
     )
     gang: str = Field(
         default="", description="gang is who schedules this run's pods together: one of runPolicy.scheduling.gang."

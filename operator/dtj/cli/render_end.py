@@ -12,7 +12,7 @@ from typing import Final
 from rich.text import Text
 
 from dtj.api.names import Condition
-from dtj.api.status import RootCause
+from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.manifest_files import Document
 from dtj.cli.quantities import short_number, short_time, shown_path
 from dtj.local.run_directory import RunDirectory
@@ -60,8 +60,9 @@ def _succeeded(ended: Ended, place: Place) -> Iterator[Text]:
     if result is not None and result.examples_per_second is not None:
         steps = f"  ({result.steps} steps in {short_time(result.duration_seconds or 0)})" if result.steps else ""
         yield _field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
-    if result is not None and result.export_path is not None:
-        yield _field("model", place.shown(Path(result.export_path)))
+    exported = ended.status.export
+    if exported is not None:
+        yield _field("model", place.shown(Path(exported.path)) + _measures(exported))
     yield from _folders(place)
     yield from _next_steps(place)
 
@@ -73,6 +74,13 @@ def _quality(result: Result) -> tuple[str, str] | None:
     if result.mean_absolute_error is not None:
         return "error", f"{result.mean_absolute_error:.4g} in the mean"
     return None
+
+
+def _measures(exported: ExportedModel) -> str:
+    """``  (SavedModel, TFLite; 1.9M bytes)``; the digest is for programs, and too long for a line."""
+    size = "" if exported.size is None else f"{short_number(exported.size)} bytes"
+    known = "; ".join(filter(None, (", ".join(exported.formats), size)))
+    return f"  ({known})" if known else ""
 
 
 def _failed(ended: Ended, place: Place) -> Iterator[Text]:

@@ -256,6 +256,7 @@ def _environment(
     optional = {
         Env.CHECKPOINT_DIR: directories.checkpoint(spec),
         Env.EXPORT_DIR: directories.export(spec),
+        Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
         Env.LOG_DIR: directories.logs(spec),
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,

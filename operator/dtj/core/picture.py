@@ -12,13 +12,13 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, JobSpec
-from dtj.api.status import JobStatus, Progress
+from dtj.api.status import ExportedModel, JobStatus, Progress
 from dtj.core import blockers, gangs, manifests
 from dtj.core.gangs import Group
-from dtj.core.observed import Child, GangApi, GangObject, Pod, TemplateVerdict
+from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, TemplateVerdict
 from dtj.core.outcome import completed, replica_of
 from dtj.core.plan import CreateGang, DeleteGang
-from dtj.core.replicas import Replica, incarnation, pod_name, replicas, worker_selector
+from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
     Assertion,
     format_time,
@@ -200,8 +200,21 @@ class Picture:
                 "ready": ready_text(self.spec, counts),
                 "selector": worker_selector(self.job.name),
                 "progress": self._progress,
+                "export": self._export(),
             }
         )
+
+    def _export(self) -> ExportedModel | None:
+        """What the replica that exports said as its last words; what was said before, where it says nothing.
+
+        They are looked at as soon as they are there: the others may go on for long, and its pod may be gone by then.
+        """
+        exporter = deciding_replica(self.spec)
+        name = self.name_of(exporter) if exporter is not None else ""
+        for pod in self.current():
+            if pod.name == name and pod.phase is Phase.SUCCEEDED and pod.termination is not None:
+                return ExportedModel.from_message(pod.termination.message) or self.job.status.export
+        return self.job.status.export
 
     @cached_property
     def _progress(self) -> Progress | None:

@@ -60,6 +60,13 @@ async def fetch(host: str, port: int, *, timeout: float = TIMEOUT) -> bytes | No
     return None
 
 
+def read(body: bytes) -> Progress | None:
+    """What an answer says of the training; None where there is nothing in it that can be read."""
+    with suppress(msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
+        return Progress.from_object(msgspec.json.decode(body))
+    return None
+
+
 class ProgressReader:
     """Asks the pods of running jobs, and has a job planned when its answer is another."""
 
@@ -102,9 +109,7 @@ class ProgressReader:
         async with self._slots:
             body = await fetch(pod.ip, port)
         memory = self._state.memories.of(job.uid)
-        progress = None
-        with suppress(msgspec.DecodeError):
-            progress = Progress.from_object(msgspec.json.decode(body)) if body is not None else None
+        progress = read(body) if body is not None else None
         if progress is None:
             memory.silences += 1
             memory.ask_progress_after = asyncio.get_running_loop().time() + SILENCE.delay(memory.silences)

@@ -68,7 +68,6 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
     steps: int | None = None
     examples_per_second: float | None = None
     duration_seconds: float | None = None
-    export_path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def chunks(reader: Reader, files: Found, numbers: Stream, take: Take, *, size: i
 
 
 def selected(reader: Reader, share: HeldOut | None, *, kept: bool) -> Take:
-    """Takes records to learn from or, where they are `kept`, to be judged by. Without a share, a file holds one kind."""
+    """Takes records to learn from or, where they are `kept`, to be judged by. Without a share all are of one kind."""
 
     def take(number: Any, place: Any, records: Any) -> Any:
         if share is not None:

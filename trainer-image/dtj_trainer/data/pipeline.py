@@ -113,7 +113,9 @@ class Pipeline(ABC):
     def unordered(self, *, rows: int) -> Stream:
         """Endless full batches in an order that is another one each time; any machine can work on any part."""
         numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
-        return self.finish(self.batched(self.of_parts(numbers).shuffle(self.window), rows))
+        # A window that holds the data many times over would be filled before the first batch is given.
+        window = min(self.window, self.examples)
+        return self.finish(self.batched(self.of_parts(numbers).shuffle(window), rows))
 
     def batched(self, records: Stream, rows: int, *, full: bool = True) -> Stream:
         """Batches of decoded records; the last may be smaller unless all are to be full."""

@@ -31,6 +31,7 @@ class Own:
     data: Name | None
     loss: str | None
     shuffle: bool
+    callbacks: Name | None
 
 
 def own(given: Given) -> Own:
@@ -44,6 +45,7 @@ def own(given: Given) -> Own:
         data=_name(given, options.DATA),
         loss=given.value(options.LOSS),
         shuffle=not given.value(options.NO_SHUFFLE),
+        callbacks=_name(given, options.CALLBACKS),
     )
     _exclude(given, options.MODEL, options.TASK)
     _exclude(given, options.DATA, options.DATASET)
@@ -59,6 +61,8 @@ def own(given: Given) -> Own:
         raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
     if not mine.shuffle and not mine.data:
         raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
+    if mine.callbacks and given.value(options.LOOP) != "fit":
+        raise UsageError(f"{mine.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
     return mine
 
 
@@ -68,7 +72,7 @@ def check(mine: Own) -> None:
     Raises:
         UsageError: there is no such module.
     """
-    for name in (mine.model, mine.data):
+    for name in (mine.model, mine.data, mine.callbacks):
         if name:
             # `python -m` puts it there itself, an installed program does not.
             if "" not in sys.path and os.getcwd() not in sys.path:

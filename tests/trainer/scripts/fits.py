@@ -1,0 +1,28 @@
+"""Keras' `fit` in a session: TOTAL steps, wherever it begins."""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import dtj_trainer
+
+if sys.argv[2] == "keras":
+    import keras
+else:
+    import tf_keras as keras
+
+TOTAL = int(sys.argv[1])
+
+keras.utils.set_random_seed(7)
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+        model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
+    s.checkpoint(model=model, optimizer=model.optimizer)
+    random = np.random.default_rng(7)
+    inputs = random.normal(size=(512, 8)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :1] ** 2)).shuffle(512, seed=7).repeat().batch(16)
+    if s.step < TOTAL:
+        left = TOTAL - s.step
+        model.fit(data.skip(s.step), steps_per_epoch=left, epochs=1, verbose=0, callbacks=[s.callback(batch_size=16)])

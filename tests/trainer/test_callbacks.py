@@ -1,0 +1,83 @@
+"""The callback in the `fit` of either Keras, out of one file in an image that has nothing else of ours."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import DEADLINE, SOURCE, Job, free_ports, inherited
+
+pytestmark = pytest.mark.trainer
+
+SCRIPT = Path(__file__).resolve().parent / "scripts" / "shown.py"
+
+
+def fitted(folder: Path, library: str, port: str, *paths: str) -> subprocess.CompletedProcess[str]:
+    """A script that has but the copied file, after its two fits."""
+    shutil.copy(SCRIPT, folder)
+    shutil.copy(SOURCE / "dtj_trainer" / "progress.py", folder / "copied.py")
+    environ = {**inherited(), "DTJ_STATUS_PORT": port, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    del environ["PYTHONPATH"]
+    return subprocess.run(
+        [sys.executable, folder / SCRIPT.name, library, *paths],
+        env=environ, cwd=folder, capture_output=True, text=True, timeout=DEADLINE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_the_file_alone_shows_the_fit_of_either_keras(tmp_path: Path, library: str) -> None:
+    (port,) = free_ports(1)
+    ended = fitted(tmp_path, library, str(port), "/status", "/metrics", "/healthz")
+    assert ended.returncode == 0, ended.stderr
+    assert "warning" not in ended.stderr
+    for shown in ended.stdout.split("fitted\n")[:2]:
+        # The second begins in the middle, as after a restart.
+        status, *exposition, _ = (line for line in shown.splitlines() if line)
+        told = json.loads(status)
+        assert (told["step"], told["totalSteps"], told["percent"]) == (18, 18, 100)
+        assert told["epoch"] == 3
+        assert {"loss", "mae", "val_loss", "val_mae"} <= told["metrics"].keys()
+        assert "dtj_training_step 18" in exposition
+        (loss,) = (line for line in exposition if line.startswith('dtj_training_metric{name="loss"} '))
+        assert float(loss.rpartition(" ")[2]) == pytest.approx(float(told["metrics"]["loss"]), rel=1e-3)
+        assert 'dtj_training_phase{phase="Training"} 1' in exposition
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_a_fit_that_cannot_be_shown_goes_on_after_one_warning(tmp_path: Path, library: str) -> None:
+    with socket.create_server(("", 0)) as taken:
+        ended = fitted(tmp_path, library, str(taken.getsockname()[1]))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("fitted\n") == 2
+    assert ended.stdout.count("warning: no status on port") == 1
+
+
+def test_a_port_that_is_none_is_one_warning(tmp_path: Path) -> None:
+    ended = fitted(tmp_path, "keras", "http")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("warning: the progress is not shown: ValueError: ") == 1
+
+
+def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(folder: Path) -> None:
+    folder.mkdir()
+    shutil.copy(SOURCE / "dtj_trainer" / "progress.py", folder / "copied.py")
+    (port,) = free_ports(1)
+    (folder / "loop.py").write_text(
+        "import copied, urllib.request\n"
+        "copied.report(step=5, total=10, epoch=1, metrics={'loss': 0.5}, last_checkpoint=4)\n"
+        f"print(urllib.request.urlopen('http://127.0.0.1:{port}/status').read().decode())\n"
+    )
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=["--script=loop.py"]) as job:
+        assert job.start(environ={"DTJ_STATUS_PORT": str(port)}).wait() == {"worker-0": 0}
+    said = job["worker-0"].log
+    assert "warning" not in said
+    told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert told.pop("updatedAt")
+    assert told == {
+        "phase": "Training", "step": 5, "totalSteps": 10, "epoch": 1, "percent": 50, "metrics": {"loss": "0.5"},
+        "lastCheckpointStep": 4,
+    }  # fmt: skip

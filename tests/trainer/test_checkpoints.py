@@ -1,0 +1,299 @@
+"""Checkpoints: whole or not there, found again whatever was damaged, and no run lost to a volume that is full."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.cluster import DEADLINE, Job
+from trainer.conftest import SHORT
+from trainer.outcome import cut, tensors
+
+pytestmark = pytest.mark.trainer
+
+ONE = {"worker": 1}
+STEPS = (10, 20, 30)
+
+
+class Saved:
+    """One variable, saved as the number of its step at some steps by a process that is gone."""
+
+    def __init__(self, directory: Path, *, keep: int = 3, writes: bool = True) -> None:
+        import tensorflow as tf
+
+        from dtj_trainer.checkpoints import State, Store
+
+        self.said: list[str] = []
+        self.weight = tf.Variable(tf.zeros([64, 64]))
+        self.step = tf.Variable(0, dtype=tf.int64)
+        total = tf.Variable(0, dtype=tf.int64)
+        self.store = Store(
+            State(weights=[self.weight], step=self.step, total_steps=total),
+            directory, keep=keep, writes=writes, say=self.said.append,
+        )  # fmt: skip
+
+    def save(self, *steps: int) -> None:
+        """Saves these steps."""
+        for step in steps:
+            self.weight.assign(self.weight * 0 + step)
+            self.step.assign(step)
+            self.store.save(step)
+
+    def restore(self) -> int:
+        """The step that is found, which the weight has to be of as well."""
+        self.store.restore_newest()
+        step = int(self.step.numpy())
+        assert (self.weight.numpy() == step).all()
+        return step
+
+
+def sound(directory: Path) -> list[int]:
+    """The steps whose checkpoints can be read in full: all of those that are there."""
+    from dtj_trainer.checkpoints import examine, find
+
+    steps = find(directory)
+    assert [problem for step in steps if (problem := examine(directory, step, {}))] == []
+    return steps
+
+
+def index(directory: Path) -> Path:
+    return directory / "ckpt-30.index"
+
+
+def data(directory: Path) -> Path:
+    return directory / "ckpt-30.data-00000-of-00001"
+
+
+def flip(path: Path) -> None:
+    """One bit in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "index cut": lambda directory: cut(index(directory)),
+    "index empty": lambda directory: index(directory).write_bytes(b""),
+    "bit of the index flipped": lambda directory: flip(index(directory)),
+    "data cut": lambda directory: cut(data(directory)),
+    "data empty": lambda directory: data(directory).write_bytes(b""),
+    "bit of the data flipped": lambda directory: flip(data(directory)),
+    "shard missing": lambda directory: data(directory).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_whatever_is_damaged_the_one_before_is_restored(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    Saved(tmp_path).save(*STEPS)
+    damage(tmp_path)
+    found = Saved(tmp_path)
+    assert found.restore() == 20
+    (said,) = found.said
+    assert re.fullmatch(r"warning: checkpoint \S+/ckpt-30 cannot be used \(damaged: .+\); trying an older one", said)
+    # The damaged one is not counted among those that are kept, and goes when its step has passed.
+    found.save(40, 50)
+    assert sorted(path.name for path in tmp_path.glob("*.index")) == ["ckpt-20.index", "ckpt-40.index", "ckpt-50.index"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00garbage"], ids=["empty", "garbage"])
+def test_the_file_that_names_the_newest_decides_nothing(tmp_path: Path, content: bytes) -> None:
+    import tensorflow as tf
+
+    Saved(tmp_path).save(*STEPS)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-30")
+    (tmp_path / "checkpoint").write_bytes(content)
+    found = Saved(tmp_path)
+    assert found.restore() == 30
+    found.save(40)
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-40")
+
+
+def test_so_many_stay_as_are_to_be_kept_and_nothing_else(tmp_path: Path) -> None:
+    Saved(tmp_path, keep=2).save(*STEPS)
+    steps = {int(re.sub(r"\D+", "", path.name.partition(".")[0])) for path in tmp_path.glob("ckpt-*")}
+    assert steps == {20, 30}
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith("ckpt-")} == {"checkpoint"}
+
+
+def test_what_a_killed_process_left_is_cleared_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".saving-elsewhere-7").mkdir(parents=True)
+    (tmp_path / ".saving-elsewhere-7" / "ckpt-10.data-00000-of-00001").write_bytes(b"half")
+    Saved(tmp_path, writes=False).restore()
+    assert list(tmp_path.iterdir())
+    Saved(tmp_path).restore()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_task_that_does_not_write_for_the_job_leaves_nothing(tmp_path: Path) -> None:
+    Saved(tmp_path, writes=False).save(*STEPS)
+    assert not list(tmp_path.iterdir())
+
+
+@contextmanager
+def small_volume(directory: Path, size: str) -> Iterator[Path]:
+    """A file system of its own of so many bytes; gone afterwards, whatever happens."""
+    directory.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory], check=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def can_mount() -> bool:
+    """Root in a container may not."""
+    return (
+        os.geteuid() == 0
+        and not subprocess.run(
+            ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True
+        ).returncode
+    )
+
+
+mounts = pytest.mark.skipif(not can_mount(), reason="mounts file systems: needs root")
+
+
+def fill(volume: Path) -> Path:
+    """Leaves no byte free."""
+
+    def write_for_ever() -> None:
+        while file.write(bytes(4096)):
+            pass
+
+    filler = volume / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        write_for_ever()
+    return filler
+
+
+@mounts
+def test_a_volume_that_is_full_for_a_while_costs_no_more_than_the_checkpoints_of_that_while(folder: Path) -> None:
+    with small_volume(folder / "checkpoints", "16m") as volume:
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*SHORT, "--epochs=30"]) as job:
+            worker = job.start()["worker-0"]
+            job.wait_for_checkpoint(20)
+            filler = fill(volume)
+            step = int(
+                worker.wait_for(
+                    r"warning: checkpoint directory \S+: step (\d+) cannot be saved \(No space left on device\); "
+                    r"\S+/ckpt-\d+ stays; make room there, .*; the training goes on and tries again\n"
+                )[1]
+            )
+            assert job.newest_checkpoint < step
+            filler.unlink()
+            job.wait_for_checkpoint(step + 10)
+            worker.kill(signal.SIGTERM)
+            assert worker.wait() == 42
+        assert sound(volume)
+
+
+@mounts
+@pytest.mark.parametrize("told_to_stop", [False, True])
+def test_the_last_checkpoint_that_finds_no_room_is_an_error_of_one_line_and_the_older_ones_stay(
+    folder: Path, told_to_stop: bool
+) -> None:
+    epochs = 100000 if told_to_stop else 20
+    with small_volume(folder / "checkpoints", "16m") as volume:
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*SHORT, f"--epochs={epochs}"]) as job:
+            worker = job.start()["worker-0"]
+            job.wait_for_checkpoint(20)
+            fill(volume)
+            worker.wait_for("warning: .*No space left on device")
+            if told_to_stop:
+                worker.kill(signal.SIGTERM)
+            assert worker.wait() == 1
+        assert re.fullmatch(
+            r"checkpoint directory \S+: step \d+ cannot be saved \(No space left on device\); \S+/ckpt-\d+ stays; "
+            r"make room there, or mount a volume that can be written",
+            worker.last_words,
+        )
+        assert "Traceback" not in worker.log
+        assert sound(volume)
+
+
+@mounts
+def test_a_volume_that_becomes_read_only_is_tried_again(folder: Path) -> None:
+    arguments = [*SHORT, "--epochs=100000"]
+    with (
+        small_volume(folder / "checkpoints", "64m") as volume,
+        Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job,
+    ):
+        worker = job.start()["worker-0"]
+        job.wait_for_checkpoint(20)
+        until_quiet(["mount", "-o", "remount,ro", volume])
+        worker.wait_for(r"warning: checkpoint directory .*\(Read-only file system\)")
+        before = job.newest_checkpoint
+        subprocess.run(["mount", "-o", "remount,rw", volume], check=True)
+        job.wait_for_checkpoint(before + 10)
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 42
+
+
+def until_quiet(command: list[Any]) -> None:
+    """Tries until it works: nothing can be made read-only while a file in it is being written."""
+    for _ in range(1000):
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            return
+    pytest.fail(f"{command} never worked")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 42), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_signal_during_a_save_leaves_nothing_half(folder: Path, alone: Job, number: int, code: int) -> None:
+    arguments = [*SHORT, "--checkpoint-every-steps=1"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        worker = job.start()["worker-0"]
+        job.wait_for_checkpoint(3)
+        while not list(job.checkpoints.glob(".saving-*/ckpt-*")):
+            assert worker.process.poll() is None
+        worker.kill(number)
+        assert worker.wait() == code
+        assert job.newest_checkpoint < 90, "too fast to be interrupted"
+        assert job.start().wait() == {"worker-0": 0}
+    assert "warning" not in job["worker-0"].log
+    assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
+    assert not list(job.checkpoints.glob(".saving-*"))
+
+
+def test_two_processes_that_save_to_one_directory_leave_it_sound(folder: Path, alone: Job) -> None:
+    # As when a node comes back from behind a partition: the old attempt's leader writes beside the new one's.
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*SHORT, "--checkpoint-keep=2"]) as job:
+        (folder / "old").mkdir()
+        job.start()
+        with Job(folder / "old", strategy="OneDevice", roles=ONE, arguments=[*SHORT, "--checkpoint-keep=2"]) as other:
+            other.start(environ={"DTJ_CHECKPOINT_DIR": str(job.checkpoints)})
+            assert other.wait() == {"worker-0": 0}
+            assert job.wait() == {"worker-0": 0}
+    assert tensors(job.checkpoints / "ckpt-90") == tensors(alone.checkpoints / "ckpt-90")
+    assert sound(job.checkpoints)
+
+
+def test_more_and_fewer_workers_go_on_from_the_same_step(folder: Path, together: Job) -> None:
+    before = 0
+    for workers, until in ((2, 20), (3, 50), (1, 90)):
+        with Job(
+            folder / str(workers), strategy="MultiWorkerMirrored", roles={"worker": workers}, arguments=SHORT
+        ) as job:
+            if before:
+                shutil.move(folder / "checkpoints", job.folder)
+            job.start().wait_for_checkpoint(until)
+            if until < 90:
+                job["worker-0"].kill(signal.SIGTERM)
+                assert set(job.wait().values()) == {42}
+            else:
+                assert job.wait(DEADLINE) == {"worker-0": 0}
+            if before:
+                job["worker-0"].wait_for(f"resumed: step {before} of 90")
+            before = job.newest_checkpoint
+            assert before >= until
+            if until < 90:
+                assert before < 80, "too fast to be interrupted"
+            shutil.move(job.checkpoints, folder)
+    # The sums are made in another order, so the last bits may differ.
+    assert job.result["loss"] == pytest.approx(together.result["loss"], abs=1e-5)

@@ -1,0 +1,304 @@
+"""The model that a run leaves, in each of its forms: loaded by what reads it, and asked the same questions."""
+
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.cluster import SOURCE, Job
+
+pytestmark = pytest.mark.trainer
+
+ONE = {"worker": 1}
+EPOCH = ("--epochs=1", "--batch-size=48")
+LOCK = SOURCE / "requirements-tfjs.lock"
+
+
+@pytest.fixture(scope="session")
+def tfjs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the converter to TensorFlow.js is installed, out of its lock; the trainer's environment has it not."""
+    site = tmp_path_factory.mktemp("tfjs")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(site)]
+    installed = subprocess.run(
+        [*pip, "--no-deps", "--only-binary=:all:", "--require-hashes", "--requirement", str(LOCK)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if installed.returncode:
+        pytest.skip(f"tensorflowjs cannot be installed from the package registry: {installed.stderr.splitlines()[-1:]}")
+    return site
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory, tfjs: Path) -> Job:
+    """A job that exported all formats; finished."""
+    folder = tmp_path_factory.mktemp("exported")
+    arguments = [*EPOCH, "--export-formats=SavedModel,TFLite,TensorFlowJS"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        job.start(environ={"PYTHONPATH": f"{SOURCE}:{tfjs}"})
+        assert job.wait() == {"worker-0": 0}
+    return job
+
+
+def version(job: Job) -> Path:
+    return job.folder / "export" / "1"
+
+
+def held_out() -> Any:
+    """The digits that were not trained on: inputs [359, 8, 8, 1], labels [359]."""
+    from dtj_trainer.datasets import digits
+
+    return digits.load().held_out
+
+
+def signature(path: Path) -> Any:
+    """The SavedModel's, kept alive with its model."""
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(str(path))
+    found = loaded.signatures["serving_default"]
+    found.model = loaded
+    return found
+
+
+def test_result_and_last_words_tell_where_it_is_how_large_and_which_one(exported: Job) -> None:
+    path = version(exported)
+    told = exported.result["export"]
+    assert told["path"] == str(path)
+    assert told["formats"] == ["SavedModel", "TFLite", "TensorFlowJS"]
+    assert told["size"] == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    by_hand = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    digest = subprocess.run(["bash", "-c", by_hand], cwd=path, capture_output=True, text=True, check=True).stdout
+    assert told["digest"] == f"sha256:{digest.split()[0]}"
+    assert json.loads(exported["worker-0"].last_words) == {"export": told}
+    assert f"exported: {path}  SavedModel, TFLite, TensorFlowJS  1.9M bytes  sha256:" in exported["worker-0"].log
+    assert [name for name in os.listdir(path.parent) if name != "1"] == [], "and no draft is left"
+
+
+def test_the_saved_model_is_laid_out_as_tensorflow_serving_wants_it(exported: Job) -> None:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString((version(exported) / "saved_model.pb").read_bytes())
+    (graph,) = saved.meta_graphs
+    assert list(graph.meta_info_def.tags) == ["serve"]
+    served = graph.signature_def["serving_default"]
+    assert served.method_name == "tensorflow/serving/predict"
+    assert list(served.inputs) == ["inputs"]
+    assert sorted(served.outputs) == ["class", "probabilities"]
+    assert [dimension.size for dimension in served.inputs["inputs"].tensor_shape.dim] == [-1, 8, 8, 1]
+
+
+def test_it_answers_what_the_rest_api_of_tensorflow_serving_is_asked(exported: Job) -> None:
+    from trainer import rest
+
+    data, serve = held_out(), signature(version(exported))
+    images = data.inputs[:5].tolist()
+    rows = rest.predict(serve, {"instances": images})["predictions"]
+    assert [row.keys() for row in rows] == 5 * [{"class", "probabilities"}]
+    assert rows == rest.predict(serve, {"instances": [{"inputs": image} for image in images]})["predictions"]
+    columns = rest.predict(serve, {"inputs": images})["outputs"]
+    assert columns == rest.predict(serve, {"inputs": {"inputs": images}})["outputs"]
+    assert columns["class"] == [row["class"] for row in rows]
+    assert columns["probabilities"] == [row["probabilities"] for row in rows]
+    whole = [[[[int(16 * pixel[0])] for pixel in line] for line in image] for image in images]
+    assert len(rest.predict(serve, {"instances": whole})["predictions"]) == 5, "JSON may write numbers without a point"
+    with pytest.raises(ValueError, match=r"inputs must have shape \(None, 8, 8, 1\)"):
+        rest.predict(serve, {"instances": [[1.0, 2.0]]})
+    with pytest.raises(ValueError, match="the signature takes"):
+        rest.predict(serve, {"inputs": {"image": images}})
+
+
+def test_the_tflite_model_answers_the_same(exported: Job) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    data, serve = held_out(), signature(version(exported))
+    lite = tf.lite.Interpreter(str(version(exported) / "model.tflite")).get_signature_runner("serving_default")
+    answers, wanted = lite(inputs=data.inputs), serve(inputs=tf.constant(data.inputs))
+    assert answers.keys() == wanted.keys()
+    np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
+    assert float((answers["class"] == data.labels).mean()) == pytest.approx(exported.result["accuracy"])
+    assert len(lite(inputs=data.inputs[:1])["class"]) == 1, "of any batch size"
+
+
+def test_the_graph_model_of_tensorflow_js_answers_the_same(exported: Job) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from trainer.tfjs_model import GraphModel
+
+    data, serve = held_out(), signature(version(exported))
+    inputs = tf.constant(data.inputs)
+    model, wanted = GraphModel(version(exported) / "tfjs"), serve(inputs=inputs)
+    assert model.signature["inputs"].keys() == {"inputs"}
+    answers = model(inputs=inputs)
+    assert answers.keys() == wanted.keys()
+    np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
+    assert float((answers["class"].numpy() == data.labels).mean()) == pytest.approx(exported.result["accuracy"])
+
+
+def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job) -> None:
+    """With `npm install @tensorflow/tfjs@4.22.0` somewhere, and NODE_PATH=somewhere/node_modules."""
+    import numpy as np
+    import tensorflow as tf
+
+    node = shutil.which("node")
+    if not node or subprocess.run([node, "-e", "require.resolve('@tensorflow/tfjs')"], capture_output=True).returncode:
+        pytest.skip("node cannot find @tensorflow/tfjs; install it by npm and name its directory in NODE_PATH")
+    images = held_out().inputs[:20]
+    script = [node, str(Path(__file__).parent / "tfjs_answers.js"), str(version(exported) / "tfjs")]
+    said = subprocess.run([*script, json.dumps(images.tolist())], capture_output=True, text=True, timeout=120)
+    answers = json.loads(said.stdout.splitlines()[-1])
+    wanted = signature(version(exported))(inputs=tf.constant(images))
+    np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
+    assert answers["class"] == wanted["class"].numpy().tolist()
+
+
+LSTM = """
+import keras
+from keras import layers
+
+def build():
+    return keras.Sequential([layers.Input((8, 8, 1)), layers.Reshape((8, 8)), layers.LSTM(16), layers.Dense(10)])
+"""
+
+
+def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_result_are_safe(
+    folder: Path, tfjs: Path
+) -> None:
+    own = ["--model=rows:build", "--dataset=digits", "--loss=sparse_categorical_crossentropy"]
+    arguments = [*EPOCH, *own, "--export-formats=TFLite,TensorFlowJS"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        (folder / "rows.py").write_text(LSTM)
+        worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}:{tfjs}"})["worker-0"]
+        assert worker.wait() == 1
+    path = version(job)
+    assert worker.last_words == (
+        "export as TFLite: the model has operations that TFLite does not have (TensorListReserve); the SavedModel is "
+        f"safe in {path}; leave TFLite out of the formats (--export-formats, export.formats of a job)"
+    )
+    assert worker.log.rstrip().endswith(f"dtj_trainer: {worker.last_words}"), "and it is the last line"
+    assert job.result["export"]["formats"] == ["SavedModel", "TensorFlowJS"], "what can be converted is"
+    assert job.result["export"]["path"] == str(path)
+    assert not (path / "model.tflite").exists()
+    graph = json.loads((path / "tfjs" / "model.json").read_text())["modelTopology"]
+    assert not {node["op"] for node in graph["node"]} & {"Enter", "Exit"}, "loops that TensorFlow.js cannot run"
+    data = held_out()
+    answers = signature(path)(inputs=data.inputs)["outputs"].numpy()
+    assert float((answers.argmax(axis=1) == data.labels).mean()) == pytest.approx(job.result["accuracy"])
+
+
+def test_the_leader_of_two_workers_converts_while_the_other_waits(folder: Path) -> None:
+    arguments = [*EPOCH, "--export-formats=TFLite"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert job.result["export"]["formats"] == ["SavedModel", "TFLite"]
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", job.result["export"]["digest"])
+    assert (version(job) / "model.tflite").exists()
+    assert not (folder / "worker-1.termination").exists(), "it has exported nothing to tell of"
+
+
+@pytest.mark.parametrize(
+    ("task", "dataset"),
+    [
+        ("image-classification", "digits"),
+        ("text-classification", "reviews"),
+        ("tabular-regression", "diabetes"),
+        ("tabular-classification", "breast-cancer"),
+        ("tabular-classification", "iris"),
+    ],
+)
+def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model_unless_it_reads_text_word_by_word(
+    tmp_path: Path, task: str, dataset: str
+) -> None:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from dtj_trainer.data.arrays import Arrays
+    from dtj_trainer.export import tflite
+    from dtj_trainer.export.saved_model import save
+    from dtj_trainer.registry import DATASETS, TASKS
+    from trainer import rest
+
+    raw = Arrays(importlib.import_module(DATASETS[dataset]).load())
+    fitted, data = importlib.import_module(TASKS[task].module).prepare(raw)
+    model = fitted.build_model(keras, data)
+    path = save(fitted, model, data, tmp_path, job="any")
+    serve = signature(path)
+    sent, _ = next(iter(raw.held_out(batch=3)))
+    prepared, _ = next(iter(data.held_out(batch=3)))
+    wanted = fitted.serve(model(prepared, training=False))
+
+    instances = [item.decode() for item in sent.numpy()] if sent.dtype == tf.string else sent.numpy().tolist()
+    columns = rest.predict(serve, {"inputs": instances})["outputs"]
+    for name, value in wanted.items():
+        answered = columns[name] if len(wanted) > 1 else columns
+        np.testing.assert_allclose(answered, value, rtol=1e-5, atol=1e-5)
+    rows = rest.predict(serve, {"instances": instances})["predictions"]
+    assert len(rows) == 3
+    with pytest.raises(ValueError, match="inputs must"):
+        rest.predict(serve, {"instances": [1, 2, 3] if sent.dtype == tf.string else ["a", "b", "c"]})
+
+    if sent.dtype == tf.string:
+        with pytest.raises(ValueError, match=r"has operations that TFLite does not have \(TensorListReserve\)"):
+            tflite.convert(path, tmp_path / "model.tflite")
+    else:
+        tflite.convert(path, tmp_path / "model.tflite")
+        lite = tf.lite.Interpreter(str(tmp_path / "model.tflite")).get_signature_runner("serving_default")
+        for name, value in lite(inputs=sent.numpy()).items():
+            np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: Path) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.export.saved_model import save
+
+    class Tokens:
+        serving = None
+        input_spec = tf.TensorSpec((None, 4), tf.int64)
+
+        def serve(self, outputs: Any) -> dict[str, Any]:
+            return {"score": outputs}
+
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((4,), dtype="int64"), layers.Embedding(9, 2), layers.Flatten()])
+    spec = signature(save(Tokens(), model, Tokens(), tmp_path, job="tokens")).structured_input_signature[1]["inputs"]
+    assert (spec.dtype, spec.shape.as_list()) == (tf.int64, [None, 4])
+
+
+def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.export import tflite
+    from dtj_trainer.export.saved_model import save
+
+    class Numbers:
+        serving = None
+        input_spec = tf.TensorSpec((None, 2), tf.float32)
+
+        def serve(self, outputs: Any) -> dict[str, Any]:
+            return {"score": outputs}
+
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    path = save(Numbers(), model, Numbers(), tmp_path, job="numbers")
+    whole = tf.lite.TFLiteConverter.from_saved_model  # which loses the weights, as the module under test says
+    monkeypatch.setattr(
+        tf.lite.TFLiteConverter,
+        "from_concrete_functions",
+        lambda *_: whole(str(path), signature_keys=["serving_default"]),
+    )
+    with pytest.raises(ValueError, match="answers otherwise than the SavedModel"):
+        tflite.convert(path, tmp_path / "model.tflite")
+    assert not (tmp_path / "model.tflite").exists()

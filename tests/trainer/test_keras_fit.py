@@ -1,0 +1,117 @@
+"""`--loop=fit`: Keras' Model.fit, stopped and resumed as our own loop, and refused where it is unknown."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import SOURCE, Job
+from trainer.conftest import SHORT
+from trainer.outcome import points, tensors
+
+pytestmark = pytest.mark.trainer
+
+TWO = {"worker": 2}
+OF_TF_KERAS = """
+import tf_keras
+
+def build():
+    layers, glorot = tf_keras.layers, tf_keras.initializers.GlorotUniform
+    model = tf_keras.Sequential(
+        [
+            layers.Input((8, 8, 1)),
+            layers.Flatten(),
+            layers.Dense(64, "relu", kernel_initializer=glorot(1), kernel_regularizer="l2"),
+            layers.Dense(10, kernel_initializer=glorot(2)),
+        ]
+    )
+    model.compile(loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+ENDS_AFTER_TWO_EPOCHS = """
+import keras
+
+class Ends(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs):
+        print("epoch", epoch, "loss", logs["loss"], "accuracy", logs["accuracy"])
+        self.model.stop_training = epoch == 1
+
+def callbacks():
+    return [Ends()]
+"""
+NEXT_KERAS = """
+import keras
+
+keras.__version__ = "3.16.0"
+"""
+
+
+def test_fit_that_is_stopped_and_killed_ends_with_the_bits_of_our_own_loop(folder: Path, together: Job) -> None:
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, "--loop=fit"]) as job:
+        job.start().wait_for_checkpoint(20)
+        job["worker-1"].kill(signal.SIGTERM)
+        assert job.wait() == {"worker-0": 42, "worker-1": 42}
+        saved = {int(r.wait_for(r"all tasks saved step (\d+) of 90")[1]) for r in job.replicas.values()}
+        assert len(saved) == 1, "the tasks saved different steps"
+        assert max(saved) < 80, "too fast to be interrupted twice"
+
+        job.start().wait_for_checkpoint(80)
+        job.kill()
+        job.wait()
+        job["worker-0"].wait_for(f"resumed: step {max(saved)} of 90")
+
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert tensors(job.checkpoints / "ckpt-90") == tensors(together.checkpoints / "ckpt-90")
+
+
+def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path, alone: Job) -> None:
+    arguments = [*SHORT, "--loop=fit", "--steps-per-call=1"]
+    with Job(folder / "stopped", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+        worker = job.start()["worker-0"]
+        job.wait_for_checkpoint(40)
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == 42
+        assert job.start().wait() == {"worker-0": 0}
+    arguments = [*SHORT, "--steps-per-call=1"]
+    with Job(folder / "whole", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as whole:
+        assert whole.start().wait() == {"worker-0": 0}
+    curves = [points(folder / name / "logs" / "train")["loss"] for name in ("stopped", "whole")]
+    assert list(curves[1]) == list(range(1, 91))
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+def test_a_model_of_tf_keras_learns_the_same_by_two_workers_as_by_one_process(folder: Path, loop: str) -> None:
+    results = []
+    for strategy, roles, style in (("OneDevice", {"worker": 1}, "custom"), ("MultiWorkerMirrored", TWO, loop)):
+        arguments = [*SHORT, f"--loop={style}", "--model=mine:build", "--dataset=digits"]
+        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
+            (folder / strategy / "mine.py").write_text(OF_TF_KERAS)
+            assert set(job.start().wait().values()) == {0}
+        results.append(job.result["loss"])
+    assert results[1] == pytest.approx(results[0], abs=1e-5)
+
+
+def test_a_users_callback_sees_the_same_epochs_on_every_worker_and_may_end_the_training(folder: Path) -> None:
+    arguments = [*SHORT, "--loop=fit", "--callbacks=mine:callbacks"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        (folder / "mine.py").write_text(ENDS_AFTER_TWO_EPOCHS)
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    seen = [re.findall(r"^epoch \d loss .*$", replica.log, re.M) for replica in job.replicas.values()]
+    assert seen[0] == seen[1]
+    assert [line.split(" loss ")[0] for line in seen[0]] == ["epoch 0", "epoch 1"]
+    assert job.result["steps"] == 60
+    assert job.newest_checkpoint == 60
+
+
+def test_a_keras_that_fit_is_not_known_to_work_with_is_one_line_that_says_what_to_do(folder: Path) -> None:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=["--loop=fit"]) as job:
+        (folder / "sitecustomize.py").write_text(NEXT_KERAS)
+        worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}"})["worker-0"]
+        assert worker.wait() == 2
+    assert re.fullmatch(
+        r"--loop=fit: Keras 3.16.0 is installed, and fit is only known to work with Keras 3.15; "
+        r"use --loop=custom, or install keras==3.15.\*",
+        worker.last_words,
+    )

@@ -1,0 +1,134 @@
+"""`--script`: any program is a replica, with what Python gives it and an end that the operator understands."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job, inherited
+
+pytestmark = pytest.mark.trainer
+
+HERE = Path(__file__).resolve().parent
+INTERPRETED = HERE / "scripts" / "interpreted.py"
+
+
+def script(folder: Path, path: Path | str, *words: str, options: Sequence[str] = ()) -> Job:
+    """A job of one replica that runs a script."""
+    return Job(
+        folder, strategy="OneDevice", roles={"worker": 1}, arguments=[f"--script={path}", *options, "--", *words]
+    )
+
+
+def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(folder: Path) -> None:
+    with script(folder, INTERPRETED, "7", "children", options=[f"--checkpoint-dir={folder / 'elsewhere'}"]) as job:
+        worker = job.start()["worker-0"]
+        assert worker.wait() == 7
+    assert "name __main__  file interpreted.py  beside beside\n" in worker.log
+    assert 'TF_CONFIG {"cluster": {"worker": ["127.0.0.1:' in worker.log
+    assert f"checkpoints {folder / 'elsewhere'}\n" in worker.log
+    assert "fork -15\nspawn -15\n" in worker.log
+    assert worker.log.endswith("exit handler\n")
+
+
+def test_a_module_is_run_by_its_name(folder: Path) -> None:
+    (folder / "package").mkdir(parents=True)
+    (folder / "package" / "train.py").write_text("import sys\nprint(__name__, __package__, sys.argv[1:])\n")
+    with script(folder, "package.train", "a", "--b") as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert job["worker-0"].log.endswith("__main__ package ['a', '--b']\n")
+
+
+def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "broken.py").write_text("def learn():\n    raise KeyError('weights')\n\nlearn()\n")
+    with script(folder, "broken.py") as job:
+        worker = job.start()["worker-0"]
+        assert worker.wait() == 1
+    assert re.findall(r'File "([^"]+)"', worker.log) == ["broken.py", "broken.py"]
+    assert worker.last_words == "KeyError: 'weights'"
+
+
+def test_a_script_that_ends_with_words_has_failed(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "words.py").write_text("raise SystemExit('no data')\n")
+    with script(folder, "words.py") as job:
+        assert job.start().wait() == {"worker-0": 1}
+    assert job["worker-0"].log.endswith("no data\n")
+
+
+@pytest.mark.parametrize(("does", "code", "last"), [((), 143, "SIGTERM: leaving at once"), (("handle",), 1, "handled")])
+def test_a_script_that_is_told_to_go_goes_at_once_or_as_its_own_handler_says(
+    folder: Path, does: Sequence[str], code: int, last: str
+) -> None:
+    with script(folder, INTERPRETED, "0", "wait", *does) as job:
+        worker = job.start()["worker-0"]
+        worker.wait_for("waiting")
+        worker.kill(signal.SIGTERM)
+        assert worker.wait() == code
+    assert last in worker.log
+
+
+def test_the_lost_peer_of_a_plain_script_is_told_by_its_exit_code(folder: Path) -> None:
+    options = [f"--script={HERE / 'scripts' / 'collective.py'}"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=options) as job:
+        for worker in job.start().replicas.values():
+            worker.wait_for(r"workers 2\.0")
+        job["worker-1"].kill()
+        assert job["worker-0"].wait() == 75
+    assert job["worker-0"].last_words.startswith("peer lost: worker 1 not reachable; UnavailableError: Collective ops ")
+
+
+def test_every_role_of_a_parameter_server_job_runs_the_script(folder: Path) -> None:
+    options = [f"--script={HERE / 'scripts' / 'serves.py'}"]
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    with Job(folder, strategy="ParameterServer", roles=roles, arguments=options) as job:
+        assert job.start()["chief-0"].wait() == 0
+        assert "count 5.0" in job["chief-0"].log
+
+
+def test_the_example_is_shown_and_trains(folder: Path) -> None:
+    with script(folder, HERE.parents[1] / "examples" / "own_script" / "train.py", "--epochs", "4") as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert re.search(r"^loss 0\.000\d+$", job["worker-0"].log, re.M)
+
+
+def test_a_peer_of_a_script_that_never_comes_is_named(folder: Path) -> None:
+    options = [f"--script={INTERPRETED}", "--start-timeout=2"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=options) as job:
+        assert job.start("worker-0")["worker-0"].wait() == 75
+    assert "start gate: 1 of 1 peers missing" in job["worker-0"].last_words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--script=nowhere.py"], "--script=nowhere.py: no such file in {}; mount or copy it there, "),
+        (["--script=no.module"], "--script=no.module: no such module (No module named 'no'); "),
+        (["--script=."], "--script=.: no such module"),
+        (["--script=./"], "--script=./: cannot be read (Is a directory); give a file of Python code"),
+        (["--script=program.py"], "--script=program.py: source code string cannot contain null bytes; give a file of "),
+        (["--script=unfinished.py"], "--script=unfinished.py: line 1: '(' was never closed; give a file of Python"),
+        (["--script="], "--script=: empty; give a Python file or the dotted name of a module"),
+        (["--script=a.py", "--epochs=3"], "--epochs=3: only the trainer's own loop reads this, and --script=a.py "),
+        (["--", "--epochs"], "-- --epochs: arguments for a script, but there is no --script; give one"),
+    ],
+)
+def test_what_is_no_script_is_refused_in_one_line(tmp_path: Path, arguments: Sequence[str], line: str) -> None:
+    (tmp_path / "program.py").write_bytes(b"\x7fELF\0\0")
+    (tmp_path / "unfinished.py").write_text("x = (\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "dtj_trainer", *arguments],
+        env={**inherited(), "DTJ_TERMINATION_LOG": str(tmp_path / "words")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"dtj_trainer: {line.format(tmp_path)}")
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,150 @@
+"""The library in a loop of the user's own: told to stop and killed, it ends with the bits of a run that was not."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import DEADLINE, Job, inherited
+from trainer.outcome import tensors
+
+pytestmark = pytest.mark.trainer
+
+HERE = Path(__file__).resolve().parent
+EXAMPLE = HERE.parents[1] / "examples" / "own_loop" / "train.py"
+ONE: Mapping[str, int] = {"worker": 1}
+TWO: Mapping[str, int] = {"worker": 2}
+
+
+def job(folder: Path, roles: Mapping[str, int], script: Path, *words: str, strategy: str | None = None) -> Job:
+    """A job whose tasks run the script, with a checkpoint after every 20 steps."""
+    strategy = strategy or ("OneDevice" if roles == ONE else "MultiWorkerMirrored")
+    options = (f"--script={script}", "--checkpoint-every-steps=20", "--checkpoint-keep=100", "--", *words)
+    return Job(folder, strategy=strategy, roles=roles, arguments=options)
+
+
+def interrupted(started: Job, total: int) -> None:
+    """Runs a job to its end, after it was told to stop once and killed once."""
+    started.start().wait_for_checkpoint(20)
+    victim = next(reversed(started.replicas.values()))
+    victim.kill(signal.SIGTERM)
+    assert set(started.wait().values()) == {42}
+    said = [re.fullmatch(r"preempted: all tasks saved step (\d+) of \d+; .*", r.last_words) for r in
+            started.replicas.values()]  # fmt: skip
+    saved = {int(match[1]) for match in said if match}
+    assert len(saved) == 1, "the tasks saved different steps"
+    assert started.newest_checkpoint == max(saved) < total - 60, "too fast to be interrupted twice"
+
+    started.start().wait_for_checkpoint(max(saved) + 20)
+    started.kill()
+    assert set(started.wait().values()) == {-signal.SIGKILL}
+    assert started.newest_checkpoint < total, "too fast to be interrupted twice"
+
+    assert set(started.start().wait().values()) == {0}
+    assert f"resumed: step {max(saved)} " in next(iter(started.replicas.values())).log
+
+
+@pytest.mark.parametrize(("roles", "steps"), [(ONE, 3000), (TWO, 600)], ids=["OneDevice", "MultiWorkerMirrored"])
+def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
+    folder: Path, tmp_path: Path, roles: Mapping[str, int], steps: int
+) -> None:
+    with job(tmp_path / "whole", roles, EXAMPLE, f"--steps={steps}") as whole:
+        assert set(whole.start().wait().values()) == {0}
+    with job(folder, roles, EXAMPLE, f"--steps={steps}") as broken:
+        interrupted(broken, steps)
+    assert tensors(broken.checkpoints / f"ckpt-{steps}") == tensors(whole.checkpoints / f"ckpt-{steps}")
+    log = broken["worker-0"].log
+    assert re.search(rf"^step {steps}/{steps} \(100%\)  loss ", log, re.M)
+    assert float(re.search(r"not seen: (\S+)", log)[1]) > 0.8  # type: ignore[index]
+    assert (folder / "export" / "1" / "saved_model.pb").exists()
+    if roles == TWO:
+        assert "not seen" not in broken["worker-1"].log
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, library: str) -> None:
+    script = HERE / "scripts" / "fits.py"
+    with job(tmp_path / "whole", ONE, script, "3000", library) as whole:
+        assert whole.start().wait() == {"worker-0": 0}
+    with job(folder, ONE, script, "3000", library) as broken:
+        interrupted(broken, 3000)
+    assert tensors(broken.checkpoints / "ckpt-3000") == tensors(whole.checkpoints / "ckpt-3000")
+
+
+def test_a_coordinator_of_parameter_servers_goes_on_where_it_was_stopped(folder: Path) -> None:
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    script = HERE / "scripts" / "coordinates.py"
+    with job(folder, roles, script, "400", strategy="ParameterServer") as servers:
+        chief = servers.start()["chief-0"]
+        servers.wait_for_checkpoint(20)
+        chief.kill(signal.SIGTERM)
+        assert chief.wait() == 42
+        chief = servers.start("chief-0")["chief-0"]
+        assert chief.wait() == 0
+        chief.wait_for(r"resumed: step \d+ from")
+        chief.wait_for(r"total 4000\.0\n")
+        for name in ("worker-0", "ps-0"):
+            servers[name].kill(signal.SIGTERM)
+            assert servers[name].wait() == 143
+
+
+def test_plain_python_gets_the_same_session(folder: Path) -> None:
+    folder.mkdir()
+    environ = {
+        **inherited(),
+        "DTJ_CHECKPOINT_DIR": str(folder / "checkpoints"),
+        "DTJ_CHECKPOINT_EVERY_STEPS": "20",
+        "DTJ_TERMINATION_LOG": str(folder / "words"),
+    }
+    with subprocess.Popen([sys.executable, EXAMPLE, "--steps=1000000"], env=environ, cwd=folder) as process:
+        try:
+            while not list(folder.glob("checkpoints/*.index")):
+                assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE) == 42
+        finally:
+            process.kill()
+    assert (folder / "words").read_text().startswith("preempted: all tasks saved step ")
+
+
+REFUSED = {
+    "checkpoint(number=...): int has no variables": "s.checkpoint(number=1)",
+    "checkpoint(model=...): the model has no weights yet": (
+        "import keras; s.checkpoint(model=keras.Sequential([keras.layers.Dense(1)]))"
+    ),
+    "checkpoint() was called twice": "s.checkpoint(); s.checkpoint()",
+    "checkpoint(step=...): this name is taken": "s.checkpoint(step=1)",
+}
+
+
+def test_a_session_used_wrongly_says_so_in_one_line(folder: Path) -> None:
+    folder.mkdir()
+    for line, code in REFUSED.items():
+        (folder / "wrong.py").write_text(f"import dtj_trainer\nwith dtj_trainer.session() as s:\n    {code}\n")
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=wrong.py"]) as wrong:
+            assert wrong.start().wait() == {"worker-0": 2}
+            assert line in wrong["worker-0"].last_words
+            assert "Traceback" not in wrong["worker-0"].log
+
+
+def test_a_checkpoint_of_other_variables_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    code = "import dtj_trainer, tensorflow as tf, sys\nwith dtj_trainer.session() as s:\n    {}\n    list(s.steps(3))\n"
+    for shape, ends in (("[2]", 0), ("[3]", 2)):
+        (folder / "shapes.py").write_text(code.format(f"s.checkpoint(v=tf.Variable(tf.zeros({shape})))"))
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=shapes.py"]) as shapes:
+            assert shapes.start().wait() == {"worker-0": ends}
+    assert re.search(r"ckpt-3: v/0 has shape \(2,\), this model wants \(3,\)", shapes["worker-0"].last_words)
+
+
+def test_a_session_after_tensorflow_has_begun_says_so(folder: Path) -> None:
+    folder.mkdir()
+    code = "import dtj_trainer, tensorflow as tf\ntf.zeros(1)\nwith dtj_trainer.session() as s: pass\n"
+    (folder / "late.py").write_text(code)
+    with Job(folder, strategy="MultiWorkerMirrored", roles=ONE, arguments=["--script=late.py"]) as late:
+        assert late.start().wait() == {"worker-0": 2}
+        assert "enter the session before TensorFlow has computed anything" in late["worker-0"].last_words

@@ -1,0 +1,70 @@
+"""BatchNormalization over several replicas: its statistics are those of the global batch, on every worker the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.cluster import SOURCE, Job
+from trainer.conftest import SHORT
+
+pytestmark = pytest.mark.trainer
+
+NORMALISED = """
+import keras
+
+def build():
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((8, 8, 1)),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Flatten(),
+            layers.Dense(10),
+        ]
+    )
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+"""
+NOTED = """
+import os
+import numpy
+from dtj_trainer import checkpoints
+
+save = checkpoints.Store.save
+
+def noted(store, step):
+    weights = [weight.numpy() for weight in store._state._parts["weights"]]
+    numpy.savez(f"{os.environ['DTJ_ROLE']}-{os.environ['DTJ_INDEX']}-{step}.npz", *weights)
+    save(store, step)
+
+checkpoints.Store.save = noted
+"""
+"""Each task notes all its weights when it saves, also where that is thrown away."""
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder: Path, loop: str) -> None:
+    import numpy
+
+    def weights(part: str, task: str) -> list[Any]:
+        with numpy.load(folder / part / f"{task}-90.npz") as saved:
+            return [saved[name] for name in saved.files]
+
+    for strategy, roles in (("OneDevice", {"worker": 1}), ("MultiWorkerMirrored", {"worker": 2})):
+        arguments = [*SHORT, f"--loop={loop}", "--model=mine:build", "--dataset=digits"]
+        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
+            (folder / strategy / "mine.py").write_text(NORMALISED)
+            (folder / strategy / "sitecustomize.py").write_text(NOTED)
+            job.start(environ={"PYTHONPATH": f"{folder / strategy}:{SOURCE}"})
+            assert set(job.wait().values()) == {0}
+
+    one = weights("OneDevice", "worker-0")
+    first, second = (weights("MultiWorkerMirrored", f"worker-{index}") for index in range(2))
+    assert all((a == b).all() for a, b in zip(first, second, strict=True)), "the workers' models differ"
+    statistics = [index for index, weight in enumerate(one) if weight.shape == (64,)]
+    assert len(statistics) >= 4, "gamma, beta, mean and variance, beside the bias of a convolution"
+    for index in statistics:
+        assert numpy.abs(one[index]).max() > 0.01
+        assert first[index] == pytest.approx(one[index], abs=1e-3)

@@ -1,0 +1,144 @@
+"""The exported model in the job's status, out of the last words of the replica that exported it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition
+from dtj.api.status import ExportedModel, JobStatus
+from dtj.core.observed import Phase
+from dtj.core.plan import PatchStatus
+from world import World
+
+pytestmark = pytest.mark.unit
+
+DIGEST = "sha256:" + 64 * "a"
+MODEL = {"path": "/export/1", "formats": ["SavedModel", "TFLite"], "size": 1902069, "digest": DIGEST}
+WORDS = json.dumps({"export": MODEL})
+EXPORTED = ExportedModel(path="/export/1", formats=("SavedModel", "TFLite"), size=1902069, digest=DIGEST)
+
+
+def running(**arguments: Any) -> World:
+    world = World(job(**arguments))
+    world.settle()
+    world.run_all()
+    world.settle()
+    return world
+
+
+def test_what_the_chief_exported_is_in_the_status_of_the_job_that_succeeded() -> None:
+    world = running(roles={"chief": 1, "worker": 1})
+    world.set_pod("chief-0", Phase.SUCCEEDED, message=WORDS)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.export == EXPORTED
+    assert JobStatus.from_object(world.job.status.to_object()).export == EXPORTED
+
+
+def test_it_costs_no_write_of_its_own() -> None:
+    counts = []
+    for words in ("", WORDS):
+        world = running()
+        world.set_pod("worker-0", Phase.SUCCEEDED, message=words)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        counts.append(len(world.taken(PatchStatus)))
+    assert counts[0] == counts[1]
+
+
+def test_it_is_kept_when_the_pod_that_told_of_it_is_gone() -> None:
+    world = running(runPolicy={"cleanPodPolicy": "All"})
+    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
+    world.step()
+    world.finish_deletions()
+    assert not world.pods
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.export == EXPORTED
+
+
+def test_where_all_workers_must_succeed_it_is_recorded_when_the_first_is_done() -> None:
+    world = running(runPolicy={"successPolicy": "AllWorkers"})
+    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
+    world.settle()
+    assert not world.is_true(Condition.COMPLETE)
+    assert world.job.status.export == EXPORTED
+    world.remove("worker-0")
+    world.set_pod("worker-1", Phase.SUCCEEDED, message=json.dumps({"export": {"path": "/elsewhere"}}))
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.export == EXPORTED, "worker 0 alone exports"
+
+
+def test_a_later_attempt_that_tells_of_none_leaves_what_was_exported_before() -> None:
+    world = running(runPolicy={"successPolicy": "AllWorkers"})
+    world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
+    world.settle()
+    world.set_pod("worker-1", Phase.FAILED)
+    world.advance(60)
+    world.settle()
+    assert world.job.status.attempt == 2
+    world.finish_deletions()
+    world.settle()
+    world.run_all()
+    for worker in ("worker-0-r1", "worker-1-r1"):
+        world.set_pod(worker, Phase.SUCCEEDED)
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.export == EXPORTED
+
+
+def test_the_words_of_a_pod_that_failed_tell_of_no_model() -> None:
+    world = running(runPolicy={"backoffLimit": 0})
+    world.set_pod("worker-0", Phase.FAILED, message=WORDS)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.is_true(Condition.FAILED)
+    assert world.job.status.export is None
+
+
+def test_an_image_that_says_nothing_is_fine() -> None:
+    world = running()
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.export is None
+    assert "export" not in world.job.status.to_object()
+
+
+@pytest.mark.parametrize(
+    ("message", "read"),
+    [
+        (WORDS, EXPORTED),
+        (WORDS + "\n", EXPORTED),
+        ('{"export": {"path": "/e"}, "more": 1}', ExportedModel(path="/e")),
+        ('{"export": {"path": "/e", "size": -1, "digest": 5, "formats": "all"}}', ExportedModel(path="/e")),
+        (json.dumps({"export": {"path": "/e", "size": 10**30}}), ExportedModel(path="/e")),
+        (json.dumps({"export": {"path": "/e", "digest": "x" * 1000}}), ExportedModel(path="/e")),
+        (json.dumps({"export": {"path": "/e", "formats": ["x"] * 1000}}), ExportedModel(path="/e")),
+        (json.dumps({"export": {"path": "x" * 5000}}), None),
+        ('{"export": {"path": ""}}', None),
+        ('{"export": {"path": "\\ud800"}}', None),
+        ('{"export": {"size": 5}}', None),
+        ('{"export": "/e"}', None),
+        ("[1, 2]", None),
+        ("the training is done", None),
+        ("", None),
+        (WORDS[:-5], None),
+        ("[" * 10_000, None),
+        (WORDS + " " * 100_000, None),
+    ],
+    ids=range(18),
+)
+def test_of_last_words_that_lie_what_makes_sense_is_read(message: str, read: ExportedModel | None) -> None:
+    assert ExportedModel.from_message(message) == read

@@ -1,0 +1,61 @@
+"""An exported model as files: published whole, measured, and told to whoever asks. Standard library alone."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """One version of an exported model: a SavedModel and what was converted from it, below one directory."""
+
+    path: Path
+    formats: tuple[str, ...]
+    size: int
+    """Bytes of all files."""
+    digest: str
+    """`sha256:` and 64 hexadecimal digits; see `measure`."""
+
+    def document(self) -> dict[str, Any]:
+        """As result.json, GET /status and the job's status show it."""
+        return {"path": str(self.path), "formats": list(self.formats), "size": self.size, "digest": self.digest}
+
+    def last_words(self) -> str:
+        """The line that a pod leaves for the operator, which puts it into the job's status."""
+        return json.dumps({"export": self.document()}, ensure_ascii=False)
+
+
+def publish(draft: Path, directory: Path) -> Path:
+    """Moves a finished draft to `directory/<version>` in one step; the version is one above the highest.
+
+    Two jobs that export to one directory at once get a version each.
+    """
+    version = 1 + max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=0)
+    while True:
+        try:
+            return draft.rename(directory / str(version))
+        except OSError:
+            # A directory that is not empty is not replaced: somebody else was faster.
+            if not (directory / str(version)).exists():
+                raise
+            version += 1
+
+
+def measure(path: Path, formats: Iterable[str]) -> Bundle:
+    """Size and digest of all files below a directory.
+
+    The digest is the SHA-256 of what `sha256sum` prints of them, in the order of their names' bytes; by hand:
+
+        cd PATH && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum
+    """
+    names = sorted(str(file.relative_to(path)).encode() for file in path.rglob("*") if file.is_file())
+    listing, size = hashlib.sha256(), 0
+    for name in names:
+        file = path / name.decode()
+        with file.open("rb") as content:
+            listing.update(hashlib.file_digest(content, "sha256").hexdigest().encode() + b"  ./" + name + b"\n")
+        size += file.stat().st_size
+    return Bundle(path=path, formats=tuple(formats), size=size, digest=f"sha256:{listing.hexdigest()}")

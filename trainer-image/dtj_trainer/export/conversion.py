@@ -1,0 +1,80 @@
+"""Runs a converter in a process of its own: one that crashes or never ends must not take the training's result along.
+
+It sees no cluster and no accelerator, which the trainer still holds. Standard library alone.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from dtj_trainer.errors import TrainerError
+
+LIMIT_SECONDS = 1800.0
+"""How long a conversion may take."""
+
+
+class ConversionFailed(TrainerError):
+    """A model has no such form, or its converter failed. The SavedModel is there all the same."""
+
+
+def draft_of(saved_model: Path, name: str) -> Path:
+    """Where a converter writes before its work is whole: outside the version, so that this never holds half a file."""
+    return saved_model.parent / f".draft-{saved_model.name}-{name}"
+
+
+def add(name: str, saved_model: Path, *, limit: float = LIMIT_SECONDS) -> None:
+    """Converts a SavedModel to the named format; the result appears beside it, whole.
+
+    Raises:
+        ConversionFailed: says why, in one line.
+    """
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "dtj_trainer.export", name, str(saved_model)],
+            env=_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired:
+        raise _failed(name, saved_model, f"the converter was not done after {limit:g} s") from None
+    finally:
+        discard(draft_of(saved_model, name))
+    if ended.returncode:
+        sys.stderr.write(ended.stderr)
+        raise _failed(name, saved_model, _reason(ended))
+
+
+def discard(path: Path) -> None:
+    """Removes a file or a directory, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in environ.items() if not name.startswith(("DTJ_", "TF_CONFIG"))}
+    return {**kept, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def _failed(name: str, saved_model: Path, why: str) -> ConversionFailed:
+    return ConversionFailed(
+        f"export as {name}: {why}; the SavedModel is safe in {saved_model}; "
+        f"leave {name} out of the formats (--export-formats, export.formats of a job)"
+    )
+
+
+def _reason(ended: subprocess.CompletedProcess[str]) -> str:
+    """The converter's own words, which it prints last of all; or how it crashed."""
+    if ended.returncode < 0:
+        return f"the converter was ended by signal {-ended.returncode}" + (
+            " (the kernel kills so when memory runs out)" if ended.returncode == -9 else ""
+        )
+    said = ended.stdout.strip().splitlines() or ended.stderr.strip().splitlines()
+    return said[-1] if said else f"the converter exited with code {ended.returncode}"

@@ -1,0 +1,39 @@
+"""The trained model as a SavedModel, laid out as TensorFlow Serving expects it. Imports TensorFlow."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.data.source import Source
+from dtj_trainer.export.bundle import publish
+from dtj_trainer.tasks import Serving, Task
+
+INPUT = "inputs"
+SIGNATURE = "serving_default"
+
+
+def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> Path:
+    """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
+
+    Its signature `serving_default` takes `inputs`, a batch of what the model is trained on or of what the task serves
+    instead, and answers what the task serves, by name.
+    """
+    serving = task.serving or Serving(spec=data.input_spec, encode=lambda inputs: inputs)
+
+    @tf.function(input_signature=[tf.TensorSpec(serving.spec.shape, serving.spec.dtype, name=INPUT)])
+    def serve(inputs: Any) -> Any:
+        return task.serve(model(serving.encode(inputs), training=False))
+
+    module = tf.Module()
+    module.model = model
+    # The job's name, since processes in containers all have the same number; the number, for those that are in none.
+    draft = directory / f".draft-{job}-{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was killed
+    try:
+        tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve})
+        return publish(draft, directory)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

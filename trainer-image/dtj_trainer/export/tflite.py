@@ -1,0 +1,58 @@
+"""A SavedModel as a TFLite model for phones and small machines. Imports TensorFlow."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer.export.saved_model import INPUT, SIGNATURE
+
+_TOLERANCE = 1e-3
+_BATCH = 2
+
+
+def convert(saved_model: Path, target: Path) -> None:
+    """Writes one file, with the SavedModel's signature, out of TFLite's own operations alone.
+
+    Raises:
+        ValueError: the model has operations that TFLite has not, or answers otherwise when it is converted.
+    """
+    loaded = tf.saved_model.load(str(saved_model))
+    serve = loaded.signatures[SIGNATURE]
+    # Not from_saved_model: it leaves the variables out (TensorFlow 2.21), and the model answers with NaN.
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([serve], loaded)
+    try:
+        content = converter.convert()
+    except Exception as error:  # ConverterError has no public name, and MLIR raises others as well
+        raise ValueError(_why(str(error))) from error
+    _check(content, serve)
+    target.write_bytes(content)
+
+
+def _why(text: str) -> str:
+    operations = sorted(set(re.findall(r"\btf\.([A-Z]\w+)", text)))
+    if operations:
+        return f"the model has operations that TFLite does not have ({', '.join(operations)})"
+    return text.strip().splitlines()[0] if text.strip() else "the converter gave no reason"
+
+
+def _check(content: bytes, serve: Any) -> None:
+    """That the converted model answers what the SavedModel does: a conversion can lose weights without a word."""
+    spec = serve.structured_input_signature[1][INPUT]
+    inputs = _example(spec)
+    runner = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)
+    answers, wanted = runner(**{INPUT: inputs}), serve(**{INPUT: tf.constant(inputs)})
+    for name, value in wanted.items():
+        # Whole numbers are often the place of a maximum, which rounding may move.
+        if value.dtype.is_floating and not np.allclose(answers[name], value, rtol=_TOLERANCE, atol=_TOLERANCE):
+            raise ValueError(f"the converted model answers otherwise than the SavedModel ({name}): a converter's fault")
+
+
+def _example(spec: Any) -> Any:
+    """Some input of the right shape: numbers between 0 and 1, or zeros, which every vocabulary knows."""
+    shape = [_BATCH if size is None else size for size in spec.shape]
+    if spec.dtype.is_floating:
+        return np.random.default_rng(0).random(shape).astype(spec.dtype.as_numpy_dtype)
+    return np.zeros(shape, spec.dtype.as_numpy_dtype)

@@ -1,0 +1,354 @@
+"""The library: a loop of one's own that is checkpointed, resumed to the bit, stopped with the others, and seen.
+
+    import dtj_trainer
+
+    with dtj_trainer.session() as s:
+        with s.strategy.scope():
+            model, optimizer = ...
+        s.checkpoint(model=model, optimizer=optimizer)      # restores the newest
+        batches = iter(s.strategy.experimental_distribute_dataset(dataset.skip(s.step)))
+        for _ in s.steps(1000):                             # saves when due, leaves with 42 when told to
+            s.report(loss=train_step(next(batches)))
+
+Works in `--script` of the trainer, and under plain Python, where the session does what `--script` would have done:
+start gate, status port, signals. All tasks have to go through the same sequence of calls. Imports TensorFlow.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dtj_trainer import progress, runtime
+from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
+from dtj_trainer.config import parse
+from dtj_trainer.ending import end_with, leave
+from dtj_trainer.errors import Preempted, TrainerError, UsageError
+from dtj_trainer.host import Host
+from dtj_trainer.launch import meet_peers, started_in_time
+from dtj_trainer.outputs import check_outputs
+from dtj_trainer.progress import Board, DTJCallback, Every
+from dtj_trainer.schedule import steps_within
+from dtj_trainer.signals import Termination
+
+runtime.prepare(os.environ)
+
+import tensorflow as tf  # noqa: E402 - reads what was set
+
+from dtj_trainer import strategies  # noqa: E402
+from dtj_trainer.checkpoints import State, Store  # noqa: E402
+from dtj_trainer.engine import Wishes  # noqa: E402
+
+_CALLS_AT_MOST = 10_000
+_LOOK_SECONDS = 0.5
+
+
+@contextmanager
+def begin() -> Iterator["Session"]:
+    """A session from the start gate to the last barrier. What ends the job in between ends the process."""
+    try:
+        host = Host.current or _host()
+        session = Session(host, _strategy(host))
+        with strategies.peer_loss(host.config.cluster):
+            yield session
+            session._end()
+    except TrainerError as error:
+        end_with(error)
+
+
+def _host() -> Host:
+    """What `--script` would have prepared."""
+    config = parse((f"--script={sys.argv[0] or 'session'}",), os.environ)
+    board, termination = Board(), Termination(leave=leave)
+    termination.listen_openly()
+    if config.status_port:
+        progress.serve(board, config.status_port)
+    progress.publish_on(board)
+    check_outputs(config)
+    meet_peers(config)
+    return Host(config=config, board=board, termination=termination)
+
+
+def _strategy(host: Host) -> Any:
+    """The job's strategy; a parameter server, or a worker of one, serves here and does not return."""
+    config = host.config
+    role = config.cluster.task.role
+    if config.strategy == "ParameterServer" and role in (WORKER, PS):
+        from dtj_trainer import server
+
+        server.serve(config.cluster, host.board)
+    if role == EVALUATOR:
+        return strategies.make_strategy(replace(config, strategy="OneDevice"))
+    with started_in_time(config), strategies.peer_loss(config.cluster):
+        try:
+            if config.strategy == "ParameterServer":
+                from dtj_trainer import parameter_server
+
+                return parameter_server.make_strategy()
+            return strategies.make_strategy(config)
+        except RuntimeError as error:
+            raise UsageError(
+                f"session(): strategy {config.strategy} cannot be made ({str(error).splitlines()[0][:100]}); enter "
+                "the session before TensorFlow has computed anything"
+            ) from None
+        finally:
+            # Once the strategy is there, TensorFlow's own handler is, too, and keeps the signal to itself.
+            host.termination.listen_openly()
+
+
+class Session:
+    """What a loop needs of its job. Made by `dtj_trainer.session`."""
+
+    def __init__(self, host: Host, strategy: Any) -> None:
+        config = host.config
+        self.strategy = strategy
+        """The tf.distribute strategy that DTJ_STRATEGY or TF_CONFIG ask for."""
+        self.task: Task = config.cluster.task
+        """This task's role and index."""
+        self.is_leader = config.cluster.leads
+        """Whether this is the task that writes, exports and tells; exactly one is."""
+        self.export_dir: Path | None = config.export_dir
+        self.log_dir: Path | None = config.log_dir
+        self.step = 0
+        """Steps done, by all runs so far: batches that the data must skip."""
+        self._host = host
+        self._policy = config.checkpoint
+        self._store: Store | None = None
+        self._total: int | None = None
+        self._counters: tuple[Any, Any] | None = None
+        collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
+        self._agreement = _Agreement(strategy) if collective else None
+        self._save_due = Every(self._policy.every_seconds)
+        self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
+        self._told: dict[str, Any] = {}
+        self._look = Every(_LOOK_SECONDS)
+        self._line_due = Every(config.progress_seconds)
+
+    def checkpoint(self, **parts: Any) -> int:
+        """Says what a checkpoint holds, and restores the newest sound one; returns its step, 0 for a new start.
+
+        Args:
+            parts: models, optimizers, tf.Modules, tf.Variables, and lists and dicts of them, by name. Of Keras'
+                models and optimizers the weights and all state, the learning rate and the state of dropout's random
+                numbers included. Models have to be built; an optimizer is built here where there is one model.
+
+        Raises:
+            UsageError: a part has no variables; or the checkpoint is of other ones.
+        """
+        if self._store is not None:
+            raise UsageError("session: checkpoint() was called twice; name all parts in one call")
+        if reserved := {"step", "total_steps"} & parts.keys():
+            raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
+        with self.strategy.scope():
+            _build_optimizers(parts)
+            self._counters = _counter(), _counter()
+        step, total = self._counters
+        coordinates = self._host.config.strategy == "ParameterServer"
+        self._store = Store(
+            State(step=step, total_steps=total, **{name: _variables(name, part) for name, part in parts.items()}),
+            self._policy.directory,
+            keep=self._policy.keep,
+            writes=self.is_leader,
+            io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0" if coordinates else None,
+            say=print,
+        )
+        self._store.restore_newest()
+        self.step = int(step.numpy())
+        if self.task.role != EVALUATOR:
+            strategies.agree_on_start(self._host.config, self.strategy, self.step)
+        if self.is_leader and self._store.path():
+            print(f"resumed: step {self.step} from {self._store.path()}")
+        self._host.board.update(step=self.step, last_checkpoint_step=self._store.last_step)
+        self._host.termination.saves = self._store.keeps
+        return self.step
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Yields the number of each step that is left, from 0; its body takes that step. Ends with a checkpoint.
+
+        Raises:
+            Preempted: told to stop; all tasks have saved the same step. The session makes it exit code 42.
+            NotSaved: the last checkpoint could not be written.
+        """
+        self._total = total
+        self._host.board.update(total_steps=total)
+        while self.step < total:
+            yield self.step
+            self.advance()
+        self._save()
+        self._host.termination.saves = False
+
+    def advance(self, steps: int = 1) -> None:
+        """Says that so many steps more are done; for loops that do not fit into `steps`, such as one call of many.
+
+        Saves what is due, and agrees with the other tasks about twice a second. All tasks must call it as often.
+
+        Raises:
+            Preempted: told to stop; all tasks have saved this step.
+        """
+        before, self.step = self.step, self.step + steps
+        self._show()
+        every = self._policy.every_steps
+        save = every is not None and self.step // every > before // every
+        self._calls += 1
+        if self._calls >= self._calls_until:
+            agreed = self._agree()
+            if agreed.stop and self._store is not None:
+                self._save()
+                of = f" of {self._total}" if self._total else ""
+                raise Preempted(f"preempted: all tasks saved step {self.step}{of}; the job resumes there")
+            save |= agreed.save
+        if save and self._store is not None:
+            self._note()
+            self._store.save_meanwhile(self.step)
+
+    def report(self, *, epoch: int | None = None, batch_size: int | None = None, **metrics: Any) -> None:
+        """Says what the step under way measured, to be shown with it; costs nothing but when it is shown.
+
+        That is about twice a second on the status port and, by the leader, less often in its log.
+
+        Args:
+            epoch: counted from 1.
+            batch_size: examples in one step, over all replicas.
+            metrics: whatever float() takes; for one that is shown, the device is waited for.
+        """
+        self._told = {"epoch": epoch, "batch_size": batch_size, "metrics": metrics}
+
+    def callback(self, *, batch_size: int | None = None) -> DTJCallback:
+        """For `fit` of either Keras: counts its batches as steps, saves, stops and shows as `steps` and `report` do."""
+        return _FitCallback(self, batch_size=batch_size)
+
+    def _show(self) -> None:
+        if not self._look.due() and self.step != self._total:
+            return
+        last_checkpoint = self._store.last_step if self._store else None
+        progress.report(step=self.step, total=self._total, last_checkpoint=last_checkpoint, **self._told)
+        if self.is_leader and (self._line_due.due() or self.step == self._total):
+            print(self._host.board.progress.line())
+
+    def _agree(self) -> Wishes:
+        """What all tasks do now, and after how many calls they ask again."""
+        now = time.monotonic()
+        # The first calls trace and compile, so their pace says little: not too far ahead at once.
+        wanted = min(4 * self._calls, steps_within(_CALLS_AT_MOST, self._calls / max(1e-6, now - self._agreed_at)))
+        wishes = Wishes(
+            stop=self._host.termination.requested,
+            save=self.is_leader and self._save_due.due(),
+            next_steps=wanted if self.is_leader else 0,
+        )
+        agreed = self._agreement.reach(wishes) if self._agreement else replace(wishes, next_steps=wanted)
+        self._agreed_at, self._calls, self._calls_until = now, 0, max(1, agreed.next_steps)
+        return agreed
+
+    def _save(self) -> None:
+        """Saves this step, and returns when it is saved."""
+        if self._store is not None:
+            self._note()
+            self._store.save(self.step)
+
+    def _note(self) -> None:
+        """Puts what a checkpoint says of the steps into its variables."""
+        assert self._counters is not None  # there is a store
+        step, total = self._counters
+        step.assign(self.step)
+        total.assign(self._total or 0)
+
+    def _end(self) -> None:
+        """What is left to do when the loop is over, and all tasks have come here."""
+        self._save()
+        self._host.termination.saves = False
+        self._host.board.update(phase=progress.Phase.DONE)
+        if self._agreement:
+            strategies.part(self._host.config.cluster, say=print)
+
+
+class _Agreement:
+    """One small all-reduce, by which the tasks of a collective learn what one of them wants."""
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+        self._local_replicas = len(strategy.extended.worker_devices)
+
+    def reach(self, wishes: Wishes) -> Wishes:
+        stop, save, next_steps = self._sum(tf.constant(wishes.vector())).numpy()
+        return Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
+
+    @tf.function
+    def _sum(self, vector: Any) -> Any:
+        shares = self._strategy.run(lambda: vector / self._local_replicas)
+        return self._strategy.reduce("SUM", shares, axis=None)
+
+
+class _FitCallback(DTJCallback):
+    """The batches of `fit` are the session's steps."""
+
+    def __init__(self, session: Session, *, batch_size: int | None) -> None:
+        super().__init__(batch_size=batch_size)
+        self._session = session
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        if (steps := self._params.get("steps")) and (epochs := self._params.get("epochs")):
+            self._session._total = self._session.step + steps * (epochs - epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # With several steps in one execution, `fit` calls this once for all of them.
+        steps = batch + 1 - self._in_epoch
+        self._in_epoch = batch + 1
+        self._report(logs)
+        self._session.advance(steps)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._session._save()
+
+    def _report(self, logs: Any) -> None:
+        numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
+        self._session.report(epoch=self._epoch, batch_size=self._batch_size, **numbers)
+
+
+def _counter() -> Any:
+    return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+
+
+def _build_optimizers(parts: Mapping[str, Any]) -> None:
+    """Has the optimizers make their variables, which they do for a certain model: the only one."""
+    models = [(name, part) for name, part in parts.items() if hasattr(part, "layers")]
+    for name, model in models:
+        if not model.built:
+            raise UsageError(
+                f"session: checkpoint({name}=...): the model has no weights yet; begin it with an Input layer, or "
+                "call its build() before"
+            )
+    for name, part in parts.items():
+        if hasattr(part, "apply_gradients") and hasattr(part, "build"):
+            if len(models) == 1:
+                part.build(models[0][1].trainable_variables)
+            elif not getattr(part, "built", True):
+                raise UsageError(f"session: checkpoint({name}=...): build the optimizer before; there is no one model")
+
+
+def _variables(name: str, part: Any) -> list[Any]:
+    """The tf.Variables of a part, always in the same order.
+
+    Raises:
+        UsageError: it has none, and is no list or dict.
+    """
+    if isinstance(part, Mapping):
+        return [one for key in sorted(part) for one in _variables(f"{name}.{key}", part[key])]
+    if isinstance(part, list | tuple):
+        return [one for index, each in enumerate(part) for one in _variables(f"{name}[{index}]", each)]
+    if hasattr(part, "assign") and hasattr(part, "dtype"):
+        # A variable of Keras 3 holds TensorFlow's in its value; TensorFlow's own has a method of that name.
+        return [part if callable(part.value) else part.value]
+    found = getattr(part, "variables", None)
+    if found is None:
+        raise UsageError(
+            f"session: checkpoint({name}=...): {type(part).__name__} has no variables; give models, optimizers, "
+            "tf.Variables, or lists and dicts of them"
+        )
+    # Of metrics, Keras makes the variables when it sees the first batch; they begin anew with each epoch.
+    metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
+    return [one for each in found if id(each) not in metrics for one in _variables(name, each)]
