@@ -111,6 +111,7 @@ def test_parameter_servers_learn_it_too(folder: Path, arguments: tuple[str, ...]
     ],
     ids=["text", "numbers"],
 )
+@pytest.mark.timeout(600)
 def test_two_workers_learn_what_one_process_learns_and_resume_on_schedule_to_the_bit(
     tmp_path: Path, task: tuple[str, ...]
 ) -> None:

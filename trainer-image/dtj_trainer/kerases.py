@@ -19,7 +19,7 @@ def of(model: Any) -> ModuleType:
 
 
 def draws(model: Any) -> list[Any]:
-    """What the random layers of a model have drawn so far, which is none of its weights; tf_keras keeps no count."""
+    """Where the random layers of a model stand, such as dropout: none of its weights; tf_keras keeps no count."""
     weights = {id(weight) for weight in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
