@@ -6,11 +6,12 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from dtj_trainer.launcher.gate import Doorbell
 from trainer.cluster import Job, free_ports, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
@@ -130,8 +131,8 @@ def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) 
     (port,) = free_ports(1)
     with (
         Job(folder, strategy=STRATEGY, roles=TWO, arguments=[f"--status-port={port}"]) as job,
-        # Something accepts connections there, and nothing ever answers: TensorFlow waits, and lets no Python run.
-        socket.create_server(("", int(job.cluster["worker"][0].rpartition(":")[2]))),
+        # The peer is met at the gate, and then never speaks as TensorFlow does: that waits, and lets no Python run.
+        closing(Doorbell(int(job.cluster["worker"][0].rpartition(":")[2]), name="worker 0")),
     ):
         waiting = job.start("worker-1")["worker-1"]
         status = ""
