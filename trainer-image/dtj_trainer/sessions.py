@@ -81,6 +81,11 @@ def _strategy(host: Host) -> Any:
         from dtj_trainer import server
 
         server.serve(config.cluster, host.board)
+    if config.strategy == "Pipeline":
+        raise UsageError(
+            "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
+            "strategy"
+        )
     if role == EVALUATOR:
         return strategies.make_strategy(replace(config, strategy="OneDevice"))
     with started_in_time(config), strategies.peer_loss(config.cluster):

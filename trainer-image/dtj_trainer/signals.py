@@ -101,7 +101,8 @@ class Termination:
             number = signal.sigwait(_SIGNALS)
             if self._thread is None:
                 return
-            if self._attended.is_set():
+            if self._attended.is_set() or signal.sigpending() & _SIGNALS:
+                # One that is pending now is the wake-up of `unattended`, or came beside it.
                 self._told(number)
             else:
                 self._aside.release()
