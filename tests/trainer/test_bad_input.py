@@ -35,7 +35,12 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "environ", "line"),
     [
-        (["--task=poetry"], {}, "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification"),
+        (
+            ["--task=poetry"],
+            {},
+            "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
+            "tabular-regression, tabular-classification",
+        ),
         (
             ["--dataset=letters"],
             {},

@@ -402,7 +402,7 @@ LOG_DIR = Option[Path | None](
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
     flag="--status-port", variable="DTJ_STATUS_PORT", parse=_port, default=None,
-    help="serve GET /status and /healthz here",
+    help="serve GET /status, /metrics and /healthz here",
 )  # fmt: skip
 PROGRESS_EVERY = Option(
     flag="--progress-every", parse=_positive, default=2.0, metavar="S",

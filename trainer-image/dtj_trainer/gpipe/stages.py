@@ -134,7 +134,7 @@ def state_of(
     return State(
         weights=[weight.value for weight in weights],
         optimizer=[slots[variable.name].value for variable in whole.variables],
-        seeds=kerases.variables([one for one in model.variables if id(one) not in set(map(id, model.weights))]),
+        seeds=kerases.variables(kerases.draws(model)),
         step=step,
         total_steps=total_steps,
     )
