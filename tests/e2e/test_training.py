@@ -48,6 +48,13 @@ class TestStrategies:
         complete(jobs, "digits-ps")
         assert _accuracy(jobs.log("digits-ps-chief-0")) > 0.9
 
+    def test_two_stages_of_a_model_train_as_one(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(example("digits-pipeline", image=trainer_image))
+        complete(jobs, "digits-pipeline")
+        log = jobs.log("digits-pipeline-worker-0")
+        assert "stages 2" in log
+        assert _accuracy(log) > 0.9
+
     def test_one_pod_mirrors_over_its_devices(self, jobs: ClusterJobs) -> None:
         """And names no image: the operator's default is taken."""
         arguments = ("--epochs=3", "--logical-cpus=2")

@@ -122,6 +122,16 @@ def test_a_parameter_server_job_ends_its_servers_when_the_chief_has_completed(dt
     assert marked_processes(dtj.mark) == []
 
 
+def test_a_pipeline_ends_its_stages_when_the_leader_has_completed(dtj: CommandLine) -> None:
+    code, output = dtj.run(EXAMPLES / "digits-pipeline.yaml")
+    assert code == 0, output
+    result = json.loads((dtj.latest("digits-pipeline") / "tensorboard" / "result.json").read_text())
+    assert result["accuracy"] >= 0.9
+    assert said(output, "Succeeded") == {"worker-0"}
+    assert said(output, "Stopped") == {"worker-1"}, output
+    assert marked_processes(dtj.mark) == []
+
+
 def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_on(dtj: CommandLine) -> None:
     arguments = ["--task=image-classification", "--dataset=digits", "--epochs=12", "--checkpoint-every-steps=20"]
     manifest = dtj.example("digits-parameter-server.yaml", args=arguments, runPolicy={"backoffLimit": 1})

@@ -35,7 +35,12 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "environ", "line"),
     [
-        (["--task=poetry"], {}, "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification"),
+        (
+            ["--task=poetry"],
+            {},
+            "dtj_trainer: --task=poetry: no such task; this trainer knows image-classification, text-classification, "
+            "tabular-regression, tabular-classification",
+        ),
         (
             ["--dataset=letters"],
             {},
@@ -57,9 +62,9 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
         (["--epochs=none"], {}, "dtj_trainer: --epochs=none: give a whole number of at least 1"),
         (
             [],
-            {"DTJ_STRATEGY": "Pipeline"},
-            "dtj_trainer: DTJ_STRATEGY=Pipeline: not supported by this trainer yet; "
-            "use OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, ParameterServer, TPU",
+            {"DTJ_STRATEGY": "Multi"},
+            "dtj_trainer: DTJ_STRATEGY=Multi: no such strategy; this trainer knows "
+            "OneDevice, Mirrored, CentralStorage, MultiWorkerMirrored, ParameterServer, TPU, Pipeline",
         ),
     ],
     ids=["task", "dataset", "format", "converter", "number", "strategy"],

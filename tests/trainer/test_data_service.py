@@ -57,7 +57,9 @@ def test_two_workers_learn_from_what_data_workers_read(folder: Path) -> None:
             job[name].kill(15)
             assert job[name].wait(10) == 143
     assert job.result["steps"] == 12
-    assert "the tf.data service" in job["worker-0"].log
+    address = service.environ["TF_DATA_SERVICE_ADDRESS"]
+    assert f"data: batches come from the tf.data service at {address}, in no repeatable order\n" in job["worker-0"].log
+    assert "data:" not in job["worker-1"].log
 
 
 def test_training_goes_on_without_a_data_worker_and_through_a_restart_of_the_dispatcher(folder: Path) -> None:

@@ -3,9 +3,10 @@
 import re
 import signal
 import socket
+import threading
 import urllib.request
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,27 @@ def test_a_worker_that_never_starts_is_named_and_waited_for_no_longer_than_asked
 def test_a_worker_that_dies_behind_the_start_gate_is_not_waited_for_longer(folder: Path, waiting: str) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--start-timeout=4"]) as job:
         other = job.cluster["worker"][1 if waiting == "worker-0" else 0]
-        # Something accepts connections there, and nothing ever answers.
-        with socket.create_server(("", int(other.rpartition(":")[2]))):
+        with past_the_gate(int(other.rpartition(":")[2])):
             assert job.start(waiting)[waiting].wait(60) == 75
+
+
+@contextmanager
+def past_the_gate(port: int) -> Iterator[None]:
+    """A task that has left its gate, so that it greets no more, and died before it said a word to TensorFlow."""
+    silent: list[socket.socket] = []
+
+    def listen() -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = server.accept()
+                if caller.recv(8, socket.MSG_PEEK) == b"dtj-gate":
+                    caller.close()
+                else:
+                    silent.append(caller)
+
+    with socket.create_server(("", port)) as server:
+        threading.Thread(target=listen, daemon=True).start()
+        yield
 
 
 def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) -> None:

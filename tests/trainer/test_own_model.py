@@ -123,6 +123,24 @@ ORDERED = """
 """
 
 
+def test_a_model_with_dropout_resumes_to_the_bit(tmp_path: Path) -> None:
+    text = NORMALISED.replace("layers.ReLU()", "layers.Dropout(0.5)")
+    run = ["--epochs=20", "--batch-size=48", "--checkpoint-every-steps=20", "--checkpoint-keep=20"]
+    jobs = []
+    for name in ("alone", "again"):
+        arguments = [*mine(tmp_path / name, text), *run]
+        with Job(tmp_path / name, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+            job.start()
+            if name == "again":
+                job.wait_for_checkpoint(40)
+                job.kill(signal.SIGKILL)
+                job.wait()
+                job.start()["worker-0"].wait_for("resumed: step")
+            assert job.wait() == {"worker-0": 0}
+        jobs.append(tensors(job.checkpoints / "ckpt-160"))
+    assert jobs[0] == jobs[1]
+
+
 @pytest.mark.parametrize("seed", [0, 7])
 def test_each_epoch_is_shuffled_by_its_seed_and_a_resumed_stream_goes_on_exactly(tmp_path: Path, seed: int) -> None:
     import keras

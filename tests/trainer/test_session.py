@@ -68,11 +68,11 @@ def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, library: str) -> None:
     script = HERE / "scripts" / "fits.py"
-    with job(tmp_path / "whole", ONE, script, "3000", library) as whole:
+    with job(tmp_path / "whole", ONE, script, "1500", library) as whole:
         assert whole.start().wait() == {"worker-0": 0}
-    with job(folder, ONE, script, "3000", library) as broken:
-        interrupted(broken, 3000)
-    assert tensors(broken.checkpoints / "ckpt-3000") == tensors(whole.checkpoints / "ckpt-3000")
+    with job(folder, ONE, script, "1500", library) as broken:
+        interrupted(broken, 1500)
+    assert tensors(broken.checkpoints / "ckpt-1500") == tensors(whole.checkpoints / "ckpt-1500")
 
 
 def test_a_coordinator_of_parameter_servers_goes_on_where_it_was_stopped(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
@@ -151,6 +152,12 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
 def test_of_a_model_that_is_not_measured_the_place_is_told(place: Place) -> None:
     status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
     assert "  model        runs/digits/1/export/1\n" in said(ended(End.SUCCEEDED, status=status), place)
+
+
+def test_a_model_that_predicts_numbers_is_told_by_its_error(place: Place) -> None:
+    result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
+    lines = said(ended(End.SUCCEEDED, result=result), place)
+    assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
 
 
 def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: Place) -> None:

@@ -100,6 +100,16 @@ def test_servers_need_less_than_replicas_that_load_all_of_tensorflow(tmp_path: P
     assert not served.enough
 
 
+@pytest.mark.parametrize(("roles", "needed"), [({"worker": 3}, 1500), ({"chief": 1, "worker": 2}, 1500)], ids=str)
+def test_of_a_pipeline_only_the_leader_loads_all_of_tensorflow(
+    tmp_path: Path, roles: dict[str, int], needed: int
+) -> None:
+    machine = Machine(tmp_path, available=1)
+    found = memory(spec(strategy="Pipeline", roles=roles), proc=machine.proc, cgroups=tmp_path)
+    assert found is not None
+    assert found.needed == needed * MIB
+
+
 def test_the_cores_are_shared_among_the_replicas_that_compute() -> None:
     share = str(max(1, CORES // 2))
     assert thread_defaults(spec(roles={"worker": 2, "evaluator": 1}), {}) == {

@@ -199,6 +199,16 @@ class TestSuccess:
         assert sorted(world.pods) == ["digits-chief-0"]
         assert world.is_true(Condition.COMPLETE)
 
+    @pytest.mark.parametrize("leader", ["chief-0", "worker-0"])
+    def test_stages_of_a_pipeline_are_stopped_once_the_leader_has_completed(self, leader: str) -> None:
+        world = running(strategy="Pipeline", roles={"chief": int(leader == "chief-0"), "worker": 2})
+        world.set_pod(leader, Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert sorted(world.pods) == [f"digits-{leader}"]
+        assert world.is_true(Condition.COMPLETE)
+
     def test_a_completed_replica_never_runs_again_even_if_its_pod_is_deleted(self) -> None:
         world = running(roles={"worker": 3}, runPolicy={"successPolicy": "AllWorkers"})
         world.set_pod("worker-2", Phase.SUCCEEDED)

@@ -93,6 +93,7 @@ class TestInTheStatus:
             ({"step": -1, "totalSteps": 10}, Progress(total_steps=10)),
             ({"step": "many", "epoch": 2}, Progress(epoch=2)),
             ({"percent": 400, "step": 1}, Progress(step=1)),
+            ({"step": 10**300, "examplesPerSecond": 1e300, "epoch": 2}, Progress(epoch=2)),
             ({"metrics": {"loss": "x" * 1000}, "step": 1}, Progress(step=1)),
             ({"metrics": {str(n): "1" for n in range(1000)}, "step": 1}, Progress(step=1)),
             ({"phase": "x" * 1000, "step": 1}, Progress(step=1)),

@@ -147,6 +147,18 @@ class TestCollectives:
         assert world.job.status.attempt == 2
 
 
+class TestPipelines:
+    @pytest.mark.parametrize("lost", ["chief-0", "worker-1"])
+    def test_all_stages_start_again_with_the_loss_of_one_or_of_the_leader(self, lost: str) -> None:
+        world = running(strategy="Pipeline", roles={"chief": 1, "worker": 2, "evaluator": 1})
+        world.take_away(lost)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.job.status.attempt == 2
+        assert {"digits-chief-0-r1", "digits-worker-0-r1", "digits-worker-1-r1"} <= live(world)
+
+
 class TestParameterServers:
     ROLES = {"chief": 1, "worker": 2, "ps": 1}  # noqa: RUF012
 

@@ -125,7 +125,11 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["--epochs"], {}, "argument --epochs: expected one argument; see --help"),
         (["train"], {}, "unrecognized arguments: train; see --help"),
         ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),
-        ([], {"DTJ_STRATEGY": "Pipeline"}, "DTJ_STRATEGY=Pipeline: not supported by this trainer yet; use OneDevice"),
+        (
+            ["--strategy=Pipeline", "--loop=fit"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "--loop=fit: Keras' fit knows nothing of stages; leave it out, or use another strategy than Pipeline",
+        ),
         (["--strategy=mirrored"], {}, "--strategy=mirrored: no such strategy; this trainer knows OneDevice"),
         (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification"),
         (["--dataset=letters"], {}, "--dataset=letters: no data set of task image-classification; this trainer knows"),
@@ -157,6 +161,50 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             {"TF_CONFIG": tf_config(worker=["a:1"], ps=["p:1"])},
             "strategy ParameterServer: TF_CONFIG lists no chief; it needs one chief (the coordinator)",
         ),
+        ([], {"DTJ_STRATEGY": "Pipeline"}, "strategy Pipeline: TF_CONFIG lists no worker; list one for each stage"),
+        (
+            ["--strategy=Pipeline"],
+            {"TF_CONFIG": tf_config("chief", chief=["c:1"], worker=["a:1"])},
+            "strategy Pipeline: TF_CONFIG lists 1 workers, which is 1 stage(s); list at least 2",
+        ),
+        (
+            ["--strategy=Pipeline"],
+            {"TF_CONFIG": tf_config("ps", **SERVERS)},
+            "strategy Pipeline: TF_CONFIG lists ps tasks; stages hold their own variables, remove ps",
+        ),
+        (
+            ["--strategy=Pipeline", "--pipeline-replicas=3"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "--pipeline-replicas=3: TF_CONFIG lists 2 workers, which 3 replicas cannot share",
+        ),
+        (
+            ["--strategy=Pipeline", "--pipeline-replicas=2"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "strategy Pipeline: TF_CONFIG lists 2 workers, which is 1 stage(s) for each of 2 replicas; list at least 4",
+        ),
+        (
+            ["--strategy=Pipeline", "--micro-batches=3"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "--micro-batches=3: the global batch of 64 examples cannot be cut into 3 equal micro-batches; "
+            "use --batch-size=66, or another number that 3 divides",
+        ),
+        (
+            ["--strategy=Pipeline", "--stages=dense,dense_1"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "--stages=dense,dense_1: names 2 layer(s), but 2 stages begin with 1 besides the first",
+        ),
+        (["--stages=a,,b"], {}, "--stages=a,,b: strategy OneDevice has no stages; leave it out, or use Pipeline"),
+        (
+            ["--strategy=Pipeline", "--stages=a,"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "--stages=a,: give names with commas between them",
+        ),
+        (
+            ["--strategy=Pipeline", "--stages=a", "--balance=cost"],
+            {"TF_CONFIG": tf_config(**TWO)},
+            "--stages=a and --balance=cost: give one of the two",
+        ),
+        (["--balance=size"], {}, "--balance=size: strategy OneDevice has no stages"),
         ([], {"DTJ_ROLE": "evaluator", "DTJ_JOB_NAME": "j"}, "evaluator: there is no checkpoint directory to watch"),
     ],
     ids=lambda value: value[:60] if isinstance(value, str) else None,
@@ -165,6 +213,18 @@ def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
     argv: list[str], environ: dict[str, str], said: str
 ) -> None:
     assert refusal(*argv, **environ).startswith(said)
+
+
+def test_the_workers_of_a_pipeline_are_stages_of_its_replicas() -> None:
+    workers: dict[str, Any] = {"worker": [f"w{place}:1" for place in range(6)]}
+    config = configured(
+        "--pipeline-replicas=2", "--micro-batches=8", DTJ_STRATEGY="Pipeline", TF_CONFIG=tf_config(**workers)
+    )
+    layout = config.pipeline
+    assert layout is not None
+    assert (layout.stages, layout.replicas, layout.shares) == (3, 2, 16)
+    assert layout.worker(replica=1, stage=2) == Task("worker", 5)
+    assert configured().pipeline is None
 
 
 def test_addresses_of_every_family_are_read_and_written() -> None:

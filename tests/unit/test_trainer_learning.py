@@ -68,7 +68,7 @@ def test_what_is_not_given_is_adam_at_a_constant_rate() -> None:
         (["--model=net"], "--model=net: give package.module:function"),
         (["--model=net:"], "--model=net:: give package.module:function"),
         (["--data=my-data:load"], "--data=my-data:load: give package.module:function"),
-        (["--model=a:b"], "--model=a:b: nothing to learn from; give --data, or a --dataset that ships"),
+        (["--model=a:b"], "--model=a:b: nothing to learn from; give --data, --data-dir, or a"),
         (["--model=a:b", "--dataset=letters"], "--dataset=letters: no data set; this trainer knows digits, reviews,"),
         (["--model=a:b", "--task=tabular-regression"], "--model=a:b and --task=tabular-regression: give one of"),
         (["--data=a:b", "--dataset=digits"], "--data=a:b and --dataset=digits: give one of the two"),

@@ -89,7 +89,7 @@ def test_the_file_that_is_copied_into_other_images_suits_their_python_and_needs_
 
 def test_the_line_says_what_is_known() -> None:
     assert Progress(step=7, metrics={"loss": 0.5}).line() == "step 7  loss 0.5000"
-    assert Progress(step=7, total_steps=9, epoch=2).line() == "step 7/9 (77%)  epoch 2/?"
+    assert Progress(step=7, total_steps=9, epoch=2).line() == "step 7/9 (77%)  epoch 2"
 
 
 def test_only_the_last_step_is_a_hundred_percent() -> None:

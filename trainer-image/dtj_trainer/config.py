@@ -15,6 +15,8 @@ from dtj_trainer.data import given as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.errors import UsageError
 from dtj_trainer.export import formats
+from dtj_trainer.gpipe import layout
+from dtj_trainer.gpipe.layout import PIPELINE, Layout
 from dtj_trainer.launcher.gate import Peer
 from dtj_trainer.learning import Learning, learning
 from dtj_trainer.options import Given
@@ -78,6 +80,8 @@ class Config:
     own: Own
     epochs: int
     batch_size: BatchSize
+    pipeline: Layout | None
+    """Of strategy Pipeline alone."""
     learning: Learning
     seed: int
     loop: str
@@ -138,6 +142,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         own=mine,
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
+        pipeline=layout.read(given, strategy, here),
         learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
         seed=given.value(options.SEED),
         loop=given.value(options.LOOP),
@@ -159,6 +164,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         restarts_in_place=int(_told(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
         stall_timeout=given.value(options.STALL_TIMEOUT),
     )
+    if config.pipeline:
+        layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
     if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     if export_formats and config.export_dir is None:
@@ -185,6 +192,8 @@ def _check_roles(strategy: str, here: Cluster) -> None:
             raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists no worker; list chief and workers there")
         if here.count(PS):
             raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer")
+    elif strategy == PIPELINE:
+        layout.check_roles(here)
     else:
         for role in (CHIEF, WORKER, PS):
             if not here.count(role):

@@ -18,6 +18,12 @@ def of(model: Any) -> ModuleType:
     return tf_keras if tf_keras is not None and isinstance(model, tf_keras.Model) else keras
 
 
+def draws(model: Any) -> list[Any]:
+    """Where the random layers of a model stand, such as dropout: none of its weights; tf_keras keeps no count."""
+    weights = {id(weight) for weight in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
 def variables(of_keras: Iterable[Any]) -> list[Any]:
     """The tf.Variables behind variables of either Keras."""
     return [variable.value if isinstance(variable, keras.Variable) else variable for variable in of_keras]

@@ -16,6 +16,7 @@ from dtj_trainer.config import Config
 from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
+from dtj_trainer.gpipe.layout import PIPELINE
 from dtj_trainer.host import Host
 from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, meet, wait_for_peers
 from dtj_trainer.outputs import check_outputs
@@ -52,6 +53,8 @@ def launch(config: Config, termination: Termination) -> None:
         _profile(config, config.profile, board, termination)
     elif role == EVALUATOR:
         _evaluate(config, board, termination)
+    elif config.strategy == PIPELINE:
+        _pipe(config, board, termination)
     elif config.strategy != "ParameterServer":
         _train(config, board, termination)
     elif role == CHIEF:
@@ -143,6 +146,26 @@ def _profile(config: Config, profile: Profile, board: Board, termination: Termin
     run = _run(config, board, termination)
     with explained(run.data):
         report(run.data, config, profile, say=print)
+
+
+def _pipe(config: Config, board: Board, termination: Termination) -> None:
+    if not config.cluster.leads:
+        from dtj_trainer.gpipe import serving
+
+        _ring(config).close()
+        serving.serve(config.cluster, board, termination)
+    runtime.configure(eager=config.run_eagerly)
+    from dtj_trainer import strategies
+    from dtj_trainer.gpipe import train
+
+    _ring(config).close()
+    _wait_for_peers(config, WORKER)
+    board.update(phase=Phase.BUILDING)
+    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
+        train.connect(config)
+    run = _run(config, board, termination)
+    with _fed(run):
+        train.train(run)
 
 
 def _serve(config: Config, board: Board) -> None:

@@ -17,8 +17,9 @@ from dtj_trainer.errors import UsageError
 from dtj_trainer.export import formats
 from dtj_trainer.registry import TASKS
 
-SUPPORTED_STRATEGIES = ("OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU")
-PLANNED_STRATEGIES = ("Pipeline",)
+STRATEGIES = (
+    "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
+)  # fmt: skip
 LOOPS = ("custom", "fit")
 
 T = TypeVar("T")
@@ -136,12 +137,6 @@ def _tpu_name(text: str) -> str:
         if scheme != "grpc" or not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
     return text
-
-
-def _strategy(text: str) -> str:
-    if text in PLANNED_STRATEGIES:
-        raise ValueError(f"not supported by this trainer yet; use {', '.join(SUPPORTED_STRATEGIES)}")
-    return _one_of(SUPPORTED_STRATEGIES, "strategy")(text)
 
 
 def _one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
@@ -341,8 +336,8 @@ RUN_EAGERLY = Option(
     help="run without tf.function, to step through with a debugger",
 )  # fmt: skip
 STRATEGY = Option(
-    flag="--strategy", variable="DTJ_STRATEGY", parse=_strategy, default="OneDevice", metavar="NAME",
-    help=", ".join(SUPPORTED_STRATEGIES),
+    flag="--strategy", variable="DTJ_STRATEGY", parse=_one_of(STRATEGIES, "strategy"), default="OneDevice",
+    metavar="NAME", help=", ".join(STRATEGIES),
 )  # fmt: skip
 TPU_NAME = Option(
     flag="--tpu-name", variable="TPU_NAME", parse=_tpu_name, default="local", metavar="NAME",
@@ -359,6 +354,22 @@ PACK_GRADIENTS = Option(
 MIN_SHARD_BYTES = Option[int | None](
     flag="--min-shard-bytes", parse=_whole(1), default=None, metavar="BYTES",
     help="ParameterServer: split variables over the servers, into shards of at least this size (default: each whole)",
+)  # fmt: skip
+MICRO_BATCHES = Option(
+    flag="--micro-batches", parse=_whole(1), default=4,
+    help="Pipeline: equal parts of a replica's batch that follow each other through the stages",
+)  # fmt: skip
+PIPELINE_REPLICAS = Option(
+    flag="--pipeline-replicas", parse=_whole(1), default=1,
+    help="Pipeline: how many copies of it share the workers and each batch",
+)  # fmt: skip
+STAGES = Option[tuple[str, ...]](
+    flag="--stages", parse=_names, default=(), metavar="LAYERS",
+    help="Pipeline: first layer of each stage but the first, as in flatten,dense_1 (default: balanced)",
+)  # fmt: skip
+BALANCE = Option(
+    flag="--balance", parse=_one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
+    help="Pipeline: what the stages have as equal a share of as layers allow: parameters, or cost (measured time)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
@@ -391,7 +402,7 @@ LOG_DIR = Option[Path | None](
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
     flag="--status-port", variable="DTJ_STATUS_PORT", parse=_port, default=None,
-    help="serve GET /status and /healthz here",
+    help="serve GET /status, /metrics and /healthz here",
 )  # fmt: skip
 PROGRESS_EVERY = Option(
     flag="--progress-every", parse=_positive, default=2.0, metavar="S",
@@ -403,7 +414,7 @@ START_TIMEOUT = Option(
 )  # fmt: skip
 STALL_TIMEOUT = Option(
     flag="--stall-timeout", parse=_positive, default=300.0, metavar="S",
-    help="ParameterServer: seconds without a finished step; then exit 75",
+    help="ParameterServer and Pipeline: seconds without a finished step; then exit 75",
 )  # fmt: skip
 
 SCRIPT = Option[str | None](
@@ -424,6 +435,7 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, PACK_GRADIENTS, MIN_SHARD_BYTES,
         START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
+    "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
     "what to keep": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
         LOG_DIR,
@@ -462,6 +474,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _otherwise(option: Option[object]) -> str:
-    parts = [f"default: {option.default}"] if option.default is not None else []
+    parts = [f"default: {option.default}"] if option.default not in (None, ()) else []
     parts += [f"or {option.variable}"] if option.variable else []
     return f" ({'; '.join(parts)})" if parts else ""

@@ -105,7 +105,7 @@ class Progress:
         """`step 450/1000 (45%)  epoch 3/5  loss 0.4123  accuracy 0.912  12.3k examples/s  ETA 1m02s`"""
         parts = [f"step {self.step}" + (f"/{self.total_steps} ({self.percent}%)" if self.total_steps else "")]
         if self.epoch is not None:
-            parts.append(f"epoch {self.epoch}/{self.epochs or '?'}")
+            parts.append(f"epoch {self.epoch}" + (f"/{self.epochs}" if self.epochs else ""))
         digits = {"loss": 4}
         parts += [f"{name} {value:.{digits.get(name, 3)}f}" for name, value in self.metrics.items()]
         if self.examples_per_second is not None:

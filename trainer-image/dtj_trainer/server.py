@@ -1,6 +1,7 @@
-"""The ps and worker tasks of ParameterServer: a TensorFlow server that does what the coordinator says.
+"""The ps and worker tasks of ParameterServer and Pipeline: a TensorFlow server that does what the coordinator says.
 
-It never ends by itself: the operator stops it, and SIGTERM ends it at once, since it has nothing to save.
+It never ends by itself: the operator stops it. SIGTERM ends a task of ParameterServer at once, since it has nothing
+to save; for those of Pipeline see `dtj_trainer.gpipe.serving`.
 """
 
 import importlib
@@ -15,6 +16,12 @@ from dtj_trainer.progress import Board, Phase
 
 def serve(cluster: Cluster, board: Board) -> None:
     """Serves until the process is told to go; never returns."""
+    start(cluster, board)
+    threading.Event().wait()
+
+
+def start(cluster: Cluster, board: Board) -> None:
+    """Starts the server; it serves as long as the process lives."""
     board.update(phase=Phase.BUILDING)
     library = lean_library(_LIBRARY) or importlib.import_module(_LIBRARY)
     tasks: dict[str, list[str]] = {}
@@ -25,7 +32,6 @@ def serve(cluster: Cluster, board: Board) -> None:
     server.start()
     board.update(phase=Phase.TRAINING)
     print(f"{cluster.task}: serving {cluster.own_address}")
-    threading.Event().wait()
 
 
 _LIBRARY = "tensorflow.python.training.server_lib"

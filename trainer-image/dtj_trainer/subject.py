@@ -60,6 +60,7 @@ def _served(config: Config, source: Source, say: Callable[[str], object]) -> Sou
     if config.data.service is None or config.cluster.task.role == EVALUATOR:
         return source
     if isinstance(source, Pipeline):
+        say(f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order")
         return Served(source, config)
     say(f"data: {source.name} is read by each task itself, since the tf.data service cannot divide it")
     return source

@@ -85,8 +85,8 @@ def _build(run: Run, strategy: Any) -> _Session:
     state = State(
         weights=kerases.variables(model.weights),
         optimizer=kerases.state(optimizer),
-        # Where dropout and its like stand in their random numbers. Keras counts them among no weights.
-        seeds=kerases.variables([one for one in model.variables if id(one) not in set(map(id, model.weights))]),
+        # A dropout that began anew would not be what an uninterrupted run had drawn.
+        seeds=kerases.variables(kerases.draws(model)),
         step=step,
         total_steps=total,
     )

@@ -91,6 +91,10 @@ _MetricName = Annotated[str, StringConstraints(max_length=64)]
 _MetricValue = Annotated[str, StringConstraints(max_length=32)]
 
 
+MOST = 2**53
+"""The largest number that a pod is believed: the API server, like JSON at large, knows no larger whole ones exactly."""
+
+
 class Progress(_Model):
     """How far the training is, as its chief or worker 0 says."""
 
@@ -99,27 +103,33 @@ class Progress(_Model):
         max_length=32,
         description="phase is what the training does: Gate, Building, Training, Evaluating, Exporting or Done.",
     )
-    step: int | None = Field(default=None, ge=0, description="step is the number of steps that are done.")
-    total_steps: int | None = Field(default=None, ge=0, description="totalSteps is the number of steps in all.")
-    epoch: int | None = Field(default=None, ge=0, description="epoch is the epoch that runs, from 1.")
+    step: int | None = Field(default=None, ge=0, le=MOST, description="step is the number of steps that are done.")
+    total_steps: int | None = Field(
+        default=None, ge=0, le=MOST, description="totalSteps is the number of steps in all."
+    )
+    epoch: int | None = Field(default=None, ge=0, le=MOST, description="epoch is the epoch that runs, from 1.")
     percent: int | None = Field(
         default=None, ge=0, le=100, description="percent is the part of the steps that is done."
     )
     eta_seconds: int | None = Field(
-        default=None, ge=0, description="etaSeconds is how long the rest will take, in seconds."
+        default=None, ge=0, le=MOST, description="etaSeconds is how long the rest will take, in seconds."
     )
     examples_per_second: float | None = Field(
-        default=None, ge=0, description="examplesPerSecond is the speed of the last moments, over all replicas."
+        default=None,
+        ge=0,
+        le=MOST,
+        description="examplesPerSecond is the speed of the last moments, over all replicas.",
     )
     metrics: dict[
         Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=32)]
     ] = Field(default={}, max_length=32, description="metrics are the latest metrics by name, as text.")
     last_checkpoint_step: int | None = Field(
-        default=None, ge=0, description="lastCheckpointStep is the step of the newest checkpoint."
+        default=None, ge=0, le=MOST, description="lastCheckpointStep is the step of the newest checkpoint."
     )
     restarts_in_place: int | None = Field(
         default=None,
         ge=0,
+        le=MOST,
         description="restartsInPlace is how often the launcher in this pod started the training again without a new "
         "pod, since a peer was lost.",
     )

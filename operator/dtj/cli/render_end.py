@@ -16,7 +16,7 @@ from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.manifest_files import Document
 from dtj.cli.quantities import short_number, short_time, shown_path
 from dtj.local.run_directory import RunDirectory
-from dtj.local.runner import End, Ended
+from dtj.local.runner import End, Ended, Result
 
 _CAUSE_LINES: Final = 12
 """How many of the last lines of a failed replica are shown; the whole log is one command away."""
@@ -54,9 +54,9 @@ def end_lines(ended: Ended, place: Place) -> tuple[Text, ...]:
 def _succeeded(ended: Ended, place: Place) -> Iterator[Text]:
     yield _headline(ended, "succeeded", "bold green")
     result = ended.result
-    if result is not None and result.accuracy is not None:
+    if result is not None and (quality := _quality(result)) is not None:
         loss = f"  (loss {result.loss:.4f})" if result.loss is not None else ""
-        yield _field("accuracy", f"{100 * result.accuracy:.2f} % on held-out examples{loss}")
+        yield _field(quality[0], f"{quality[1]} on held-out examples{loss}")
     if result is not None and result.examples_per_second is not None:
         steps = f"  ({result.steps} steps in {short_time(result.duration_seconds or 0)})" if result.steps else ""
         yield _field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
@@ -72,6 +72,15 @@ def _measures(exported: ExportedModel) -> str:
     size = "" if exported.size is None else f"{short_number(exported.size)} bytes"
     known = "; ".join(filter(None, (", ".join(exported.formats), size)))
     return f"  ({known})" if known else ""
+
+
+def _quality(result: Result) -> tuple[str, str] | None:
+    """What the trainer measured of the model, if it is one of the two that its tasks measure."""
+    if result.accuracy is not None:
+        return "accuracy", f"{100 * result.accuracy:.2f} %"
+    if result.mean_absolute_error is not None:
+        return "error", f"{result.mean_absolute_error:.4g} in the mean"
+    return None
 
 
 def _failed(ended: Ended, place: Place) -> Iterator[Text]:

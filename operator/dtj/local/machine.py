@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dtj.api.spec import JobSpec, Role, Strategy
-from dtj.core.replicas import replicas, training_replicas
+from dtj.core.replicas import Replica, deciding_replica, replicas, training_replicas
 
 MIB: Final = 2**20
 
@@ -17,7 +17,8 @@ _TRAINING_MIB: Final = 700
 _SERVING_MIB: Final = 400
 """What a process of the shipped trainer needs: 593 and 378 MiB resident were measured, with a small model.
 
-The servers of a ParameterServer job, its workers among them, run the chief's steps and load less of TensorFlow.
+The servers of a ParameterServer job, its workers among them, run the chief's steps and load less of TensorFlow; so do
+the workers of a Pipeline but the one that drives.
 """
 
 _THREADS: Final = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
@@ -37,10 +38,15 @@ class Memory:
 
 def memory(spec: JobSpec, *, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Memory | None:
     """An estimate for a job of the shipped trainer; None where the machine does not tell what it has."""
-    serving = (Role.PS, Role.WORKER) if spec.strategy is Strategy.PARAMETER_SERVER else ()
-    needed = sum(_SERVING_MIB if replica.role in serving else _TRAINING_MIB for replica in replicas(spec))
+    needed = sum(_SERVING_MIB if _only_serves(spec, replica) else _TRAINING_MIB for replica in replicas(spec))
     available = [*_machine_memory(proc), *_cgroup_memory(proc, cgroups)]
     return Memory(needed=needed * MIB, available=min(available)) if available else None
+
+
+def _only_serves(spec: JobSpec, replica: Replica) -> bool:
+    if spec.strategy is Strategy.PIPELINE:
+        return replica.role is Role.WORKER and replica != deciding_replica(spec)
+    return spec.strategy is Strategy.PARAMETER_SERVER and replica.role in (Role.PS, Role.WORKER)
 
 
 def thread_defaults(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:

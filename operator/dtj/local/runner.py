@@ -63,6 +63,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
     """What the trainer says of a finished training; what it does not know is None."""
 
     accuracy: float | None = None
+    mean_absolute_error: float | None = msgspec.field(name="mean_absolute_error", default=None)
     loss: float | None = None
     steps: int | None = None
     examples_per_second: float | None = None

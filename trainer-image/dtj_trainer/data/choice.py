@@ -75,7 +75,8 @@ def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
         f"{source.held_out_examples} held out" + (f", {len(source.classes)} classes" if source.classes else "")
     )
-    tell(f"data: sharding {shared}")
+    if data.service is None:
+        tell(f"data: sharding {shared}")
     with explained(source):
         return _cached(config, source, found, tell)
 

@@ -1,0 +1,108 @@
+"""What the trainer's image offers, in real pods: each strategy, own scripts, the data service, restarts in place."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.cluster_jobs import EXAMPLES, TRAINING_SECONDS, ClusterJobs, example, training
+from testbed.processes import wait_until
+
+pytestmark = pytest.mark.e2e
+
+CHECKPOINT = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
+KILL_THE_TRAINING = (
+    "import os, signal; "
+    "inside = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) not in (1, os.getpid())]; "
+    "[os.kill(pid, signal.SIGKILL) for pid in inside if b'dtj' in open(f'/proc/{pid}/cmdline', 'rb').read()]"
+)
+"""Every process of the trainer's but the launcher, which is process 1."""
+
+
+def complete(jobs: ClusterJobs, name: str) -> None:
+    jobs.await_condition(name, "Complete", seconds=TRAINING_SECONDS)
+
+
+def accuracy(log: str) -> float:
+    """Of the held-out examples."""
+    found = re.search(r"^held-out: accuracy ([\d.]+)", log, re.MULTILINE)
+    assert found is not None, log
+    return float(found[1])
+
+
+class TestStrategies:
+    def test_a_pod_keeps_one_copy_of_the_variables_for_its_devices(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        arguments = ("--epochs=3", "--logical-cpus=2")
+        jobs.submit(
+            training("central", *arguments, image=trainer_image, strategy="CentralStorage", roles={"worker": 1})
+        )
+        complete(jobs, "central")
+        assert "replicas 2" in jobs.log("central-worker-0")
+        assert accuracy(jobs.log("central-worker-0")) > 0.9
+
+    def test_two_pods_are_the_stages_of_a_pipeline(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(example("digits-pipeline", image=trainer_image))
+        complete(jobs, "digits-pipeline")
+        assert accuracy(jobs.log("digits-pipeline-worker-0")) > 0.9
+
+    def test_keras_own_fit_trains_on_two_workers(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(training("fits", "--loop=fit", "--epochs=5", image=trainer_image, roles={"worker": 2}))
+        complete(jobs, "fits")
+        assert accuracy(jobs.log("fits-worker-0")) > 0.9
+
+    def test_pods_of_a_data_service_feed_those_that_train(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(example("digits-data-service", image=trainer_image))
+        complete(jobs, "digits-data-service")
+        assert accuracy(jobs.log("digits-data-service-worker-0")) > 0.9
+
+
+def test_a_loop_of_ones_own_runs_from_a_config_map(jobs: ClusterJobs, trainer_image: str) -> None:
+    jobs.kubectl("create", "configmap", "own-loop", f"--from-file={EXAMPLES / 'own_loop' / 'train.py'}")
+    jobs.submit(example("own-loop", image=trainer_image))
+    complete(jobs, "own-loop")
+
+
+class TestRestartsInPlace:
+    def test_a_killed_process_costs_no_pod_and_no_attempt(self, jobs: ClusterJobs, trainer_image: str) -> None:
+        jobs.submit(
+            training("in-place", "--epochs=60", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT)
+        )
+        jobs.await_step("in-place-worker-0")
+        before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
+        jobs.kubectl("exec", "in-place-worker-1", "--", "python", "-c", KILL_THE_TRAINING)
+        jobs.await_log("in-place-worker-0", "resumed", seconds=TRAINING_SECONDS)
+        assert {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()} == before
+        complete(jobs, "in-place")
+        status = jobs.job("in-place")["status"]
+        assert status["attempt"] == 1
+        assert status.get("restarts", {}).get("total", 0) == 0
+
+    def test_only_the_pod_that_was_deleted_is_replaced_where_the_scope_is_the_pod(
+        self, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        policy = {"restartScope": "Pod"}
+        jobs.submit(
+            training(
+                "mended", "--epochs=60", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT,
+                runPolicy=policy,
+            )
+        )  # fmt: skip
+        jobs.await_step("mended-worker-0")
+        survivor = jobs.pods()["mended-worker-0"]["metadata"]["uid"]
+        jobs.kubectl("delete", "pod", "mended-worker-1", "--wait=false")
+        jobs.await_log("mended-worker-0", "resumed", seconds=TRAINING_SECONDS)
+        complete(jobs, "mended")
+        pods = jobs.pods()
+        assert pods["mended-worker-0"]["metadata"]["uid"] == survivor
+        status = jobs.job("mended")["status"]
+        assert status["attempt"] == 1
+        assert status["restarts"]["total"] == 1
+
+
+def test_stacks_are_printed_on_demand_and_the_training_goes_on(jobs: ClusterJobs, trainer_image: str) -> None:
+    jobs.submit(training("asked", "--epochs=30", image=trainer_image, strategy="OneDevice", roles={"worker": 1}))
+    jobs.await_step("asked-worker-0")
+    jobs.kubectl("exec", "asked-worker-0", "--", "sh", "-c", "kill -QUIT 1")
+    wait_until(lambda: "Thread 0x" in jobs.log("asked-worker-0"), seconds=60, what="the stacks")
+    complete(jobs, "asked")

@@ -1,0 +1,222 @@
+"""Models that are hard to cut, and what the tests of the pipeline compare: run in a process of its own.
+
+    python gpipe_models.py CASE...      one line of JSON: name of the case -> its figures
+
+Logical devices of one process stand in for the workers, so that many ways to cut are tried in seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from dtj_trainer.data.arrays import Arrays
+from dtj_trainer.datasets import digits
+from dtj_trainer.engine import Engine, Wishes
+from dtj_trainer.gpipe.cutting import cut
+from dtj_trainer.gpipe.layout import Layout
+from dtj_trainer.gpipe.stages import Stage, make_stages, weights_of
+from dtj_trainer.gpipe.step import Pipeline
+from dtj_trainer.tasks.image_classification import prepare
+
+BATCH = 48
+DEVICES = 8
+SIZES = [(stages, micro_batches) for stages in (1, 2, 4) for micro_batches in (1, 2, 4, 8)]
+RATE = 0.0005
+TASK, DATA = prepare(Arrays(digits.load()))
+
+
+class Rig:
+    """A pipeline over logical devices."""
+
+    def __init__(self, model: Any, *, stages: int, micro_batches: int, replicas: int = 1, task: Any = TASK) -> None:
+        layout = Layout(stages=stages, replicas=replicas, micro_batches=micro_batches, first_layers=(), by_cost=False)
+        devices = [[f"/CPU:{r * stages + s}" for s in range(stages)] for r in range(replicas)]
+        parts = cut(model, layout, lambda chain: [])
+        self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.stages: tuple[Stage, ...] = make_stages(model, parts, devices[0], lambda: keras.optimizers.Adam(RATE))
+        self.pipeline = Pipeline(
+            layout=layout, task=task, stages=self.stages, devices=devices, step=self.step, batch=BATCH
+        )
+
+    def gradients(self, inputs: Any, labels: Any) -> list[Any]:
+        """Of the trainable weights, in the model's order."""
+        gradients, states, _ = tf.function(self.pipeline.gradients)(inputs, labels)
+        self.states = [value.numpy() for state in states for value in state]
+        of = {
+            id(v): g for s, gs in zip(self.stages, gradients, strict=True) for v, g in zip(s.trainable, gs, strict=True)
+        }
+        return [of[id(variable)].numpy() for variable in weights_of(self.stages) if variable.trainable]
+
+
+def cnn() -> Any:
+    keras.utils.set_random_seed(1)
+    return TASK.build_model(keras, DATA)
+
+
+def plain_gradients(model: Any, inputs: Any, labels: Any) -> list[Any]:
+    """One tape over the whole model and the whole batch."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(TASK.judge(model(inputs, training=True), labels)["loss"])
+    return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
+
+
+def difference(left: list[Any], right: list[Any]) -> float:
+    return max(float(np.abs(a - b).max()) for a, b in zip(left, right, strict=True))
+
+
+def batch() -> tuple[Any, Any]:
+    inputs, labels = next(iter(DATA.batches(batch=BATCH, seed=3)))
+    return inputs, labels
+
+
+def gradients() -> Mapping[str, float]:
+    """Each number of stages and micro-batches against one tape: the largest difference of any gradient."""
+    model, (inputs, labels) = cnn(), batch()
+    plain = plain_gradients(model, inputs, labels)
+    return {"largest gradient": max(float(np.abs(g).max()) for g in plain)} | {
+        f"{s} stages, {m} micro-batches": difference(
+            Rig(model, stages=s, micro_batches=m).gradients(inputs, labels), plain
+        )
+        for s, m in SIZES
+    }
+
+
+def replicas() -> Mapping[str, float]:
+    """Replicas of the pipeline against one tape."""
+    model, (inputs, labels) = cnn(), batch()
+    plain = plain_gradients(model, inputs, labels)
+    return {
+        f"{r} replicas of {s} stages, {m} micro-batches": difference(
+            Rig(model, stages=s, micro_batches=m, replicas=r).gradients(inputs, labels), plain
+        )
+        for r, s, m in [(2, 2, 1), (2, 2, 4), (3, 2, 2), (2, 4, 2)]
+    }
+
+
+def losses() -> Mapping[str, float]:
+    """A hundred steps, one by one: the largest difference of the loss to one device."""
+    alone = list(_losses_of_one_device())
+    return {
+        f"{s} stages, {m} micro-batches": max(abs(a - b) for a, b in zip(alone, _losses_of_pipeline(s, m), strict=True))
+        for s, m in [(2, 1), (2, 4), (4, 8)]
+    }
+
+
+def _losses_of_one_device() -> Iterator[float]:
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        model = cnn()
+        optimizer = keras.optimizers.Adam(RATE)
+        optimizer.build(model.trainable_variables)
+        step = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+    engine = Engine(strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH)
+    iterator = iter(strategy.experimental_distribute_dataset(DATA.batches(batch=BATCH, seed=3)))
+    for _ in range(100):
+        yield engine.run(iterator, 1, Wishes(stop=False, save=False, next_steps=1)).metrics["loss"]
+
+
+def _losses_of_pipeline(stages: int, micro_batches: int) -> Iterator[float]:
+    rig = Rig(cnn(), stages=stages, micro_batches=micro_batches)
+    iterator = iter(DATA.batches(batch=BATCH, seed=3))
+    for _ in range(100):
+        yield rig.pipeline.run(iterator, 1)["loss"]
+
+
+def normalised() -> Any:
+    """Blocks with a branch and BatchNormalization."""
+    keras.utils.set_random_seed(2)
+    layers = keras.layers
+    inputs = tensor = layers.Input(DATA.input_spec.shape[1:])
+    for place in range(3):
+        tensor = layers.Conv2D(8, 3, padding="same", name=f"widen_{place}")(tensor)
+        branch = layers.BatchNormalization()(tensor)
+        branch = layers.Conv2D(8, 3, padding="same", activation="relu")(branch)
+        tensor = layers.Add()([tensor, branch])
+    tensor = layers.Flatten()(tensor)
+    return keras.Model(inputs, layers.Dense(10)(tensor))
+
+
+def normalisation() -> Mapping[str, float]:
+    """Gradients with one micro-batch, and moving statistics with one and with four, against the whole model."""
+    found = {}
+    for micro_batches in (1, 4):
+        model, (inputs, labels) = normalised(), batch()
+        rig = Rig(model, stages=3, micro_batches=micro_batches)
+        got = rig.gradients(inputs, labels)
+        if micro_batches == 1:
+            found["gradients, 1 micro-batch"] = difference(got, plain_gradients(model, inputs, labels))
+        else:
+            for part in tf.split(inputs, micro_batches):
+                model(part, training=True)
+        moved = [weight.numpy() for weight in model.non_trainable_weights]
+        found[f"statistics, {micro_batches} micro-batches"] = difference(rig.states, moved)
+        found["how far they moved"] = float(np.abs(moved[0]).max())
+    return found
+
+
+def dropped() -> Any:
+    keras.utils.set_random_seed(3)
+    layers = keras.layers
+    hidden = [layer for _ in range(4) for layer in (layers.Dense(32, activation="relu"), layers.Dropout(0.5))]
+    return keras.Sequential([layers.Input(DATA.input_spec.shape[1:]), layers.Flatten(), *hidden, layers.Dense(10)])
+
+
+def dropout() -> Mapping[str, float]:
+    """What is computed a second time drops the same: cut and uncut give the same gradients; the next step others."""
+    model, (inputs, labels) = dropped(), batch()
+    whole, pieces = (Rig(model, stages=stages, micro_batches=4) for stages in (1, 3))
+    first = pieces.gradients(inputs, labels)
+    found = {
+        "cut and uncut": difference(first, whole.gradients(inputs, labels)),
+        "the same step again": difference(first, pieces.gradients(inputs, labels)),
+    }
+    pieces.step.assign(1)
+    return {**found, "the next step": difference(first, pieces.gradients(inputs, labels))}
+
+
+def penalised() -> Any:
+    keras.utils.set_random_seed(4)
+    layers, decay = keras.layers, keras.regularizers.L2(0.05)
+    hidden = [layers.Dense(32, activation="relu", kernel_regularizer=decay) for _ in range(3)]
+    return keras.Sequential([layers.Input(DATA.input_spec.shape[1:]), layers.Flatten(), *hidden, layers.Dense(10)])
+
+
+def penalties() -> Mapping[str, float]:
+    """The decay of weights counts once, however many micro-batches and replicas there are."""
+    model, (inputs, labels) = penalised(), batch()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(TASK.judge(model(inputs, training=True), labels)["loss"]) + tf.add_n(model.losses)
+    whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
+    found = {"without": difference(plain_gradients(model, inputs, labels), whole)}
+    for r, s, m in [(1, 1, 4), (1, 3, 4), (2, 2, 2)]:
+        rig = Rig(model, stages=s, micro_batches=m, replicas=r)
+        found[f"{r} replicas of {s} stages, {m} micro-batches"] = difference(rig.gradients(inputs, labels), whole)
+    return found
+
+
+def computed_again() -> Mapping[str, float]:
+    """Convolutions in the graph that is run in the end, after all that TensorFlow has to say about it."""
+    inputs, labels = batch()
+    run = tf.function(Rig(cnn(), stages=2, micro_batches=2).pipeline.gradients)
+    context.enable_run_metadata()
+    run(inputs, labels)
+    nodes = (node.op for graph in context.export_run_metadata().partition_graphs for node in graph.node)
+    return {"convolutions": sum("Conv2D" in op and "Backprop" not in op for op in nodes)}
+
+
+CASES: dict[str, Callable[[], Mapping[str, float]]] = {
+    case.__name__: case for case in (gradients, replicas, losses, normalisation, dropout, penalties, computed_again)
+}
+
+if __name__ == "__main__":
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * DEVICES)
+    print(json.dumps({name: CASES[name]() for name in sys.argv[1:]}))

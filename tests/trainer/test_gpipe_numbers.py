@@ -1,0 +1,66 @@
+"""What a pipeline computes is what the model computes that was never cut."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import inherited
+
+pytestmark = pytest.mark.trainer
+
+PROGRAM = Path(__file__).with_name("gpipe_models.py")
+
+
+@functools.cache
+def figures(case: str) -> dict[str, float]:
+    """What `gpipe_models.py` finds."""
+    environ = {**inherited(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, PROGRAM, case], env=environ, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, float] = json.loads(done.stdout)[case]
+    return found
+
+
+def test_gradients_are_those_of_the_whole_model_for_each_number_of_stages_and_micro_batches() -> None:
+    found = dict(figures("gradients"))
+    assert found.pop("largest gradient") > 0.01
+    assert len(found) == 12
+    assert {name: value for name, value in found.items() if value > 1e-6} == {}
+
+
+def test_gradients_of_replicas_are_those_of_the_whole_batch() -> None:
+    assert {name: value for name, value in figures("replicas").items() if value > 1e-6} == {}
+
+
+def test_the_loss_stays_that_of_one_device_over_a_hundred_steps() -> None:
+    found = figures("losses")
+    assert len(found) == 3
+    assert {name: value for name, value in found.items() if value > 1e-5} == {}
+
+
+def test_moving_statistics_are_moved_on_once_by_each_micro_batch_in_turn() -> None:
+    found = dict(figures("normalisation"))
+    assert found.pop("how far they moved") > 1e-3
+    assert {name: value for name, value in found.items() if value > 1e-5} == {}
+
+
+def test_what_is_computed_a_second_time_drops_the_same_units_and_the_next_step_others() -> None:
+    found = figures("dropout")
+    assert found["cut and uncut"] < 1e-6
+    assert found["the same step again"] == 0
+    assert found["the next step"] > 1e-3
+
+
+def test_a_penalty_of_the_layers_counts_once_a_step() -> None:
+    found = dict(figures("penalties"))
+    assert found.pop("without") > 1e-3
+    assert {name: value for name, value in found.items() if value > 1e-6} == {}
+
+
+def test_what_is_within_a_stage_is_computed_again_for_the_gradient_and_not_kept() -> None:
+    # Both convolutions are in the first stage; there are two micro-batches.
+    assert figures("computed_again") == {"convolutions": 2 * 2 * 2}

@@ -1,0 +1,60 @@
+"""A worker of a pipeline: it serves its stage's part of the steps that the leader drives. Standard library only.
+
+It holds variables that only the leader can save. So when it is told to go, it stays until the leader has left.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+from dtj_trainer import server
+from dtj_trainer.cluster import Address, Cluster
+from dtj_trainer.errors import Terminated
+from dtj_trainer.launcher.gate import knock
+from dtj_trainer.progress import Board
+from dtj_trainer.signals import Termination
+
+LONGEST_STAY_SECONDS = 20.0
+"""Less than the 30 s that Kubernetes gives by default."""
+_LOOK_SECONDS = 0.1
+
+
+def leaving_mark(address: Address) -> Path:
+    """The file by which the worker with this address shows that it was told to go. The leader looks for it there."""
+    return Path(tempfile.gettempdir()) / f"dtj-stage-{address.port}-leaves"
+
+
+def serve(cluster: Cluster, board: Board, termination: Termination) -> None:
+    """Serves until the process is told to go and the leader has saved what is here; never returns.
+
+    Raises:
+        Terminated: told to go.
+    """
+    assert cluster.own_address is not None  # a task of a checked cluster
+    mark = leaving_mark(cluster.own_address)
+    mark.unlink(missing_ok=True)
+    server.start(cluster, board)
+    termination.saves = True
+    while not termination.requested:
+        time.sleep(_LOOK_SECONDS)
+    try:
+        mark.touch()
+        left = _await_end_of(cluster.addresses[cluster.leader])
+    except OSError as error:
+        raise Terminated(
+            f"{cluster.task}: told to go; {cluster.leader} could not be told ({mark}: {error.strerror})"
+        ) from None
+    finally:
+        mark.unlink(missing_ok=True)
+    how = "has left" if left else f"is still there after {LONGEST_STAY_SECONDS:g} s"
+    raise Terminated(f"{cluster.task}: told to go, and {cluster.leader} {how}")
+
+
+def _await_end_of(leader: Address) -> bool:
+    """Whether the leader's server ends in time; it does so with the leader."""
+    until = time.monotonic() + LONGEST_STAY_SECONDS
+    while knock((leader.host, leader.port), timeout=1.0) is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
