@@ -25,6 +25,7 @@ import figures
 from dtj_trainer.config import Config, parse
 from dtj_trainer.data.arrays import Arrays
 from dtj_trainer.datasets import digits
+from dtj_trainer.host import Host
 from dtj_trainer.progress import Board
 from dtj_trainer.run import Run
 from dtj_trainer.signals import Termination
@@ -41,9 +42,8 @@ def ours(steps: int, *, steps_per_call: int) -> float:
     """Steps a second of the trainer's own loop."""
     config = configuration(steps, steps_per_call=steps_per_call)
     board = Board()
-    run = Run(
-        config=config, task=TASK, data=DATA, board=board, termination=Termination(leave=os._exit), say=lambda _: None
-    )
+    host = Host(config=config, board=board, termination=Termination(leave=os._exit))
+    run = Run(host=host, task=TASK, data=DATA, say=lambda _: None)
     train(run, tf.distribute.OneDeviceStrategy("CPU:0"))
     rate = board.progress.examples_per_second
     assert rate is not None

@@ -86,10 +86,10 @@ def test_a_chief_drives_replicas_of_the_pipeline_and_an_evaluator_judges(folder:
 
 
 def test_stages_are_balanced_by_what_they_cost_where_that_is_asked(folder: Path) -> None:
-    arguments = ["--epochs=1", "--balance=cost", "--run-eagerly"]
+    arguments = ["--epochs=1", "--batch-size=480", "--balance=cost", "--run-eagerly"]
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=arguments) as job:
         assert job.start()["worker-0"].wait() == 0
-        assert "measuring 6 parts of the model with micro-batches of 16" in job["worker-0"].log
+        assert "measuring 6 parts of the model with micro-batches of 120" in job["worker-0"].log
 
 
 def test_a_killed_stage_ends_the_leader_as_peer_lost(folder: Path) -> None:

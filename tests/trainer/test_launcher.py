@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,11 @@ def launched(folder: Path, workers: int, *arguments: str) -> Job:
     )
 
 
-def start(job: Job, *names: str) -> None:
+def start(job: Job, *names: str, environ: Mapping[str, str] | None = None) -> None:
     """Starts all tasks, or those named, each with a status port: it tells the launcher of progress."""
     for (role, index), port in zip(job.tasks, free_ports(len(job.tasks)), strict=True):
         if not names or f"{role}-{index}" in names:
-            job.start(f"{role}-{index}", environ={"DTJ_STATUS_PORT": str(port)})
+            job.start(f"{role}-{index}", environ={"DTJ_STATUS_PORT": str(port), **(environ or {})})
 
 
 def trainer_of(replica: Replica) -> int:
@@ -81,6 +82,21 @@ def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(fo
         assert not Path(f"/proc/{trainer}/cwd").exists(), "its trainer died with it"
         survivor.wait_for("a peer was lost .*: starting again in place")
         start(job, "worker-1")
+        assert job.wait() == {"worker-0": 0, "worker-1": 0}
+        assert job["worker-0"] is survivor
+    assert same_bits(job, together)
+
+
+def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_next(folder: Path, together: Job) -> None:
+    scope = {"DTJ_RESTART_SCOPE": "Pod"}
+    with launched(folder, 2) as job:
+        start(job, environ=scope)
+        job.wait_for_checkpoint(30)
+        gone, survivor = job["worker-1"], job["worker-0"]
+        gone.kill(signal.SIGTERM)
+        assert gone.wait() == 42
+        survivor.wait_for("a peer was told to go, and all have saved .*: starting again in place")
+        start(job, "worker-1", environ=scope)
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         assert job["worker-0"] is survivor
     assert same_bits(job, together)

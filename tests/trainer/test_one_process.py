@@ -39,6 +39,10 @@ def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder
     line = r"step 113/113 \(100%\)  epoch 5/5  loss \d\.\d{4}  accuracy \d\.\d{3}  [\d.]+k? examples/s  ETA 0s\n"
     assert re.search(line, job["worker-0"].log)
     assert "batch 64 global, 64 per replica" in job["worker-0"].log
+    laps = ", ".join(
+        f"{lap} [0-9.]+" for lap in ("python", "import", "gate", "strategy", "data", "build", "first steps")
+    )
+    assert re.search(f"start [0-9.]+ s: {laps}\n", job["worker-0"].log)
     result = job.result
     assert result["accuracy"] >= 0.95
     assert result["steps"] == 113

@@ -68,6 +68,14 @@ def test_only_a_lost_peer_and_a_kill_that_nobody_accounts_for_are_made_good(part
     assert (Policy(part, most=3).after(end) is not None) == again
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_saved_with_a_peer_that_was_told_to_go_waits_for_the_next_where_that_one_comes_alone(alone: bool) -> None:
+    saved = replace(LOST, code=42)
+    policy = Policy(Part.MEMBER, most=3, mended_alone=alone)
+    assert (policy.after(saved) is not None) == alone
+    assert policy.after(replace(saved, told=True)) is None
+
+
 def test_restarts_in_vain_come_ever_later_and_then_the_end_is_told() -> None:
     policy = Policy(Part.MEMBER, most=6)
     ends = [policy.after(LOST) for _ in range(7)]

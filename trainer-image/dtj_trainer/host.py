@@ -1,20 +1,22 @@
-"""What a script, or a session in it, finds of the process that it runs in. Must not import TensorFlow."""
+"""The process that a task runs in, as each of its parts finds it. Must not import TensorFlow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from dtj_trainer.config import Config
 from dtj_trainer.progress import Board
 from dtj_trainer.signals import Termination
+from dtj_trainer.startup import Startup
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """This task, where its progress is shown, and whether it was told to go."""
+    """This task, where its progress is shown, whether it was told to go, and how long it took to start."""
 
     config: Config
     board: Board
     termination: Termination
+    startup: Startup = field(default_factory=Startup)
 
     current: ClassVar[Self | None] = None
     """The one that runs the script of this process; None where Python itself does."""

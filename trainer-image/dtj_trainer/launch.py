@@ -38,39 +38,42 @@ def launch(config: Config, termination: Termination) -> None:
     """
     board = Board()
     board.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
+    host = Host(config=config, board=board, termination=termination)
     if config.status_port:
         progress.serve(board, config.status_port)
     check_outputs(config)
     names.check(config.own)
     role = config.cluster.task.role
     if config.script and not config.service_task:
-        _interpret(config, config.script, board, termination)
+        _interpret(config.script, host)
     runtime.prepare(os.environ)
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
+    host.startup.lap("python")
     if config.service_task:
         _serve_data(config, config.service_task, board)
     elif config.profile:
-        _profile(config, config.profile, board, termination)
+        _profile(config.profile, host)
     elif role == EVALUATOR:
-        _evaluate(config, board, termination)
+        _evaluate(host)
     elif config.strategy == PIPELINE:
-        _pipe(config, board, termination)
+        _pipe(host)
     elif config.strategy != "ParameterServer":
-        _train(config, board, termination)
+        _train(host)
     elif role == CHIEF:
-        _coordinate(config, board, termination)
+        _coordinate(host)
     else:
         _serve(config, board)
 
 
-def _interpret(config: Config, script: Script, board: Board, termination: Termination) -> NoReturn:
+def _interpret(script: Script, host: Host) -> NoReturn:
     """Runs a script in place of the trainer's loop, when those are there whom its strategy will look for."""
     from dtj_trainer import interpreter
 
+    config = host.config
     interpreter.prepare(script, os.environ)
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     meet_peers(config)
-    interpreter.run(script, Host(config=config, board=board, termination=termination))
+    interpreter.run(script, host)
 
 
 def meet_peers(config: Config) -> None:
@@ -89,33 +92,35 @@ def meet_peers(config: Config) -> None:
         _wait_for_peers(config, WORKER, PS)
 
 
-def _train(config: Config, board: Board, termination: Termination) -> None:
+def _train(host: Host) -> None:
+    config = host.config
     doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer import strategies, synchronous
 
+    host.startup.lap("import")
     if doorbell:
         _meet(config, doorbell)
         doorbell.close()
     else:
         _wait_for_peers(config, CHIEF, WORKER)
-    board.update(phase=Phase.BUILDING)
-    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
+    with _connecting(host):
         strategy = strategies.make_strategy(config)
-    run = _run(config, board, termination)
+    run = _run(host)
     with _fed(run):
         synchronous.train(run, strategy)
 
 
-def _coordinate(config: Config, board: Board, termination: Termination) -> None:
+def _coordinate(host: Host) -> None:
+    config = host.config
     runtime.configure(eager=config.run_eagerly)
-    from dtj_trainer import parameter_server, strategies
+    from dtj_trainer import parameter_server
 
+    host.startup.lap("import")
     _wait_for_peers(config, WORKER, PS)
-    board.update(phase=Phase.BUILDING)
-    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
+    with _connecting(host):
         strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
-    run = _run(config, board, termination)
+    run = _run(host)
     with _fed(run):
         parameter_server.train(run, strategy)
 
@@ -138,32 +143,32 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
     )
 
 
-def _profile(config: Config, profile: Profile, board: Board, termination: Termination) -> None:
-    runtime.configure(eager=config.run_eagerly)
+def _profile(profile: Profile, host: Host) -> None:
+    runtime.configure(eager=host.config.run_eagerly)
     from dtj_trainer.data.faults import explained
     from dtj_trainer.data.profile import report
 
-    run = _run(config, board, termination)
+    run = _run(host)
     with explained(run.data):
-        report(run.data, config, profile, say=print)
+        report(run.data, run.config, profile, say=print)
 
 
-def _pipe(config: Config, board: Board, termination: Termination) -> None:
+def _pipe(host: Host) -> None:
+    config = host.config
     if not config.cluster.leads:
         from dtj_trainer.gpipe import serving
 
         _ring(config).close()
-        serving.serve(config.cluster, board, termination)
+        serving.serve(config.cluster, host.board, host.termination)
     runtime.configure(eager=config.run_eagerly)
-    from dtj_trainer import strategies
     from dtj_trainer.gpipe import train
 
+    host.startup.lap("import")
     _ring(config).close()
     _wait_for_peers(config, WORKER)
-    board.update(phase=Phase.BUILDING)
-    with started_in_time(config), termination.unattended(), strategies.peer_loss(config.cluster):
+    with _connecting(host):
         train.connect(config)
-    run = _run(config, board, termination)
+    run = _run(host)
     with _fed(run):
         train.train(run)
 
@@ -175,24 +180,38 @@ def _serve(config: Config, board: Board) -> None:
     server.serve(config.cluster, board)
 
 
-def _evaluate(config: Config, board: Board, termination: Termination) -> None:
-    runtime.configure(eager=config.run_eagerly)
+def _evaluate(host: Host) -> None:
+    runtime.configure(eager=host.config.run_eagerly)
     from dtj_trainer import evaluator
     from dtj_trainer.data.faults import explained
 
-    run = _run(config, board, termination)
+    run = _run(host)
     with explained(run.data):
         evaluator.watch(run)
 
 
-def _run(config: Config, board: Board, termination: Termination) -> Run:
+@contextmanager
+def _connecting(host: Host) -> Iterator[None]:
+    """While the strategy is made, which meets the other tasks: that has a limit, and can be ended by a signal."""
+    from dtj_trainer import strategies
+
+    host.startup.lap("gate")
+    host.board.update(phase=Phase.BUILDING)
+    with started_in_time(host.config), host.termination.unattended(), strategies.peer_loss(host.config.cluster):
+        yield
+    host.startup.lap("strategy")
+
+
+def _run(host: Host) -> Run:
     """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
     from dtj_trainer import subject
     from dtj_trainer.run import Run
 
+    config = host.config
     say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
     task, data = subject.prepare(config, say=say)
-    return Run(config=config, task=task, data=data, board=board, termination=termination, say=print)
+    host.startup.lap("data")
+    return Run(host=host, task=task, data=data, say=print)
 
 
 def _say_nothing(_: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dtj_trainer.config import Config
 from dtj_trainer.data.source import Source
+from dtj_trainer.host import Host
 from dtj_trainer.progress import Board, Every, Meter
 from dtj_trainer.schedule import epoch_of
 from dtj_trainer.signals import Termination
@@ -21,12 +22,25 @@ from dtj_trainer.tasks import Task
 class Run:
     """What every part of a run needs to know."""
 
-    config: Config
+    host: Host
     task: Task
     data: Source
-    board: Board
-    termination: Termination
     say: Callable[[str], object]
+
+    @property
+    def config(self) -> Config:
+        """What this task is to do."""
+        return self.host.config
+
+    @property
+    def board(self) -> Board:
+        """Where progress is shown."""
+        return self.host.board
+
+    @property
+    def termination(self) -> Termination:
+        """Whether this task was told to go."""
+        return self.host.termination
 
 
 class Reporter:
@@ -40,6 +54,8 @@ class Reporter:
         self._line_due = Every(run.config.progress_seconds)
         self.meter = Meter(batch=batch, step=step)
         self._started = time.monotonic()
+        self._starting = True
+        run.host.startup.lap("build")
 
     @property
     def seconds(self) -> float:
@@ -50,6 +66,11 @@ class Reporter:
         """Notes that this step is done, and where the metrics stood on the way to it."""
         self.meter.mark(step)
         run = self._run
+        if self._starting:
+            self._starting = False
+            run.host.startup.lap("first steps")
+            if run.config.cluster.leads:
+                run.say(run.host.startup.told())
         progress = run.board.update(
             step=step,
             total_steps=self._total_steps,

@@ -75,7 +75,13 @@ def agree_on_start(config: Config, strategy: Any, step: int) -> None:
     """
     if config.strategy != "MultiWorkerMirrored":
         return
-    steps = strategy.gather(strategy.run(lambda: tf.constant([step], tf.int64)), axis=0).numpy()
+    replicas = strategy.num_replicas_in_sync
+
+    def own_place() -> Any:
+        return step * tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas, dtype=tf.int64)
+
+    # A sum, since `strategy.gather` does not run eagerly.
+    steps = strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()
     if any(other != step for other in steps):
         raise UsageError(
             f"checkpoint directory {config.checkpoint.directory}: tasks found different steps in it "

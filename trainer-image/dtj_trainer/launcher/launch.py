@@ -53,7 +53,11 @@ class Launcher:
         self._given = given
         self._words = words
         self._place = place_of(os.environ)
-        self._policy = Policy(self._place.part if given.restarts else Part.ALONE, most=given.most_restarts)
+        self._policy = Policy(
+            self._place.part if given.restarts else Part.ALONE,
+            most=given.most_restarts,
+            mended_alone=given.mended_alone,
+        )
         self._relay = Relay(grace=given.grace, leave=_leave)
         self._wakeup = self._relay.listen()
         self._tail = Tail()

@@ -26,6 +26,7 @@ class Options:
     rejoin_timeout: float
     most_restarts: int
     restarts: bool
+    mended_alone: bool
     codes: Mapping[int, int]
     grace: float | None
 
@@ -59,6 +60,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         rejoin_timeout=start_timeout if scope == "Pod" else min(rejoin_timeout, start_timeout),
         most_restarts=_whole("--max-restarts-in-place", given.max_restarts_in_place),
         restarts=scope != "Job",
+        mended_alone=scope == "Pod",
         codes=_codes(given.map),
         grace=_seconds("--grace", given.grace) if given.grace else None,
     )
@@ -129,8 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--start-timeout", default="300", metavar="S", help="seconds to wait for the peers; then exit 75 (300)")
     add(
         "--rejoin-timeout", default="30", metavar="S",
-        help="the same after a restart in place (30); DTJ_RESTART_SCOPE=Pod makes it --start-timeout, Job forbids "
-        "restarts in place",
+        help="the same after a restart in place (30); DTJ_RESTART_SCOPE=Pod makes it --start-timeout and has 42, "
+        "saved with a peer that was told to go, restart too; Job forbids restarts in place",
     )  # fmt: skip
     add(
         "--max-restarts-in-place", default="3", metavar="N",

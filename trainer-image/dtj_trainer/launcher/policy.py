@@ -1,8 +1,8 @@
 """Whether a program that has ended is started again in its place, or its end is told. Pure.
 
-Only what the operator would call a follow-up is made good here: a lost peer, and a kill from outside for which
-nobody accounts. An error of the program's own ends the launcher with its exit code, so that the operator's budgets
-count it exactly.
+Only what the operator would call a follow-up is made good here: a lost peer, one that was told to go, and a kill from
+outside for which nobody accounts. An error of the program's own ends the launcher with its exit code, so that the
+operator's budgets count it exactly.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from .place import Part
 
 PEER_LOST = 75
 """EX_TEMPFAIL: the trainer's exit code for a peer that went away."""
+
+PREEMPTED = 42
+"""The trainer's exit code when all tasks have saved because one of them was told to go."""
 
 GOOD_RUN_SECONDS = 60.0
 """A program that tells no steps has made progress when it ran for so long."""
@@ -51,10 +54,12 @@ class Again:
 class Policy:
     """Judges end after end of one program."""
 
-    def __init__(self, part: Part, *, most: int) -> None:
+    def __init__(self, part: Part, *, most: int, mended_alone: bool = False) -> None:
         """Args:
         most: restarts in a row without progress.
+        mended_alone: whether a pod that goes is replaced alone. Then who has saved with it waits for the next one.
         """
+        self._mended_alone = mended_alone
         self._part = part
         self._most = most
         self._in_vain = 0
@@ -78,6 +83,8 @@ class Policy:
             return "killed from outside"
         if end.code == PEER_LOST and self._part is not Part.SERVER:
             return "a peer was lost"
+        if end.code == PREEMPTED and self._mended_alone and self._part is not Part.SERVER:
+            return "a peer was told to go, and all have saved"
         return None
 
     def _advanced(self, end: End) -> bool:
