@@ -220,7 +220,10 @@ def test_restarts_are_limited_where_there_is_no_progress(launch: Launch) -> None
         for i, config in enumerate(cluster_of(2))
     ]
     assert [member.wait() for member in members] == [75, 75]
-    assert members[0].out.read_text() == "run 0\nrun 1\nrun 2\n"
+    # Who met the other's next start for this one is one behind, and finds nobody there for its last.
+    runs = sorted(member.out.read_text() for member in members)
+    assert runs[-1] == "run 0\nrun 1\nrun 2\n"
+    assert runs[0] in ("run 0\nrun 1\n", runs[-1])
 
 
 HEAVY = "import os; print('imported by', os.getpid(), flush=True); HERE = os.getpid()"
