@@ -66,7 +66,7 @@ def test_a_loop_of_ones_own_runs_from_a_config_map(jobs: ClusterJobs, trainer_im
 class TestRestartsInPlace:
     def test_a_killed_process_costs_no_pod_and_no_attempt(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(
-            training("in-place", "--epochs=60", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT)
+            training("in-place", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT)
         )
         jobs.await_step("in-place-worker-0")
         before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
@@ -84,7 +84,7 @@ class TestRestartsInPlace:
         policy = {"restartScope": "Pod"}
         jobs.submit(
             training(
-                "mended", "--epochs=60", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT,
+                "mended", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT,
                 runPolicy=policy,
             )
         )  # fmt: skip

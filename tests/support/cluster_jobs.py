@@ -29,7 +29,8 @@ class ClusterJobs:
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """What kubectl prints, in this namespace. Raises KubectlError."""
-        return self.cluster.kubectl(*arguments, "-n", self.namespace, stdin=stdin).stdout
+        # First, since what follows `--` of an exec is not for kubectl.
+        return self.cluster.kubectl("-n", self.namespace, *arguments, stdin=stdin).stdout
 
     def submit(self, body: JsonObject) -> None:
         """``kubectl apply``."""
