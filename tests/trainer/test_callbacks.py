@@ -79,5 +79,5 @@ def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(
     assert told.pop("updatedAt")
     assert told == {
         "phase": "Training", "step": 5, "totalSteps": 10, "epoch": 1, "percent": 50, "metrics": {"loss": "0.5"},
-        "lastCheckpointStep": 4,
+        "lastCheckpointStep": 4, "attempt": 0, "restartsInPlace": 0,
     }  # fmt: skip

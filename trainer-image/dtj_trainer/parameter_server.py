@@ -178,14 +178,18 @@ class _Training:
         Raises:
             Preempted: told to stop; the state is saved.
         """
-        before, policy = self._sums.numpy(), self._run.config.checkpoint
-        self._watchdog.feed()
+        # Steps that were repeated may have gone beyond an epoch's end, and the last epoch then ends before its last.
+        until = min(until, self.total_steps)
+        before, config = self._sums.numpy(), self._run.config
+        # The first step is traced, and sent to all workers: that is part of the start.
+        starts = self.step == self.first_step
+        self._watchdog.feed(max(config.stall_timeout, config.start_timeout) if starts else None)
         while self.step < until:
             self._leg(iterator, until)
             stops = self._run.termination.requested
             if stops or self.step >= self.total_steps:
                 self.store.save(self.step)
-            elif self.step < until or is_mark(self.step, self.total_steps, policy):
+            elif self.step < until or is_mark(self.step, self.total_steps, config.checkpoint):
                 self.store.save_meanwhile(self.step)
             if stops:
                 raise Preempted(f"preempted: saved step {self.step} of {self.total_steps}; the job resumes there")

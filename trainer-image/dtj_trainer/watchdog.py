@@ -32,14 +32,15 @@ class Watchdog:
         self._error = error
         self._end_with = end_with
         self._last_resort = LastResort(error.exit_code)
-        self._fed = 0.0
+        self._until = 0.0
         self._over = threading.Event()
 
-    def feed(self) -> None:
-        """Something moved."""
-        self._fed = time.monotonic()
-        faulthandler.dump_traceback_later(self._seconds + _DUMP_AFTER)
-        self._last_resort.set(self._seconds + _EXIT_AFTER)
+    def feed(self, seconds: float | None = None) -> None:
+        """Something moved, or may take so many seconds to move."""
+        patience = self._seconds if seconds is None else seconds
+        self._until = time.monotonic() + patience
+        faulthandler.dump_traceback_later(patience + _DUMP_AFTER)
+        self._last_resort.set(patience + _EXIT_AFTER)
 
     def __enter__(self) -> Self:
         self.feed()
@@ -52,7 +53,7 @@ class Watchdog:
         self._last_resort.cancel()
 
     def _watch(self) -> None:
-        while (left := self._fed + self._seconds - time.monotonic()) > 0:
+        while (left := self._until - time.monotonic()) > 0:
             if self._over.wait(left):
                 return
         self._end_with(self._error)
