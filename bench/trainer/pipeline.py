@@ -1,6 +1,6 @@
 """How long the stages of a pipeline wait for each other, against GPipe's bubble of (S-1)/(M+S-1).
 
-    PYTHONPATH=trainer-image:bench .venv-trainer/bin/python bench/trainer/pipeline.py [--rounds 5] [--steps 5]
+    PYTHONPATH=trainer-image:bench:tests .venv-trainer/bin/python bench/trainer/pipeline.py [--rounds 5] [--steps 5]
 
 Two stages, each a process on a core of its own. The same steps are also taken by one process on one core, cut and with
 as many micro-batches: that is the work. A step that takes T where the work is W waits for 1 - W/2T of its time; the
@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -129,21 +127,6 @@ def connect(cluster: Mapping[str, list[str]]) -> None:
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(cluster), job_name="worker", task_index=0)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, below the range of outgoing connections."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
@@ -153,6 +136,7 @@ def main() -> None:
     if options.serve is not None:
         serve(options.serve)
     import figures
+    from trainer.cluster import free_ports
 
     here, there, *_ = sorted(os.sched_getaffinity(0))
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(STAGES)]}
