@@ -211,7 +211,11 @@ def test_a_worker_that_exits_3_fails_the_job_and_is_named(dtj: CommandLine) -> N
     ("argument", "words"),
     [
         ("--dataset=digitz", "--dataset=digitz: no data set of task image-classification; this trainer knows digits"),
-        ("--task=alchemy", "--task=alchemy: no such task; this trainer knows image-classification"),
+        (
+            "--task=alchemy",
+            "--task=alchemy: no such task; this trainer knows image-classification, text-classification, "
+            "tabular-regression, tabular-classification",
+        ),
     ],
 )
 def test_what_the_trainer_does_not_know_is_bad_input_in_its_own_words(
