@@ -10,6 +10,7 @@ from dtj_trainer.cluster import Address, Task
 from dtj_trainer.config import Config, parse
 from dtj_trainer.errors import UsageError
 from dtj_trainer.script import Script
+from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit
 
@@ -24,14 +25,6 @@ SERVERS: dict[str, Any] = {"chief": ["c:2222"], "worker": ["a:2222"], "ps": ["p:
 
 def configured(*argv: str, **environ: str) -> Config:
     return parse(argv, environ)
-
-
-def refusal(*argv: str, **environ: str) -> str:
-    with pytest.raises(UsageError) as refused:
-        parse(argv, environ)
-    text = str(refused.value)
-    assert "\n" not in text
-    return text
 
 
 def test_nothing_at_all_trains_the_digits_on_one_device_into_dtj_output() -> None:

@@ -8,20 +8,12 @@ import pytest
 from dtj_trainer.cluster import Task
 from dtj_trainer.config import Config, parse
 from dtj_trainer.data.config import FeatureSpec, Profile, ServiceTask
-from dtj_trainer.errors import UsageError
+from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit
 
 SERVICE = "job-dispatcher-0.job:2222"
 FILES = "--data-dir=/data"
-
-
-def refusal(*argv: str, **environ: str) -> str:
-    with pytest.raises(UsageError) as refused:
-        parse(argv, environ)
-    text = str(refused.value)
-    assert "\n" not in text
-    return text
 
 
 def test_a_shipped_data_set_needs_none_of_them() -> None:

@@ -9,18 +9,13 @@ from dtj_trainer.config import Config, parse
 from dtj_trainer.errors import UsageError
 from dtj_trainer.own import names
 from dtj_trainer.registry import DATASETS, TASKS
+from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit
 
 
 def configured(*argv: str) -> Config:
     return parse(argv, {})
-
-
-def refusal(*argv: str) -> str:
-    with pytest.raises(UsageError) as refused:
-        configured(*argv)
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("task", TASKS)

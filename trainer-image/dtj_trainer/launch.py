@@ -87,7 +87,6 @@ def meet_peers(config: Config) -> None:
     if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
         doorbell = _ring(config)
         _meet(config, doorbell)
-        doorbell.close()
     elif config.strategy == "ParameterServer" and role == CHIEF:
         _wait_for_peers(config, WORKER, PS)
 
@@ -101,7 +100,6 @@ def _train(host: Host) -> None:
     host.startup.lap("import")
     if doorbell:
         _meet(config, doorbell)
-        doorbell.close()
     else:
         _wait_for_peers(config, CHIEF, WORKER)
     with _connecting(host):
@@ -265,6 +263,7 @@ def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
 
 
 def _meet(config: Config, doorbell: Doorbell) -> None:
+    """Returns when all members of the collective are here; then the port is free for TensorFlow."""
     with _named_in_time():
         meet(
             doorbell,
@@ -274,6 +273,7 @@ def _meet(config: Config, doorbell: Doorbell) -> None:
             timeout=config.start_timeout,
             say=print,
         )
+    doorbell.close()
 
 
 def _addresses(config: Config, *roles: str) -> dict[str, Peer]:
