@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """0 to 3 are about what was asked for; 128 and more say that a signal ended it."""
+    """0 to 4 are about what was asked for; 128 and more say that a signal ended it."""
 
     OK = 0
     FAILED = 1
@@ -15,6 +15,9 @@ class Exit(IntEnum):
 
     TIMEOUT = 3
     """The time that was given is over."""
+
+    API = 4
+    """The cluster cannot be reached, or it refused."""
 
     SIGNAL = 128
     """Plus the number of the signal: 130 after Ctrl-C."""

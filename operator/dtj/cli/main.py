@@ -12,6 +12,7 @@ import click
 
 from dtj import __version__
 from dtj.cli.exit_codes import Exit
+from dtj.cli.list_jobs import list_jobs
 from dtj.cli.quantities import shown_path
 from dtj.cli.run import run
 from dtj.cli.validate import validate
@@ -36,6 +37,7 @@ def cli(context: click.Context) -> int:
     return Exit.OK
 
 
+cli.add_command(list_jobs)
 cli.add_command(run)
 cli.add_command(validate)
 

@@ -87,7 +87,12 @@ class KubeGateway:
     """:class:`dtj.kube.gateway.Gateway` for a real API server. Make one with :meth:`connect`; close it."""
 
     def __init__(
-        self, configuration: Configuration, *, source: ConnectionSource, observe: Observe = _unobserved
+        self,
+        configuration: Configuration,
+        *,
+        source: ConnectionSource,
+        observe: Observe = _unobserved,
+        user_agent: str = USER_AGENT,
     ) -> None:
         # Watches stay open, one a resource and namespace: they alone could use up a bounded pool,
         # so that it is the calls that are bounded.
@@ -95,12 +100,15 @@ class KubeGateway:
         self._client = ApiClient(configuration)
         self._source = source
         self._observe = observe
+        self._user_agent = user_agent
         self._in_flight = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
 
     @classmethod
-    async def connect(cls, source: ConnectionSource, *, observe: Observe = _unobserved) -> KubeGateway:
+    async def connect(
+        cls, source: ConnectionSource, *, observe: Observe = _unobserved, user_agent: str = USER_AGENT
+    ) -> KubeGateway:
         """Read the configuration; no call is made yet. Raises ConfigError."""
-        return cls(await source.load(), source=source, observe=observe)
+        return cls(await source.load(), source=source, observe=observe, user_agent=user_agent)
 
     @property
     def server(self) -> str:
@@ -111,8 +119,10 @@ class KubeGateway:
         """Close all connections; open watches end."""
         await self._client.close()
 
-    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
-        query = {"limit": str(PAGE_SIZE), **_selected(selector)}
+    async def list(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> Listing:
+        query = {"limit": str(PAGE_SIZE), **_selected(selector, field_selector)}
         items: list[bytes] = []
         while True:
             path = _path(resource, namespace)
@@ -123,14 +133,20 @@ class KubeGateway:
             query["continue"] = page.metadata.next_page
 
     async def watch(
-        self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None,
+        selector: str = "",
+        field_selector: str = "",
+        resource_version: str,
     ) -> AsyncIterator[WatchEvent]:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
             "timeoutSeconds": str(int(WATCH_SECONDS * random.uniform(0.8, 1.2))),
-            **_selected(selector),
+            **_selected(selector, field_selector),
         }
         path = _path(resource, namespace)
         try:
@@ -228,7 +244,7 @@ class KubeGateway:
         """One call, from connection to last byte; whatever goes wrong on the way is an ApiError."""
         method = _METHODS[verb]
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept, "User-Agent": USER_AGENT}
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
         headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else _JSON
         configuration = self._client.configuration
         started = asyncio.get_running_loop().time()
@@ -292,8 +308,9 @@ def _path(resource: Resource, namespace: str | None, name: str = "", subresource
     return f"{resource.root}{scope}/{resource.plural}{tail}"
 
 
-def _selected(selector: str) -> dict[str, str]:
-    return {"labelSelector": selector} if selector else {}
+def _selected(selector: str, field_selector: str) -> dict[str, str]:
+    given = {"labelSelector": selector, "fieldSelector": field_selector}
+    return {name: value for name, value in given.items() if value}
 
 
 def _versions(groups: JsonObject) -> frozenset[str]:

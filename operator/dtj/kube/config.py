@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
+_NAMESPACE_FILE: Final = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
+_DEFAULT_NAMESPACE: Final = "default"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -41,6 +50,22 @@ class ConnectionSource:
             # A proxy of the environment cannot reach this machine's own loopback; kubectl makes the same exception.
             configuration.client_session_kwargs = {"trust_env": False}
         return configuration
+
+    def namespace(self) -> str:
+        """The namespace that the source names: the pod's own, or that of the kubeconfig's context; else ``default``.
+
+        Raises ConfigError.
+        """
+        if self._in_cluster():
+            with suppress(OSError):
+                return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
+            return _DEFAULT_NAMESPACE
+        try:
+            contexts, current = list_kube_config_contexts(self._paths())
+        except ConfigException as error:
+            raise ConfigError(f"{self.describe()}: {error}") from error
+        chosen = next((c for c in contexts if c["name"] == self.context), current) if self.context else current
+        return str(chosen["context"].get("namespace") or _DEFAULT_NAMESPACE)
 
     def describe(self) -> str:
         """The source in words, for messages."""
