@@ -39,29 +39,44 @@ def cluster_command(
     What the cluster refuses becomes one line and exit code 4; Ctrl-C ends the command with 130.
     """
 
+    @cluster_options
+    @functools.wraps(function)
+    def command(place: Place, *args: Any, **kwargs: Any) -> int:
+        return ask(place, lambda client: function(client, *args, **kwargs))
+
+    return command  # type: ignore[return-value]
+
+
+def cluster_options(function: Callable[Concatenate[Place, P], int]) -> Callable[P, int]:
+    """Give a command kubectl's options for the cluster, and the place that they mean as its first argument."""
+
     @click.option("-n", "--namespace", metavar="NAME", help="The namespace; else that of the kubeconfig's context.")
     @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
     @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig; else $KUBECONFIG or ~/.kube/config.")
     @functools.wraps(function)
     def command(*args: Any, namespace: str | None, context: str | None, kubeconfig: str | None, **kwargs: Any) -> int:
-        place = Place(namespace, context, kubeconfig)
-
-        async def connected() -> int:
-            async with await place.connect() as client:
-                return await function(client, *args, **kwargs)
-
-        try:
-            return asyncio.run(connected())
-        except ConfigError as error:
-            click.echo(str(error), err=True)
-            return Exit.USAGE
-        except ApiError as error:
-            click.echo(_told(error), err=True)
-            return Exit.API
-        except KeyboardInterrupt:
-            return Exit.SIGNAL + signal.SIGINT
+        return function(Place(namespace, context, kubeconfig), *args, **kwargs)
 
     return command  # type: ignore[return-value]
+
+
+def ask(place: Place, call: Callable[[AsyncClient], Coroutine[Any, Any, int]]) -> int:
+    """The exit code of ``call``, with a client for the place; what goes wrong there becomes one line and a code."""
+
+    async def connected() -> int:
+        async with await place.connect() as client:
+            return await call(client)
+
+    try:
+        return asyncio.run(connected())
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        return Exit.USAGE
+    except ApiError as error:
+        click.echo(_told(error), err=True)
+        return Exit.API
+    except KeyboardInterrupt:
+        return Exit.SIGNAL + signal.SIGINT
 
 
 def _told(error: ApiError) -> str:

@@ -14,6 +14,7 @@ from dtj import __version__
 from dtj.cli.exit_codes import Exit
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.quantities import shown_path
+from dtj.cli.report.command import report
 from dtj.cli.run import run
 from dtj.cli.validate import validate
 
@@ -38,6 +39,7 @@ def cli(context: click.Context) -> int:
 
 
 cli.add_command(list_jobs)
+cli.add_command(report)
 cli.add_command(run)
 cli.add_command(validate)
 

@@ -23,7 +23,7 @@ from dtj.api import names
 from dtj.api.json import JsonObject, objects, text
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import ApiError, Gone, NotFound, Unavailable
-from dtj.kube.gateway import Listing, Resource, WatchEvent
+from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent
 from dtj.kube.replies import error_from_reply, error_from_status
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
@@ -163,6 +163,23 @@ class KubeGateway:
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         return await self._call("get", resource, path=_path(resource, namespace, name), decode=_decode_object)
+
+    async def log_tail(
+        self, *, namespace: str, pod: str, container: str, lines: int, size: int, previous: bool = False
+    ) -> str:
+        """The last lines of a container's log, each with its time, in about ``size`` bytes at most; with ``previous``
+        that of the container's run before this one.
+
+        The server's own limit of bytes would keep the oldest of these lines, so that this one is kept here.
+        """
+        path = _path(PODS, namespace, pod, "log")
+        query = {"container": container, "tailLines": str(lines), "timestamps": "true"}
+        query |= {"previous": "true"} if previous else {}
+        kept = b""
+        async with self._in_flight, self._request("get", PODS, path=path, query=query, accept="*/*") as reply:
+            async for chunk in reply.content.iter_chunked(2**16):
+                kept = (kept + chunk)[-size:]
+        return kept.decode(errors="replace")
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
