@@ -49,9 +49,10 @@ def _row(row: Row, start: datetime, seconds: float, ticks: list[float]) -> str:
     bars = "".join(_bar(bar, start, seconds) for bar in row.bars)
     gone = ' <span class="gone">gone</span>' if row.gone else ""
     words = "; ".join(_told(bar) for bar in row.bars)
+    label = safe(f"{row.name}: {words}")
     return (
         f'<div class="name">{safe(row.name)}{gone}</div>'
-        f'<svg class="row" height="{ROW_HEIGHT}" role="img" aria-label="{safe(f"{row.name}: {words}")}">{lines}{bars}</svg>'
+        f'<svg class="row" height="{ROW_HEIGHT}" role="img" aria-label="{label}">{lines}{bars}</svg>'
     )
 
 
@@ -102,7 +103,7 @@ def plot(curve: Curve) -> str:
         for place, run in enumerate(curve.runs, start=1)
     )
     circles = "".join(
-        f'<circle cx="{x(point):.2f}%" cy="{y(point.value):.2f}%" r="2.5"><title>{safe(_value_told(point))}</title></circle>'
+        f'<circle cx="{x(point):.2f}%" cy="{y(point.value):.2f}%" r="2.5"><title>{_value_told(point)}</title></circle>'
         for point in points[:: ceil(len(points) / _MOST_CIRCLES)]
     )
     title = f"{curve.name}: {short_value(points[0].value)} at step {points[0].step}, "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
@@ -26,6 +26,9 @@ _TOLD_TO_GO: Final = (42, 143)
 """Exit codes of a trainer that was told to end: with its state saved, or with nothing to save."""
 
 _ATTEMPT: Final = re.compile(r"attempt (\d+): ")
+
+
+_Stretch: TypeAlias = "tuple[datetime, datetime, Look, str]"
 
 
 class Look(StrEnum):
@@ -154,34 +157,33 @@ def _pod_row(pod: JsonObject, job: Job, now: datetime) -> Row | None:
     created = parse_time(dig(pod, "metadata", "creationTimestamp"))
     if created is None:
         return None
+    name = text(dig(pod, "metadata", "name"))
+    return Row(_short(name, job), tuple(_bars(*_stretches(pod, created, now))))
+
+
+def _stretches(pod: JsonObject, created: datetime, now: datetime) -> tuple[_Stretch, ...]:
+    """What a pod did, one after the other."""
     state = _main_state(pod)
     end = dig(state, "terminated")
-    started = parse_time(dig(state, "running", "startedAt") or dig(end, "startedAt"))
-    finished = parse_time(dig(end, "finishedAt"))
-    name = text(dig(pod, "metadata", "name"))
-    if finished is not None:
-        # A container that never ran has no start; seconds of a kubelet are whole, and may lie before the creation.
-        started = min(started or finished, finished)
-        look, words = _pod_end(pod, end if isinstance(end, dict) else {})
-        return Row(
-            _short(name, job),
-            tuple(_bars((created, started, Look.WAITING, "waiting"), (started, finished, look, words))),
-        )
-    if started is None:
-        why = text(dig(state, "waiting", "reason")) or _unscheduled(pod) or "waiting"
-        if text(dig(pod, "status", "phase")) in ("Failed", "Succeeded"):
-            why, deleted = text(dig(pod, "status", "reason")) or "failed", parse_time(_last_transition(pod))
-            return Row(_short(name, job), tuple(_bars((created, deleted or now, Look.FAILED, why))))
-        return Row(_short(name, job), tuple(_bars((created, now, Look.WAITING, why))))
-    ready = _ready_since(pod)
-    first = (created, started, Look.WAITING, "waiting")
-    if ready is None:
-        return Row(_short(name, job), tuple(_bars(first, (started, now, Look.STARTING, "starting"))))
-    rest = (started, ready, Look.STARTING, "starting"), (ready, now, Look.RUNNING, "running")
-    return Row(_short(name, job), tuple(_bars(first, *rest)))
+    if isinstance(end, dict):
+        finished = parse_time(end.get("finishedAt")) or now
+        # A container that never ran has no start.
+        started = min(parse_time(end.get("startedAt")) or finished, finished)
+        return (created, started, Look.WAITING, "waiting"), (started, finished, *_pod_end(pod, end))
+    since = parse_time(dig(state, "running", "startedAt"))
+    if since is not None:
+        first, ready = (created, since, Look.WAITING, "waiting"), _ready_since(pod)
+        if ready is None:
+            return first, (since, now, Look.STARTING, "starting")
+        return first, (since, ready, Look.STARTING, "starting"), (ready, now, Look.RUNNING, "running")
+    if dig(pod, "status", "phase") == "Failed":  # without having run: evicted, refused by its node
+        ended = parse_time(_last_transition(pod)) or now
+        return ((created, ended, Look.FAILED, text(dig(pod, "status", "reason")) or "failed"),)
+    why = text(dig(state, "waiting", "reason")) or _unscheduled(pod) or "waiting"
+    return ((created, now, Look.WAITING, why),)
 
 
-def _bars(*stretches: tuple[datetime, datetime, Look, str]) -> Iterator[Bar]:
+def _bars(*stretches: _Stretch) -> Iterator[Bar]:
     """Those that take any time, and the last in any case."""
     for place, (start, end, look, words) in enumerate(stretches, start=1):
         if end > start or place == len(stretches):

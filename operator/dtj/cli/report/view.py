@@ -136,8 +136,7 @@ def _progress(job: Job) -> Iterator[tuple[str, str]]:
     if progress.step is not None:
         total = f" of {progress.total_steps}" if progress.total_steps else ""
         yield "steps", f"{progress.step}{total}" + (f" ({progress.percent} %)" if progress.percent is not None else "")
-    for name, value in progress.metrics.items():
-        yield name, value
+    yield from progress.metrics.items()
     if progress.last_checkpoint_step is not None:
         yield "last checkpoint", f"step {progress.last_checkpoint_step}"
 
