@@ -275,6 +275,12 @@ def test_the_bundle_lists_what_is_in_it_and_what_could_not_be_read() -> None:
 def test_the_end_of_a_log_is_whole_lines() -> None:
     assert last_lines("one\ntwo\nthree\n", lines=2) == "two\nthree\n"
     assert last_lines("one\ntwo\nthree\n", size=8) == "three\n"
+    assert last_lines("one\n" + "x" * 20, size=8) == "x" * 8
+
+
+def test_names_of_others_are_no_paths() -> None:
+    known = evidence(pods=(pod("../../x", **runs(1, 2)),), logs=(Log("../../etc/passwd", "x\n"),))
+    assert not any(".." in path.split("/") or path.startswith("/") for path in files(known))
 
 
 # -- runs on this machine ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -19,16 +20,21 @@ from dtj.cli.report.view import clock, page_view
 INDEX: Final = "INDEX"
 
 
+def plain(name: str) -> str:
+    """A name as a part of a file's: Kubernetes' names stay as they are, a folder that others made may hold any."""
+    return re.sub(r"[^\w.-]", "_", name).lstrip(".") or "unnamed"
+
+
 def files(evidence: Evidence) -> dict[str, str]:
     """Path in the bundle -> content, the list of all of them among them."""
     found = {
         "page.html": render_page(page_view(evidence)),
         "job.yaml": _yaml(evidence.job),
         "status.yaml": _yaml({"status": evidence.job.get("status")}),
-        **{f"pods/{_name(pod)}.yaml": _yaml(pod) for pod in evidence.pods},
+        **{f"pods/{plain(_name(pod))}.yaml": _yaml(pod) for pod in evidence.pods},
         "events.txt": "".join(_event_line(event) for event in evidence.events),
         **{f"{name}.yaml": _yaml(*items) for name, items in evidence.objects.items()},
-        **{f"logs/{log.name}.log": log.text for log in evidence.logs},
+        **{f"logs/{plain(log.name)}.log": log.text for log in evidence.logs},
     }
     present = {path: content for path, content in found.items() if content}
     return {INDEX: _index(evidence, present), **present}

@@ -12,7 +12,7 @@ from dtj.cli.exit_codes import Exit
 from dtj.cli.quantities import counted, short_number, shown_path
 from dtj.cli.report import cluster
 from dtj.cli.report import run as local_run
-from dtj.cli.report.bundle import files, packed
+from dtj.cli.report.bundle import files, packed, plain
 from dtj.cli.report.evidence import Evidence
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
@@ -67,7 +67,7 @@ async def _of_cluster(client: AsyncClient, name: str, *, html: bool, output: Pat
 
 def _write(evidence: Evidence, *, html: bool, output: Path | None) -> int:
     cleaned = without_secrets(evidence)
-    folder = f"dtj-report-{cleaned.name}"
+    folder = f"dtj-report-{plain(cleaned.name)}"
     file = output or Path(f"{folder}.html" if html else f"{folder}.tar.gz")
     if html:
         content, what = render_page(page_view(cleaned)).encode(errors="replace"), "a page"

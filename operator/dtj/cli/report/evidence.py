@@ -71,10 +71,10 @@ class Evidence:
 
 
 def last_lines(content: str, *, lines: int = LOG_LINES, size: int = LOG_BYTES) -> str:
-    """The end of a log: no more than so many lines and about so many bytes, and whole lines only."""
+    """The end of a log: no more than so many lines and about so many bytes, and whole lines, unless one is too long."""
     kept = content[-size:]
     if len(kept) < len(content):
-        kept = kept.partition("\n")[2]
+        kept = kept.partition("\n")[2] or kept
     return "".join(kept.splitlines(keepends=True)[-lines:])
 
 

@@ -32,6 +32,7 @@ from dtj.core.manifests import main_container
 MOST_EVENTS: Final = 300
 MOST_LOGS: Final = 24
 LOG_LINES: Final = 200
+LOG_BYTES: Final = 2**16
 """Of each log, on the page; the bundle has more."""
 
 _LOOKS: Final = {
@@ -183,7 +184,9 @@ def _logs(evidence: Evidence, job: Job) -> tuple[Log, ...]:
         return cause is not None and (log.name == cause.pod or replica_named(log.name, job=job.name) == replica)
 
     chosen = sorted((log for log in evidence.logs if log.text), key=lambda log: not is_cause(log))
-    return tuple(Log(log.name, last_lines(log.text, lines=LOG_LINES), log.stamped) for log in chosen[:MOST_LOGS])
+    return tuple(
+        Log(log.name, last_lines(log.text, lines=LOG_LINES, size=LOG_BYTES), log.stamped) for log in chosen[:MOST_LOGS]
+    )
 
 
 def _cut(evidence: Evidence, shown: tuple[Log, ...]) -> Iterator[Unread]:
