@@ -13,8 +13,10 @@ import click
 from dtj import __version__
 from dtj.cli.exit_codes import Exit
 from dtj.cli.list_jobs import list_jobs
+from dtj.cli.logs import logs
 from dtj.cli.quantities import shown_path
 from dtj.cli.run import run
+from dtj.cli.status import status
 from dtj.cli.validate import validate
 
 _START = """\
@@ -38,7 +40,9 @@ def cli(context: click.Context) -> int:
 
 
 cli.add_command(list_jobs)
+cli.add_command(logs)
 cli.add_command(run)
+cli.add_command(status)
 cli.add_command(validate)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Final, Self
 
 import msgspec
@@ -10,6 +11,8 @@ import msgspec
 from dtj import __version__
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
+from dtj.client.log_follower import follow_logs
+from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import Gone
@@ -65,6 +68,26 @@ class AsyncClient:
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
         """One job. Raises NotFound."""
         return Job.from_object(await self.gateway.get(JOBS, namespace=namespace or self.namespace, name=name))
+
+    async def logs(
+        self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None
+    ) -> AsyncGenerator[LogLine | LogNote, None]:
+        """What the replicas of a job print, merged by time: what there is, with ``follow`` also what comes, across
+        restarts, until the job has ended.
+
+        Raises NotFound, NothingToRead where ``selection`` fits nothing of the job, Forbidden without a right to logs.
+        """
+        job = await self.get(name, namespace=namespace)
+        selection = selection or LogSelection()
+        if follow:
+            lines = follow_logs(
+                self.gateway, job, selection, changes=lambda: self.follow(job.name, namespace=job.namespace)
+            )
+        else:
+            lines = read_logs(self.gateway, await select(self.gateway, job, selection), selection)
+        async with aclosing(lines):
+            async for line in lines:
+                yield line
 
     async def follow(self, name: str, *, namespace: str | None = None) -> AsyncIterator[Job]:
         """The job as it is now, and after each change, until it is deleted or replaced. Raises NotFound.
