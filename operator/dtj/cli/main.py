@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from dtj import __version__
+from dtj.cli.doctor import doctor
 from dtj.cli.exit_codes import Exit
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.logs import logs
@@ -39,6 +40,7 @@ def cli(context: click.Context) -> int:
     return Exit.OK
 
 
+cli.add_command(doctor)
 cli.add_command(list_jobs)
 cli.add_command(logs)
 cli.add_command(run)

@@ -20,7 +20,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.json import JsonObject, objects, text
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import ApiError, Gone, NotFound, Unavailable
 from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent
@@ -212,6 +212,27 @@ class KubeGateway:
         listed = _versions(await self._call("get", resources[0], path="/apis", decode=_decode_object))
         return tuple([r for r in resources if r.api_version in listed and await self._discovers(r)])
 
+    async def version(self) -> str:
+        """The server's version, such as ``v1.33.1``. Everybody may ask."""
+        reply = await self._call("get", _VERSION, path="/version", decode=_decode_object)
+        return text(reply.get("gitVersion"))
+
+    async def review(self, attributes: JsonObject, *, user: str = "", groups: Sequence[str] = ()) -> bool:
+        """Whether we, or another user, may do something: ``resourceAttributes`` of an access review.
+
+        Everybody may ask about themselves; asking about others takes a right of its own.
+        """
+        kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+        resource = Resource("authorization.k8s.io/v1", kind, f"{kind.lower()}s")
+        spec: JsonObject = {"resourceAttributes": attributes}
+        if user:
+            spec |= {"user": user, "groups": [*groups]}
+        body: JsonObject = {"apiVersion": resource.api_version, "kind": kind, "spec": spec}
+        reply = await self._call(
+            "create", resource, path=_path(resource, None), body=body, decode=_decode_object, accept=_JSON
+        )
+        return dig(reply, "status", "allowed") is True
+
     async def _discovers(self, resource: Resource) -> bool:
         try:
             reply = await self._call("get", resource, path=resource.root, decode=_decode_object)
@@ -318,6 +339,9 @@ class KubeGateway:
         configuration.api_key = fresh.api_key
         return bool(fresh.api_key) and fresh.api_key != before
 
+
+_VERSION: Final = Resource("v1", "Version", "version")
+"""Only a name for who counts calls."""
 
 _METHODS: Final = {
     "list": "GET",
