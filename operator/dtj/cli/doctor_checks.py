@@ -17,7 +17,8 @@ from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.cli.quantities import counted, listed, short_time
-from dtj.client.installation import Answered, Installation, Operator
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
+from dtj.core.observed import GangApi
 from dtj.kube.rights import FOR_GANGS, Right
 
 OLDEST_KUBERNETES: Final = (1, 30)
@@ -185,7 +186,7 @@ def _rights(found: Installation) -> Iterator[Finding]:
         words = f"in namespace {found.namespace} you may see, submit, change and delete jobs, and read logs"
         yield Finding(Verdict.OK, "your rights", words)
         return
-    blind = any(each.right is found.rights.items[0].right for each in missing)
+    blind = any(each.right == OF_A_PERSON[0] for each in missing)
     words = f"in namespace {found.namespace} you may not {_said(missing)}"
     remedy = f"ask for the role edit in namespace {found.namespace}, which the chart adds jobs to"
     yield Finding(Verdict.FAIL if blind else Verdict.WARN, "your rights", words, remedy)
@@ -208,26 +209,28 @@ def _gangs(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.OK, "gang schedulers", words)
         return
     for api in found.gangs.items:
-        rights = FOR_GANGS[api.gang]
-        kept = {right.resource.kind for right in rights if right.resource.plural == api.plural}
-        asked = [
-            (operator, answer)
-            for operator in found.operators.items
-            for answer in operator.rights.items
-            if answer.right in rights and answer.right.resource.kind in kept
-        ]
-        denied = next((operator for operator, answer in asked if not answer.allowed), None)
-        if denied is not None:
-            words = (
-                f"the cluster has {api.gang} ({api.api_version}), but {_place(denied)} has no right to tell it of jobs"
-            )
-            remedy = f"add {api.gang} to gangSchedulers of its chart"
-            yield Finding(Verdict.WARN, "gang schedulers", words, remedy)
-        elif asked:
-            yield Finding(Verdict.OK, "gang schedulers", f"{api.gang} ({api.api_version}), which the operator may use")
-        else:
-            words = f"the cluster has {api.gang} ({api.api_version}); whether the operator may use it cannot be seen"
-            yield Finding(Verdict.UNKNOWN, "gang schedulers", words)
+        yield _gang(api, found)
+
+
+def _gang(api: GangApi, found: Installation) -> Finding:
+    """Whether the operators may use a scheduler that is there."""
+    name = f"{api.gang} ({api.api_version})"
+    rights = [right for right in FOR_GANGS[api.gang] if right.resource.plural == api.plural]
+    asked = [
+        (operator, answer.allowed)
+        for operator in found.operators.items
+        for answer in operator.rights.items
+        if answer.right in rights
+    ]
+    denied = next((operator for operator, allowed in asked if not allowed), None)
+    if denied is not None:
+        words = f"the cluster has {name}, but {_place(denied)} has no right to tell it of jobs"
+        remedy = f"add {api.gang} to gangSchedulers of its chart"
+        return Finding(Verdict.WARN, "gang schedulers", words, remedy)
+    if asked:
+        return Finding(Verdict.OK, "gang schedulers", f"{name}, which the operator may use")
+    words = f"the cluster has {name}; whether the operator may use it cannot be seen"
+    return Finding(Verdict.UNKNOWN, "gang schedulers", words)
 
 
 # -- what jobs need --------------------------------------------------------------------------------------------
@@ -243,39 +246,44 @@ def _profiles(found: Installation) -> Iterator[Finding]:
             yield Finding(Verdict.UNKNOWN, "accelerators", operator.profiles.unread)
         for file in operator.profiles.items:
             try:
-                given = TypeAdapter(list[Profile]).validate_python(yaml.safe_load(file))
+                own |= {profile.name: profile for profile in _read_profiles(yaml.safe_load(file))}
             except (ValidationError, yaml.YAMLError) as error:
                 words = f"acceleratorProfiles of {_place(operator)} cannot be read: {' '.join(str(error).split())}"
                 yield Finding(Verdict.FAIL, "accelerators", words, "mend them in the values of its chart")
-                continue
-            own |= {profile.name: profile for profile in given}
-    counts = {name: _nodes_of(profile, found.nodes.items) for name, profile in {**SHIPPED_PROFILES, **own}.items()}
-    usable = [f"{name} ({counted(count, 'node')})" for name, (_, count) in counts.items() if count]
-    words = f"profiles with nodes: {', '.join(usable)}" if usable else "no node has an accelerator that a profile names"
-    yield Finding(Verdict.OK, "accelerators", words)
-    for name, (labelled, usable_nodes) in counts.items():
-        if labelled and not usable_nodes and {**SHIPPED_PROFILES, **own}[name].node_selector:
-            resource = {**SHIPPED_PROFILES, **own}[name].resource
-            words = f"profile {name}: {counted(labelled, 'node')} with its labels, but no {resource} on any"
-            yield Finding(Verdict.WARN, "accelerators", words, f"see whether the device plugin of {resource} runs")
-        elif name in own and not usable_nodes:
-            words = f"profile {name} matches no node: a job that asks for it waits until one is there"
-            yield Finding(
-                Verdict.WARN, "accelerators", words, "mend its nodeSelector, unless nodes are added on demand"
-            )
+    profiles = {**SHIPPED_PROFILES, **own}
+    nodes = {name: _nodes_of(profile, found.nodes.items) for name, profile in profiles.items()}
+    usable = [f"{name} ({counted(count, 'node')})" for name, (_, count) in nodes.items() if count]
+    none = "no node has an accelerator that a profile names"
+    yield Finding(Verdict.OK, "accelerators", f"profiles with nodes: {', '.join(usable)}" if usable else none)
+    for name, profile in profiles.items():
+        yield from _profile(profile, *nodes[name], configured=name in own)
+
+
+_read_profiles = TypeAdapter(list[Profile]).validate_python
+
+
+def _profile(profile: Profile, labelled: int, usable: int, *, configured: bool) -> Iterator[Finding]:
+    """A profile that should have nodes and has none that can be used."""
+    if labelled and not usable and profile.node_selector:
+        words = f"profile {profile.name}: {counted(labelled, 'node')} with its labels, but no {profile.resource} on any"
+        remedy = f"see whether the device plugin of {profile.resource} runs"
+        yield Finding(Verdict.WARN, "accelerators", words, remedy)
+    elif configured and not usable:
+        words = f"profile {profile.name} matches no node: a job that asks for it waits until one is there"
+        remedy = "mend its nodeSelector, if nodes are not made on demand"
+        yield Finding(Verdict.WARN, "accelerators", words, remedy)
 
 
 def _nodes_of(profile: Profile, nodes: Sequence[JsonObject]) -> tuple[int, int]:
-    """Nodes with the profile's labels, and those of them that have its resource."""
+    """How many nodes have the profile's labels, and how many of them its resource, too."""
     labelled = [
         node
         for node in nodes
         if all(dig(node, "metadata", "labels", key) == value for key, value in profile.node_selector.items())
     ]
-    with_resource = [
-        node for node in labelled if quantities.parse(dig(node, "status", "allocatable", profile.resource))
-    ]
-    return len(labelled), len(with_resource)
+    return len(labelled), len(
+        [node for node in labelled if quantities.parse(dig(node, "status", "allocatable", profile.resource))]
+    )
 
 
 def _quotas(found: Installation) -> Iterator[Finding]:
@@ -327,9 +335,8 @@ def _admission(found: Installation) -> Iterator[Finding]:
     if found.refusal.unread:
         yield Finding(Verdict.UNKNOWN, "submitting", found.refusal.unread)
     elif found.refusal.items:
-        yield Finding(
-            Verdict.FAIL, "submitting", f"a small job is refused: {found.refusal.items[0]}", "mend what it names"
-        )
+        words = f"a small job is refused: {found.refusal.items[0]}"
+        yield Finding(Verdict.FAIL, "submitting", words, "mend what the message names")
     else:
         yield Finding(Verdict.OK, "submitting", f"namespace {found.namespace} takes a small job (dry run)")
 
