@@ -58,7 +58,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
         ("Volumes", _claims(overview)),
         ("Conditions", _conditions(overview)),
         ("Events", _events(overview)),
-        ("Next", _next(overview, typed)),
+        ("Next", _next(overview, width, typed)),
     )
     parts: list[RenderableType] = [*_summary(overview)]
     for title, lines in sections:
@@ -82,7 +82,7 @@ def change_line(overview: Overview) -> str:
 # -- summary ---------------------------------------------------------------------------------------------------
 
 
-def _summary(overview: Overview) -> Iterator[Text]:
+def _summary(overview: Overview) -> Iterator[RenderableType]:
     job, status = overview.job, overview.job.status
     state = status.state or "Pending"
     since = _since(overview)
@@ -94,23 +94,30 @@ def _summary(overview: Overview) -> Iterator[Text]:
         f" for {since}" if since and not status.terminal else f" {since} ago" if since else "",
         (f"  {status.reason}" if status.reason and state != State.RUNNING else "", "dim"),
     )
-    facts = [f"namespace {job.namespace}"]
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    for name, fact in _facts(overview):
+        facts.add_row(Text(name, style="dim"), Text(fact))
+    yield Padding(facts, (0, 0, 0, 2))
+
+
+def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    job, status = overview.job, overview.job.status
+    yield "namespace", job.namespace
     if job.spec is not None:
-        roles = listed(counted(job.spec.replicas(role), role) for role in job.spec.roles()) if job.spec.roles() else ""
-        facts.append(f"{job.spec.strategy} with {roles}" if roles else str(job.spec.strategy))
+        roles = [counted(job.spec.replicas(role), role) for role in job.spec.roles()]
+        yield "strategy", f"{job.spec.strategy} with {listed(roles)}" if roles else str(job.spec.strategy)
     if image := _image(overview):
-        facts.append(f"image {image}")
+        yield "image", image
     if job.created_at is not None:
-        facts.append(f"created {_ago(overview, job.created_at)} ago")
+        yield "age", _ago(overview, job.created_at)
     if status.attempt > 1:
-        facts.append(f"attempt {status.attempt}")
+        yield "attempt", str(status.attempt)
     if status.restarts.total:
-        facts.append(_restarts(status.restarts))
+        yield "restarts", _restarts(status.restarts)
     if status.gang and status.gang != "None":
-        facts.append(f"gang by {status.gang}")
-    yield Text("  ".join(facts), style="dim")
+        yield "gang", status.gang
     if status.export is not None and status.export.path:
-        yield Text(f"model in {status.export.path}  ({', '.join(status.export.formats)})")
+        yield "model", f"{status.export.path} ({', '.join(status.export.formats)})"
 
 
 def _since(overview: Overview) -> str:
@@ -145,7 +152,7 @@ def _restarts(restarts: RestartCounts) -> str:
         "disruption": restarts.disruption,
     }
     said = ", ".join(f"{number} {name}" for name, number in by_class.items() if number)
-    return f"{counted(restarts.total, 'restart')} ({said})"
+    return f"{restarts.total} ({said})" if said else str(restarts.total)
 
 
 # -- sections --------------------------------------------------------------------------------------------------
@@ -239,7 +246,8 @@ def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str
     roomy = width >= _ROOMY
     current = {each.uid for each in overview.current_pods}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    titles = ("POD", "STATE", "NODE", "RESTARTS", "STEP", "AGE") if roomy else ("POD", "STATE", "AGE")
+    steps = ("STEP",) if overview.job.status.progress is not None else ()
+    titles = ("POD", "STATE", "NODE", "RESTARTS", *steps, "AGE") if roomy else ("POD", "STATE", "AGE")
     for title in titles:
         table.add_column(title, no_wrap=True, overflow="ellipsis")
     for each in rows:
@@ -312,7 +320,9 @@ def _conditions(overview: Overview) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     for condition in told:
         moment = parse_time(condition.last_transition_time)
-        words = f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+        # What is said of a job that does not run stands above, with what to do.
+        told_above = not condition.message or not overview.job.status.terminal
+        words = condition.reason if told_above else f"{condition.reason}: {condition.message}"
         table.add_row(
             Text(condition.type),
             Text(condition.status, style="" if condition.status == "True" else "yellow"),
@@ -343,7 +353,7 @@ def _event_words(overview: Overview, event: Event) -> str:
     return f"{about}{' '.join(event.note.split())}{times}"
 
 
-def _next(overview: Overview, typed: Typed) -> Iterator[RenderableType]:
+def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableType]:
     job, status = overview.job, overview.job.status
     if status.is_true(Condition.FAILED):
         commands = [(("dtj", "logs", job.name, "--first-error"), "where it began")]
@@ -355,7 +365,7 @@ def _next(overview: Overview, typed: Typed) -> Iterator[RenderableType]:
         commands = [(("dtj", "logs", job.name, "-f"), "follow what it prints")]
         commands.append((("dtj", "status", job.name, "--watch"), "watch this"))
     for command, purpose in commands:
-        yield Text.assemble((typed(command), "bold"), (f"  # {purpose}", "dim"))
+        yield Text.assemble((typed(command), "bold"), (f"  # {purpose}" if width >= _ROOMY else "", "dim"))
 
 
 def _unread(part: Part[object]) -> Text:

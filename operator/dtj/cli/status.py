@@ -82,14 +82,14 @@ async def _watch(client: AsyncClient, name: str) -> int:
     screen = _Screen()
     try:
         with screen.shown():
-            while True:
+            while overview.job.uid == uid:
                 screen.show(overview)
                 if overview.job.status.terminal:
                     return Exit.OK
                 await _next_change(changed)
                 overview = await _gathered(client, name, overview)
-                if overview.job.uid != uid:
-                    raise NotFound(f"{name} was deleted, and another job of this name is there now")
+        click.echo(f"{name} was deleted, and made anew.", err=True)
+        return Exit.OK
     except NotFound:
         click.echo(f"{name} was deleted.", err=True)
         return Exit.OK
