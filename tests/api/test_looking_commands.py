@@ -227,7 +227,7 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
     kubelet.say("digits-worker-0", "trains", "trains", second=3)
     world.end_pod("digits-worker-1", exit_code=1, message="lost")
     kubelet.ended.add("digits-worker-1")
-    world.await_pods(["worker-0", "worker-1", "worker-1-r1", "worker-0-r1"], seconds=40)
+    world.await_pods(["worker-1", "worker-1-r1", "worker-0-r1"], seconds=40)
     kubelet.ended.add("digits-worker-0")
     for pod in ("digits-worker-0-r1", "digits-worker-1-r1"):
         kubelet.say(pod, "goes on", second=5)
