@@ -12,11 +12,11 @@ from rich.console import Console, RenderableType
 from builders import manifest
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, RootCause
-from dtj.cli.manifest_files import Document
 from dtj.cli.quantities import counted, listed, short_number, short_time
 from dtj.cli.render_end import Place, end_lines
 from dtj.cli.render_lines import change_lines, progress_line
 from dtj.cli.render_table import run_table
+from dtj.client.manifest_files import Document
 from dtj.core.replicas import Replica
 from dtj.local.progress import Progress
 from dtj.local.run_directory import RunDirectory

@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.text import Text
 
 from dtj.api.json import JsonObject
-from dtj.cli.checks import Manifest, check
 from dtj.cli.exit_codes import Exit
 from dtj.cli.quantities import counted, listed, shown_path
 from dtj.cli.render_end import Place, end_lines
 from dtj.cli.screen import Screen, screen
+from dtj.client.checks import Manifest, check
 from dtj.core import manifests
 from dtj.core.accelerators import accelerator_of
 from dtj.core.platform import Platform

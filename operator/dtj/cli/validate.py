@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from dtj.cli.checks import Manifest, check
 from dtj.cli.exit_codes import Exit
+from dtj.client.checks import Manifest, check
 from dtj.core.platform import Platform
 
 
