@@ -11,10 +11,12 @@ from typing import NoReturn
 import click
 
 from dtj import __version__
+from dtj.cli.completion import PROGRAM, VARIABLE, completion
 from dtj.cli.exit_codes import Exit
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.quantities import shown_path
 from dtj.cli.run import run
+from dtj.cli.sections import Section, SectionedGroup
 from dtj.cli.validate import validate
 
 _START = """\
@@ -27,7 +29,7 @@ dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 dtj COMMAND --help explains a command; dtj --help lists them all."""
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SectionedGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dtj", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> int:
@@ -37,15 +39,16 @@ def cli(context: click.Context) -> int:
     return Exit.OK
 
 
-cli.add_command(list_jobs)
-cli.add_command(run)
-cli.add_command(validate)
+cli.add_command(validate, section=Section.START)
+cli.add_command(run, section=Section.LOCAL)
+cli.add_command(list_jobs, section=Section.CLUSTER)
+cli.add_command(completion, section=Section.TOOLS)
 
 
 def main() -> NoReturn:
     """Run the command line, and leave with one of :class:`~dtj.cli.exit_codes.Exit`."""
     try:
-        code = cli.main(prog_name=_program(Path(sys.argv[0])), standalone_mode=False)
+        code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -62,7 +65,7 @@ def _program(file: Path) -> str:
     """What a person types to come here: ``kubectl dtj`` where we are a plugin, the path where there is no other way."""
     if file.name.startswith("kubectl-"):
         return file.name.replace("-", " ")
-    return "dtj" if shutil.which("dtj") else shown_path(file.absolute(), base=Path.cwd())
+    return PROGRAM if shutil.which(PROGRAM) else shown_path(file.absolute(), base=Path.cwd())
 
 
 if __name__ == "__main__":
