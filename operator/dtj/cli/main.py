@@ -17,7 +17,10 @@ from dtj.cli.list_jobs import list_jobs
 from dtj.cli.quantities import shown_path
 from dtj.cli.run import run
 from dtj.cli.sections import Section, SectionedGroup
+from dtj.cli.steer import delete, resume, scale, suspend
+from dtj.cli.submit import submit
 from dtj.cli.validate import validate
+from dtj.cli.wait import wait
 
 _START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
@@ -41,7 +44,13 @@ def cli(context: click.Context) -> int:
 
 cli.add_command(validate, section=Section.START)
 cli.add_command(run, section=Section.LOCAL)
-cli.add_command(list_jobs, section=Section.CLUSTER)
+cli.add_command(submit, section=Section.CLUSTER)
+cli.add_command(wait, section=Section.CLUSTER)
+cli.add_command(list_jobs, section=Section.LOOK)
+cli.add_command(suspend, section=Section.STEER)
+cli.add_command(resume, section=Section.STEER)
+cli.add_command(scale, section=Section.STEER)
+cli.add_command(delete, section=Section.STEER)
 cli.add_command(completion, section=Section.TOOLS)
 
 
