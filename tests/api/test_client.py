@@ -114,7 +114,7 @@ def test_what_cannot_be_done_is_told_by_typed_errors_and_changes_nothing(world: 
     with pytest.raises(NotFound):
         client.suspend("none")
     client.submit(manifest("elastic", **ELASTIC))
-    with pytest.raises(InvalidRequest, match="5 workers are out of the range that spec.elastic allows: 1 to 4"):
+    with pytest.raises(InvalidRequest, match=r"5 workers are out of the range that spec\.elastic allows: 1 to 4"):
         client.scale("elastic", 5)
     assert world.job().generation == 1
     with as_user(world, "nobody") as nobody, pytest.raises(Forbidden, match='User "nobody" cannot list resource'):
@@ -132,7 +132,7 @@ def test_a_field_that_the_clusters_crd_does_not_know_is_an_error(world: JobWorld
         async with await AsyncClient.connect(kubeconfig=str(world.plane.kubeconfig)) as aio:
             await aio.create(newer, namespace=world.namespace)
 
-    with pytest.raises(ApiError, match='unknown field "spec.fromTheFuture"'):
+    with pytest.raises(ApiError, match=r'unknown field "spec\.fromTheFuture"'):
         asyncio.run(create())
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import shlex
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Concatenate, Final, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import click
 
@@ -28,9 +27,6 @@ from dtj.client import (
 
 P = ParamSpec("P")
 
-_PLACE: Final = "dtj.place"
-"""Where click's context keeps the place that a command is about."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -43,12 +39,6 @@ class Place:
     async def connect(self) -> AsyncClient:
         """A client for it. Raises ConfigError."""
         return await AsyncClient.connect(namespace=self.namespace, context=self.context, kubeconfig=self.kubeconfig)
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """What to type to mean it again."""
-        given = (("-n", self.namespace), ("--context", self.context), ("--kubeconfig", self.kubeconfig))
-        return tuple(word for option, value in given if value is not None for word in (option, value))
 
 
 def place_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -82,7 +72,6 @@ def cluster_command(
 
 def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, int]]) -> int:
     """The exit code of work with a client for that place; what goes wrong is told in one line."""
-    click.get_current_context().meta[_PLACE] = place
 
     async def connected() -> int:
         async with await place.connect() as client:
@@ -101,14 +90,6 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
         return Exit.API
     except KeyboardInterrupt:
         return Exit.SIGNAL + signal.SIGINT
-
-
-def again(*words: str) -> str:
-    """A command line of this program for the same cluster and namespace: what a person may type next."""
-    context = click.get_current_context()
-    place: Place | None = context.meta.get(_PLACE)
-    program = (context.find_root().info_name or "dtj").split()
-    return shlex.join((*program, *words, *(place.options if place is not None else ())))
 
 
 def told(error: ApiError) -> str:

@@ -13,9 +13,10 @@ from rich.text import Text
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.cli.cluster import Place, again, told, with_client
+from dtj.cli.cluster import Place, told, with_client
 from dtj.cli.exit_codes import Exit
 from dtj.cli.follow import follow
+from dtj.cli.next_commands import next_command
 from dtj.cli.quantities import counted, listed, short_time
 from dtj.cli.render_cluster_end import end_of_job, next_commands
 from dtj.cli.screen import screen
@@ -70,7 +71,7 @@ async def _run_one(
         click.echo(told(error), err=True)
         _say_going_on(job, "It cannot be followed any more.", console)
         return Exit.API
-    for line in end_of_job(job, again=again, now=datetime.now(UTC)):
+    for line in end_of_job(job, again=next_command, now=datetime.now(UTC)):
         console.print(line, soft_wrap=True)
     return _exit_code(job)
 
@@ -89,7 +90,7 @@ def _first_line(job: Job, spec: JobSpec) -> str:
 def _say_going_on(job: Job, why: str, console: Console) -> None:
     """That we leave, the job does not, and how to come back to it."""
     console.print(Text(f"{why} {job.name} goes on in the cluster."), soft_wrap=True)
-    for line in next_commands(job, again=again):
+    for line in next_commands(job, again=next_command):
         console.print(line, soft_wrap=True)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import click
 
-from dtj.cli.cluster import again, cluster_command, told
+from dtj.cli.cluster import cluster_command, told
 from dtj.cli.completion import JobName
+from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
+from dtj.cli.next_commands import next_command
 from dtj.cli.objects import KIND, named
-from dtj.cli.parameters import Duration
 from dtj.client import ApiError, AsyncClient, InvalidRequest, Unavailable
 
 _WAIT = click.option("--wait", is_flag=True, help="Return when its pods are gone.")
@@ -98,7 +99,7 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
         try:
             await client.delete(name, wait=wait, timeout=timeout)
         except asyncio.CancelledError:
-            click.echo(f"{name} is being deleted all the same; what is left: {again('list')}", err=True)
+            click.echo(f"{name} is being deleted all the same; what is left: {next_command('list')}", err=True)
             raise
         click.echo(f'{KIND} "{name}" deleted')
 

@@ -6,8 +6,9 @@ import sys
 
 import click
 
-from dtj.cli.cluster import again, cluster_command, told
+from dtj.cli.cluster import cluster_command, told
 from dtj.cli.exit_codes import Exit
+from dtj.cli.next_commands import next_command
 from dtj.cli.objects import named
 from dtj.client import AlreadyExists, ApiError, AsyncClient, Unavailable
 from dtj.client.checks import Manifest, check
@@ -39,7 +40,7 @@ async def submit(client: AsyncClient, files: tuple[str, ...]) -> int:
             created.append(job.name)
             click.echo(f"{named(job.name)} created")
     if len(created) == 1 and sys.stdout.isatty():
-        click.echo(f"How it goes: {again('status', *created)}", err=True)
+        click.echo(f"How it goes: {next_command('status', *created)}", err=True)
     return code
 
 
@@ -48,5 +49,5 @@ def refusal(manifest: Manifest, error: ApiError) -> str:
     what = f"{manifest.document.title}: {told(error)}"
     if isinstance(error, AlreadyExists):
         name = manifest.job.name
-        return f"{what}: choose another metadata.name, or delete that job first ({again('delete', name)})"
+        return f"{what}: choose another metadata.name, or delete that job first ({next_command('delete', name)})"
     return what

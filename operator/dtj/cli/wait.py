@@ -7,11 +7,12 @@ import asyncio
 import click
 
 from dtj.api.names import Condition
-from dtj.cli.cluster import again, cluster_command
+from dtj.cli.cluster import cluster_command
 from dtj.cli.completion import JobName
+from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
+from dtj.cli.next_commands import next_command
 from dtj.cli.objects import named
-from dtj.cli.parameters import Duration
 from dtj.client import AsyncClient
 
 
@@ -24,7 +25,10 @@ from dtj.client import AsyncClient
     help="complete, failed, ready, suspended or any other condition of a job; without it, either end.",
 )
 @click.option(
-    "--timeout", type=Duration(), metavar="TIME", help="How long at most, such as 600s or 10m; 0 asks once. No limit."
+    "--timeout",
+    type=Duration(zero=True),
+    metavar="TIME",
+    help="How long at most, such as 600s or 10m; 0 asks once. No limit.",
 )
 @cluster_command
 async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: float | None) -> int:
@@ -36,7 +40,7 @@ async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: floa
     try:
         job = await client.wait(name, wanted, timeout=timeout)
     except asyncio.CancelledError:
-        click.echo(f"{name} goes on; wait again: {again('wait', name)}", err=True)
+        click.echo(f"{name} goes on; wait again: {next_command('wait', name)}", err=True)
         raise
     if wanted is not None:
         click.echo(f"{named(name)} condition met")

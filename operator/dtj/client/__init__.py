@@ -8,7 +8,8 @@ from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from dtj.client.aio import AsyncClient
 from dtj.client.errors import ClientError, InvalidManifest, InvalidRequest, JobGone, NeverComes, WaitTimeout
-from dtj.client.events import JobEvent
+from dtj.client.logs import LogLine, LogNote, LogSelection, NothingToRead
+from dtj.client.overview import Event
 from dtj.client.sync import Client
 from dtj.core.observed import Pod
 from dtj.kube.config import ConfigError
@@ -23,15 +24,19 @@ __all__ = [
     "Condition",
     "ConfigError",
     "Conflict",
+    "Event",
     "Forbidden",
     "InvalidManifest",
     "InvalidRequest",
     "Job",
-    "JobEvent",
     "JobGone",
     "JobStatus",
+    "LogLine",
+    "LogNote",
+    "LogSelection",
     "NeverComes",
     "NotFound",
+    "NothingToRead",
     "Pod",
     "Unavailable",
     "WaitTimeout",

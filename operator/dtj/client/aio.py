@@ -12,16 +12,17 @@ import msgspec
 from dtj import __version__
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Condition, Label
-from dtj.api.spec import Role
+from dtj.api.names import Condition
 from dtj.client.checks import Manifest
 from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
-from dtj.client.events import JobEvent, event_from
+from dtj.client.log_follower import follow_logs
+from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.client.manifests import Source, manifests_of, placed
+from dtj.client.overview import Event, aggregated
+from dtj.client.pods import JobPod, owned, pods_of, selector_of
 from dtj.client.waiting import Wish, where_it_is
 from dtj.client.watching import snapshots
 from dtj.core.observed import Pod
-from dtj.engine.stores import pod_from
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.gateway import EVENTS, JOBS, PODS
@@ -89,6 +90,26 @@ class AsyncClient:
         """One job. Raises NotFound."""
         return Job.from_object(await self.gateway.get(JOBS, namespace=namespace or self.namespace, name=name))
 
+    async def logs(
+        self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None
+    ) -> AsyncGenerator[LogLine | LogNote, None]:
+        """What the replicas of a job print, merged by time: what there is, with ``follow`` also what comes, across
+        restarts, until the job has ended.
+
+        Raises NotFound, NothingToRead where ``selection`` fits nothing of the job, Forbidden without a right to logs.
+        """
+        job = await self.get(name, namespace=namespace)
+        selection = selection or LogSelection()
+        if follow:
+            lines = follow_logs(
+                self.gateway, job, selection, changes=lambda: self.follow(job.name, namespace=job.namespace)
+            )
+        else:
+            lines = read_logs(self.gateway, await select(self.gateway, job, selection), selection)
+        async with aclosing(lines):
+            async for line in lines:
+                yield line
+
     async def follow(self, name: str, *, namespace: str | None = None) -> AsyncGenerator[Job, None]:
         """The job as it is now, and after each change, until it is deleted or replaced. Raises NotFound.
 
@@ -116,24 +137,22 @@ class AsyncClient:
 
     async def pods(self, job: Job) -> tuple[Pod, ...]:
         """The job's pods, by role, index and age; those of earlier attempts, too, as far as they still exist."""
-        listing = await self.gateway.list(PODS, namespace=job.namespace, selector=_selector(job))
-        return _own(job, map(_pod, listing.items))
+        return tuple(each.pod for each in await pods_of(self.gateway, job))
 
     async def follow_pods(self, job: Job) -> AsyncGenerator[tuple[Pod, ...], None]:
         """The job's pods now, and after each change, without end."""
-        found = snapshots(self.gateway, PODS, decode=_pod, namespace=job.namespace, selector=_selector(job))
+        found = snapshots(self.gateway, PODS, decode=_pod, namespace=job.namespace, selector=selector_of(job))
         async with aclosing(found):
             async for pods in found:
-                yield _own(job, pods.values())
+                yield tuple(each.pod for each in owned(pods.values(), job))
 
-    async def events(self, job: Job) -> tuple[JobEvent, ...]:
-        """What was said of the job and of its pods, oldest first. The cluster forgets events after an hour or so."""
-        pods = {pod.uid for pod in await self.pods(job)}
+    async def events(self, job: Job) -> tuple[Event, ...]:
+        """What was said of the job and of its pods, the newest last. The cluster forgets events after an hour or so."""
+        about = {job.uid, *(pod.uid for pod in await self.pods(job))}
         told = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector=f"regarding.uid={job.uid}")
-        about_pods = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector="regarding.kind=Pod")
-        found = [event_from(item) for item in told.items]
-        found += [event for event in map(event_from, about_pods.items) if event.uid in pods]
-        return tuple(sorted(found, key=lambda event: event.at.timestamp() if event.at else 0.0))
+        of_pods = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector="regarding.kind=Pod")
+        found = (_decode(item) for item in (*told.items, *of_pods.items))
+        return aggregated(Event.from_object(body) for body in found if dig(body, "regarding", "uid") in about)
 
     async def wait(
         self, name: str, for_: str | None = None, *, timeout: float | None = None, namespace: str | None = None
@@ -308,22 +327,5 @@ def _job(item: bytes) -> Job:
     return Job.from_object(_decode(item))
 
 
-def _pod(item: bytes) -> Pod:
-    return pod_from(decode_pod(item))
-
-
-def _selector(job: Job) -> str:
-    return f"{Label.JOB_NAME}={job.name}"
-
-
-def _own(job: Job, pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    """Those that belong to the job itself, not to another one of its name, in order."""
-    return tuple(sorted((pod for pod in pods if pod.owner_uid == job.uid), key=_place))
-
-
-def _place(pod: Pod) -> tuple[int, int, float, str]:
-    created = pod.created_at.timestamp() if pod.created_at is not None else 0.0
-    return _ROLES.get(pod.role, len(_ROLES)), pod.index, created, pod.name
-
-
-_ROLES: Final = {str(role): place for place, role in enumerate(Role)}
+def _pod(item: bytes) -> JobPod:
+    return JobPod.of(decode_pod(item))

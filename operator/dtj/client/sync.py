@@ -9,8 +9,9 @@ from typing import Any, Self, TypeVar
 
 from dtj.api.job import Job
 from dtj.client.aio import AsyncClient
-from dtj.client.events import JobEvent
+from dtj.client.logs import LogLine, LogNote, LogSelection
 from dtj.client.manifests import Source
+from dtj.client.overview import Event
 from dtj.core.observed import Pod
 
 T = TypeVar("T")
@@ -78,9 +79,15 @@ class Client:
         """The job's pods, by role, index and age."""
         return self._loop.run(lambda: self._client.pods(job))
 
-    def events(self, job: Job) -> tuple[JobEvent, ...]:
-        """What was said of the job and of its pods, oldest first."""
+    def events(self, job: Job) -> tuple[Event, ...]:
+        """What was said of the job and of its pods, the newest last."""
         return self._loop.run(lambda: self._client.events(job))
+
+    def logs(
+        self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None
+    ) -> Iterator[LogLine | LogNote]:
+        """What the replicas of a job print, merged by time; with ``follow`` also what comes, until its end."""
+        return self._loop.iterate(lambda: self._client.logs(name, selection, follow=follow, namespace=namespace))
 
     def wait(
         self, name: str, for_: str | None = None, *, timeout: float | None = None, namespace: str | None = None
