@@ -12,8 +12,11 @@ import click
 
 from dtj import __version__
 from dtj.cli.completion import PROGRAM, VARIABLE, completion
+from dtj.cli.convert import convert_files
 from dtj.cli.doctor import doctor
 from dtj.cli.exit_codes import Exit
+from dtj.cli.explain import explain
+from dtj.cli.init import init
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.logs import logs
 from dtj.cli.quantities import shown_path
@@ -28,9 +31,12 @@ from dtj.cli.wait import wait
 _START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 
-  dtj validate examples/digits.yaml       check a manifest
-  dtj run examples/digits.yaml            train on this machine
-  kubectl apply -f examples/digits.yaml   train on a cluster
+  dtj init first                  write a manifest and a script to start from
+  cd first && dtj run job.yaml    train on this machine
+  dtj explain job.yaml            what a cluster would be asked for
+  kubectl apply -f job.yaml       train on a cluster
+
+Have a TFJob of Kubeflow? dtj convert tfjob.yaml > job.yaml
 
 dtj COMMAND --help explains a command; dtj --help lists them all."""
 
@@ -45,7 +51,9 @@ def cli(context: click.Context) -> int:
     return Exit.OK
 
 
+cli.add_command(init, section=Section.START)
 cli.add_command(validate, section=Section.START)
+cli.add_command(explain, section=Section.START)
 cli.add_command(run, section=Section.LOCAL)
 cli.add_command(submit, section=Section.CLUSTER)
 cli.add_command(wait, section=Section.CLUSTER)
@@ -57,6 +65,7 @@ cli.add_command(suspend, section=Section.STEER)
 cli.add_command(resume, section=Section.STEER)
 cli.add_command(scale, section=Section.STEER)
 cli.add_command(delete, section=Section.STEER)
+cli.add_command(convert_files, section=Section.TOOLS)
 cli.add_command(completion, section=Section.TOOLS)
 
 
