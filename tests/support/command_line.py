@@ -13,6 +13,11 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[2] / "operator"
 
 
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment, in which Python finds this tree's ``dtj``."""
+    return {**os.environ, "PYTHONPATH": str(SOURCES), **variables}
+
+
 @dataclass
 class CommandLine:
     """``dtj`` in a folder; what is still running when it is closed is killed."""
@@ -35,7 +40,7 @@ class CommandLine:
         process = subprocess.Popen(
             [sys.executable, "-m", "dtj.cli.main", *words],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(SOURCES), "COLUMNS": str(self.columns), "LINES": "40"},
+            env=environment(COLUMNS=str(self.columns), LINES="40"),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.PIPE,
