@@ -12,15 +12,18 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
 
 
 class Duration(click.ParamType):
-    """Becomes a number of seconds, more than 0. A bare number is seconds."""
+    """Becomes a number of seconds, more than 0, or where ``zero`` is allowed, at least 0. A bare number is seconds."""
 
     name = "duration"
+
+    def __init__(self, *, zero: bool = False) -> None:
+        self._zero = zero
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float):
             return value
         seconds = _seconds(value)
-        if seconds is None or seconds <= 0:
+        if seconds is None or (seconds == 0 and not self._zero):
             self.fail(f'"{value}" is no duration: write 30s, 5m or 1h30m', param, ctx)
         return seconds
 

@@ -99,6 +99,7 @@ class KubeGateway:
         source: ConnectionSource,
         observe: Observe = _unobserved,
         user_agent: str = USER_AGENT,
+        manager: str = names.MANAGER,
     ) -> None:
         # Watches stay open, one a resource and namespace: they alone could use up a bounded pool,
         # so that it is the calls that are bounded.
@@ -107,14 +108,23 @@ class KubeGateway:
         self._source = source
         self._observe = observe
         self._user_agent = user_agent
+        self._manager = manager
         self._in_flight = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
 
     @classmethod
     async def connect(
-        cls, source: ConnectionSource, *, observe: Observe = _unobserved, user_agent: str = USER_AGENT
+        cls,
+        source: ConnectionSource,
+        *,
+        observe: Observe = _unobserved,
+        user_agent: str = USER_AGENT,
+        manager: str = names.MANAGER,
     ) -> KubeGateway:
-        """Read the configuration; no call is made yet. Raises ConfigError."""
-        return cls(await source.load(), source=source, observe=observe, user_agent=user_agent)
+        """Read the configuration; no call is made yet. ``manager`` owns the fields that are written.
+
+        Raises ConfigError.
+        """
+        return cls(await source.load(), source=source, observe=observe, user_agent=user_agent, manager=manager)
 
     @property
     def server(self) -> str:
@@ -146,7 +156,7 @@ class KubeGateway:
         selector: str = "",
         field_selector: str = "",
         resource_version: str,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -178,12 +188,15 @@ class KubeGateway:
         return await self._call("get", resource, path=_path(resource, namespace, name), decode=_decode_object)
 
     async def create(
-        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False, strict: bool = False
     ) -> JsonObject:
-        strict = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else {}
-        query = {"fieldManager": names.MANAGER, **strict}
+        """As the protocol says; ``strict`` makes unknown fields errors, and gives the object back whole, as a dry run
+        does."""
+        query = {"fieldManager": self._manager}
+        query |= {"fieldValidation": "Strict"} if strict or dry_run else {}
+        query |= {"dryRun": "All"} if dry_run else {}
         path = _path(resource, namespace)
-        accept = _JSON if dry_run else _METADATA
+        accept = _JSON if strict or dry_run else _METADATA
         return await self._call(
             "create", resource, path=path, query=query, body=body, decode=_decode_object, accept=accept
         )
@@ -192,11 +205,15 @@ class KubeGateway:
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
         path = _path(resource, namespace, name, subresource)
-        query = {"fieldManager": names.MANAGER}
+        query = {"fieldManager": self._manager}
         return await self._call("patch", resource, path=path, query=query, body=patch, decode=_decode_object)
 
-    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
-        options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    async def delete(
+        self, resource: Resource, *, namespace: str, name: str, uid: str, foreground: bool = False
+    ) -> None:
+        """As the protocol says; ``foreground`` keeps the object until all that it owns is gone."""
+        propagation = "Foreground" if foreground else "Background"
+        options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": propagation}
         path = _path(resource, namespace, name)
         await self._call("delete", resource, path=path, body=options, decode=_decode_object, accept=_METADATA)
 
