@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-
 from dtj import __version__
 from dtj.api import names, quantities
 from dtj.api.crd import job_schema
@@ -19,6 +16,7 @@ from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.cli.quantities import counted, listed, short_time
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
 from dtj.core.observed import GangApi
+from dtj.engine.profile_file import ProfilesError, read_profiles
 from dtj.kube.rights import FOR_GANGS, Right
 
 OLDEST_KUBERNETES: Final = (1, 30)
@@ -246,10 +244,9 @@ def _profiles(found: Installation) -> Iterator[Finding]:
             yield Finding(Verdict.UNKNOWN, "accelerators", operator.profiles.unread)
         for file in operator.profiles.items:
             try:
-                own |= {profile.name: profile for profile in _read_profiles(yaml.safe_load(file))}
-            except (ValidationError, yaml.YAMLError) as error:
-                words = f"acceleratorProfiles of {_place(operator)} cannot be read: {' '.join(str(error).split())}"
-                yield Finding(Verdict.FAIL, "accelerators", words, "mend them in the values of its chart")
+                own |= {profile.name: profile for profile in read_profiles(file, where=f"of {_place(operator)}")}
+            except ProfilesError as error:
+                yield Finding(Verdict.FAIL, "accelerators", str(error), "mend them in the values of its chart")
     profiles = {**SHIPPED_PROFILES, **own}
     nodes = {name: _nodes_of(profile, found.nodes.items) for name, profile in profiles.items()}
     usable = [f"{name} ({counted(count, 'node')})" for name, (_, count) in nodes.items() if count]
@@ -257,9 +254,6 @@ def _profiles(found: Installation) -> Iterator[Finding]:
     yield Finding(Verdict.OK, "accelerators", f"profiles with nodes: {', '.join(usable)}" if usable else none)
     for name, profile in profiles.items():
         yield from _profile(profile, *nodes[name], configured=name in own)
-
-
-_read_profiles = TypeAdapter(list[Profile]).validate_python
 
 
 def _profile(profile: Profile, labelled: int, usable: int, *, configured: bool) -> Iterator[Finding]:

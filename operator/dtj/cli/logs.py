@@ -12,6 +12,7 @@ from rich.text import Text
 
 from dtj.api.job import Job
 from dtj.cli.cluster import cluster_command
+from dtj.cli.completion import JobName
 from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.next_commands import next_command
@@ -19,12 +20,12 @@ from dtj.cli.render_logs import first_error_lines, log_text, plain_line
 from dtj.client import AsyncClient
 from dtj.client.first_error import first_error
 from dtj.client.log_follower import follow_logs
-from dtj.client.logs import LogLine, LogNote, LogSelection, NothingToRead, read_logs, select, silence
+from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select, silence
 from dtj.core.replicas import replicas
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", type=JobName())
 @click.option("--role", metavar="ROLE", help="Only replicas of this role: chief, worker, ps, …")
 @click.option("--index", type=click.IntRange(min=0), metavar="N", help="Only the replica of this index.")
 @click.option("-c", "--container", metavar="NAME", help="This container; else the one that trains.")
@@ -77,9 +78,6 @@ async def logs(
             click.echo(nothing, err=True)
         else:
             await output.show(read_logs(client.gateway, pods, selection))
-    except NothingToRead as error:
-        click.echo(str(error), err=True)
-        return Exit.USAGE
     except asyncio.CancelledError:
         if not job.status.terminal:
             click.echo(f"{name} goes on.", err=True)

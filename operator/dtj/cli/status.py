@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Final
 
 import click
@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dtj.cli.cluster import cluster_command
+from dtj.cli.completion import JobName
 from dtj.cli.exit_codes import Exit
 from dtj.cli.next_commands import next_command, next_kubectl
 from dtj.cli.render_status import change_line, status_view
@@ -34,7 +35,7 @@ _PLAIN_WIDTH: Final = 200
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", type=JobName())
 @click.option(
     "-o", "--output", "form", type=click.Choice(["json", "yaml"]), help="All that was gathered, for programs."
 )
@@ -105,8 +106,9 @@ async def _follow(client: AsyncClient, name: str, changed: asyncio.Event) -> Non
     """Say when the job has changed. Where it cannot be followed, the clock says when to look."""
     for delay in Backoff(base=1.0, cap=30.0):
         try:
-            async for _ in client.follow(name):
-                changed.set()
+            async with aclosing(client.follow(name)) as jobs:
+                async for _ in jobs:
+                    changed.set()
         except ApiError:
             pass
         changed.set()

@@ -7,7 +7,7 @@ that takes long; only a missing right ends it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -43,7 +43,7 @@ _Item: TypeAlias = LogLine | LogNote | _Failure | None
 
 
 async def follow_logs(
-    gateway: KubeGateway, job: Job, selection: LogSelection, *, changes: Callable[[], AsyncIterator[Job]]
+    gateway: KubeGateway, job: Job, selection: LogSelection, *, changes: Callable[[], AsyncGenerator[Job, None]]
 ) -> AsyncGenerator[LogLine | LogNote, None]:
     """What :func:`~dtj.client.logs.read_logs` gives, and then what comes, until the job has ended or is deleted.
 
@@ -58,7 +58,7 @@ async def follow_logs(
 
 class _Follower:
     def __init__(
-        self, gateway: KubeGateway, job: Job, selection: LogSelection, changes: Callable[[], AsyncIterator[Job]]
+        self, gateway: KubeGateway, job: Job, selection: LogSelection, changes: Callable[[], AsyncGenerator[Job, None]]
     ) -> None:
         self._gateway = gateway
         self._job = job
@@ -220,17 +220,17 @@ class _Follower:
         """How the job ended, once it has."""
         for delay in self._backoff:
             try:
-                async for job in self._changes():
-                    if job.uid != self._job.uid:
-                        break
-                    if job.status.terminal:
-                        return how_it_ended(job)
+                async with aclosing(self._changes()) as changes:
+                    async for job in changes:
+                        if job.uid != self._job.uid:
+                            break
+                        if job.status.terminal:
+                            return how_it_ended(job)
+                break
             except NotFound:
                 break
             except ApiError:
                 await asyncio.sleep(delay)
-                continue
-            break
         return f"{self._job.name} was deleted"
 
     async def _last_pods(self) -> tuple[JobPod, ...]:

@@ -17,6 +17,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import as_role
 from dtj.client.container_log import ContainerLog, StampedLine
+from dtj.client.errors import ClientError
 from dtj.client.pods import JobPod, pods_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
@@ -28,7 +29,7 @@ MOST_AT_ONCE: Final = 200
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
 
 
-class NothingToRead(Exception):
+class NothingToRead(ClientError):
     """No log fits what was asked for; the message says why, and what there is."""
 
 
