@@ -34,6 +34,7 @@ def files(evidence: Evidence) -> dict[str, str]:
         **{f"pods/{plain(_name(pod))}.yaml": _yaml(pod) for pod in evidence.pods},
         "events.txt": "".join(_event_line(event) for event in evidence.events),
         **{f"{name}.yaml": _yaml(*items) for name, items in evidence.objects.items()},
+        **{f"{name}.txt": said for name, said in evidence.texts.items()},
         **{f"logs/{plain(log.name)}.log": log.text for log in evidence.logs},
     }
     present = {path: content for path, content in found.items() if content}

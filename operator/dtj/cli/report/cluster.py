@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import msgspec
+from rich.console import Console
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Label
-from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, last_lines, replica_named
+from dtj.cli.doctor import report as doctor_lines
+from dtj.cli.doctor_checks import findings
+from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
 from dtj.client import ApiError, AsyncClient
+from dtj.client.installation import inspect
 from dtj.core.manifests import main_container
 from dtj.core.replicas import deciding_replica
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
+from dtj.kube.pod_logs import LogQuery
 
 MOST_LOGS: Final = 100
 """Logs of so many containers are read: those that tell most come first."""
@@ -44,6 +51,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
     )
     claims = await asyncio.gather(*(gathering.get(f"claim {c}", CLAIMS, c) for c in _claims(pods)))
     logs = await gathering.logs(pods)
+    doctor = await gathering.tried("what dtj doctor says", _doctor(client))
     said = [log for operator in operators for log in await gathering.log(operator, main_container(_spec(operator)))]
     return Evidence(
         source=f"namespace {client.namespace} of {client.gateway.server}",
@@ -57,6 +65,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
             "nodes": tuple(_capacity(node) for node in nodes),
             "operator": tuple(_version(operator) for operator in operators),
         },
+        texts={"doctor": doctor} if doctor is not None else {},
         logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in said)),
         unread=tuple(gathering.unread),
     )
@@ -76,11 +85,11 @@ class _Gathering:
         self, what: str, resource: Resource, *, selector: str = "", everywhere: bool = False
     ) -> list[JsonObject]:
         namespace = None if everywhere else self._namespace
-        listing = await self._tried(what, self._gateway.list(resource, namespace=namespace, selector=selector))
+        listing = await self.tried(what, self._gateway.list(resource, namespace=namespace, selector=selector))
         return [_named(resource, _decode(item)) for item in listing.items] if listing is not None else []
 
     async def get(self, what: str, resource: Resource, name: str) -> list[JsonObject]:
-        found = await self._tried(what, self._gateway.get(resource, namespace=self._namespace, name=name))
+        found = await self.tried(what, self._gateway.get(resource, namespace=self._namespace, name=name))
         return [found] if found is not None else []
 
     async def logs(self, pods: list[JsonObject]) -> list[Log]:
@@ -101,20 +110,15 @@ class _Gathering:
             if not _has_run(pod, inside, previous=previous):
                 continue
             shown = f"{title}.previous" if previous else title
-            read = self._gateway.log_tail(
-                namespace=text(dig(pod, "metadata", "namespace")),
-                pod=name,
-                container=inside,
-                lines=LOG_LINES,
-                size=LOG_BYTES,
-                previous=previous,
-            )
-            content = await self._tried(f"log of {shown}", read)
+            query = LogQuery(container=inside, tail=LOG_LINES, previous=previous)
+            read = _last(self._gateway.log(query, namespace=text(dig(pod, "metadata", "namespace")), pod=name))
+            content = await self.tried(f"log of {shown}", read)
             if content is not None:
-                logs.append(Log(shown, last_lines(content), stamped=True))
+                logs.append(Log(shown, content, stamped=True))
         return logs
 
-    async def _tried(self, what: str, call: Awaitable[T]) -> T | None:
+    async def tried(self, what: str, call: Awaitable[T]) -> T | None:
+        """What a call gives; None where it is refused, which is noted."""
         try:
             return await call
         except ApiError as error:
@@ -127,6 +131,30 @@ class _Gathering:
         leads = replica_named(name, job=self._job.name) == self._leader
         first = 0 if cause is not None and cause.pod == name else 1 if leads else 2 if failed else 3
         return first, name
+
+
+async def _last(lines: AsyncGenerator[bytes, None]) -> str:
+    """The end of a log. What is beyond it is not kept in memory meanwhile."""
+    kept: deque[bytes] = deque()
+    size = 0
+    async with aclosing(lines):
+        async for line in lines:
+            kept.append(line)
+            size += len(line) + 1
+            while size > LOG_BYTES:
+                size -= len(kept.popleft()) + 1
+    return "".join(f"{line.decode(errors='replace')}\n" for line in kept)
+
+
+async def _doctor(client: AsyncClient) -> str:
+    """What ``dtj doctor`` says of the cluster."""
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    for line in doctor_lines(
+        findings(await inspect(client.gateway, namespace=client.namespace, operator_namespace=None))
+    ):
+        console.print(line)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def _named(resource: Resource, item: JsonObject) -> JsonObject:

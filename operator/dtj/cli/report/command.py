@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from dtj.cli.cluster import Place, ask, cluster_options
+from dtj.cli.cluster import Place, place_options, with_client
+from dtj.cli.completion import JobName
 from dtj.cli.exit_codes import Exit
 from dtj.cli.quantities import counted, short_number, shown_path
 from dtj.cli.report import cluster
@@ -23,7 +24,7 @@ _ADVICE = "Look through the logs before you pass it on: programs may print what 
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", type=JobName(), required=False)
 @click.option(
     "--run",
     "folder",
@@ -39,8 +40,8 @@ _ADVICE = "Look through the logs before you pass it on: programs may print what 
     metavar="FILE",
     help="Where to; else dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
-@cluster_options
-def report(place: Place, name: str | None, folder: Path | None, html: bool, output: Path | None) -> int:
+@place_options
+def report(name: str | None, folder: Path | None, html: bool, output: Path | None, place: Place) -> int:
     """Gather what is known of a job: manifest, status, pods, events, logs.
 
     The bundle has no secrets as far as names tell them, and its file INDEX says what could not be read. The page shows
@@ -52,7 +53,7 @@ def report(place: Place, name: str | None, folder: Path | None, html: bool, outp
         raise click.UsageError("give either the NAME of a job or --run DIR, such as --run dtj-runs/digits/latest")
     if folder is None:
         assert name is not None
-        return ask(place, lambda client: _of_cluster(client, name, html=html, output=output))
+        return with_client(place, lambda client: _of_cluster(client, name, html=html, output=output))
     try:
         evidence = local_run.gather(folder)
     except local_run.NoRun as error:

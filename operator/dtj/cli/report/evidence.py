@@ -50,8 +50,9 @@ class Unread:
 class Evidence:
     """One job at one moment.
 
-    ``source`` says where it was found, ``objects`` what else the cluster has of it, such as its Service, by the name
-    of the file that shall hold it. Pods that are gone are there where the source remembers them.
+    ``source`` says where it was found. ``objects`` is what else the cluster has of it, such as its Service, and
+    ``texts`` what others found out, both by the name of the file that shall hold it. Pods that are gone are there where
+    the source remembers them.
     """
 
     source: str
@@ -60,6 +61,7 @@ class Evidence:
     pods: tuple[JsonObject, ...] = ()
     events: tuple[JsonObject, ...] = ()
     objects: dict[str, tuple[JsonObject, ...]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     logs: tuple[Log, ...] = ()
     scalars: tuple[Scalar, ...] = ()
     unread: tuple[Unread, ...] = ()

@@ -43,6 +43,7 @@ def without_secrets(evidence: Evidence) -> Evidence:
         pods=clean(evidence.pods),
         events=clean(evidence.events),
         objects={name: clean(items) for name, items in evidence.objects.items()},
+        texts={name: _text(said, secrets) for name, said in evidence.texts.items()},
         logs=tuple(replace(log, text=_text(log.text, secrets)) for log in evidence.logs),
         unread=tuple(replace(item, why=_text(item.why, secrets)) for item in evidence.unread),
     )
