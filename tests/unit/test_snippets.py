@@ -13,6 +13,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -46,9 +47,6 @@ NEEDED = {
 LANGUAGES = {"bash", "console", "yaml", "python", "dockerfile", "indented", "text", "json", "promql", ""}
 
 KNOWN_NEEDS = {"GPU", "TPU"}.union(*NEEDED.values())
-
-ON_A_CLUSTER = {"report", "list"}
-"""Commands of dtj that ask a cluster."""
 
 
 def of(*languages: str) -> list[object]:
@@ -196,8 +194,16 @@ def check_dtj(words: list[str], needs: frozenset[str]) -> None:
     check_files(words)
     if words[0] == "validate":
         assert cli.main(words, standalone_mode=False) == 0
-    if words[0] in ON_A_CLUSTER and not context.params.get("folder"):
+    if asks_a_cluster(context):
         assert needs & NEEDED["kubectl"], f"dtj {' '.join(words)}: <!-- needs: cluster -->"
+
+
+def asks_a_cluster(context: click.Context) -> bool:
+    """Whether the command takes kubectl's options, and was not told to look at this machine instead."""
+    takes = {parameter.name for parameter in context.command.params}
+    if "kubeconfig" not in takes or context.params.get("folder"):
+        return False
+    return "cluster" not in takes or bool(context.params["cluster"])
 
 
 def check_module(words: list[str]) -> None:
