@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-import re
 import shutil
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -101,33 +101,35 @@ async def browser(program: str, profile: Path) -> AsyncIterator[str]:
         "--remote-debugging-port=0",
         f"--user-data-dir={profile}",
         "about:blank",
+        # No pipes: the browser's own children would keep them open, and waiting for its end would not end.
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
         env={**os.environ, "HOME": str(profile)},
+        start_new_session=True,
     )
-    assert process.stderr is not None
     try:
-        async with asyncio.timeout(_SECONDS):
-            while line := await process.stderr.readline():
-                if (said := re.search(rb"listening on (ws://\S+)", line)) is not None:
-                    break
-            else:
-                raise AssertionError(f"{program} ended before it listened")
-        draining = asyncio.create_task(process.stderr.read())
-        yield said[1].decode()
-        draining.cancel()
+        yield await _address(process, profile / "DevToolsActivePort")
     finally:
-        if process.returncode is None:
-            process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+
+
+async def _address(process: asyncio.subprocess.Process, told: Path) -> str:
+    """Where the browser takes commands, which it writes down when it does."""
+    async with asyncio.timeout(_SECONDS):
+        while True:
+            assert process.returncode is None, f"the browser ended with {process.returncode} before it listened"
+            words = told.read_text().split() if told.exists() else []
+            if len(words) == 2:
+                return f"127.0.0.1:{words[0]}"
+            await asyncio.sleep(0.05)
 
 
 async def look_at(address: str, page: Path, *, width: int, dark: bool = False) -> Seen:
     """Load a file in a tab of its own, ``width`` pixels wide, and wait until it is drawn."""
     async with aiohttp.ClientSession() as session:
-        host = address.removeprefix("ws://").partition("/")[0]
-        async with session.put(f"http://{host}/json/new?about:blank") as reply:
+        async with session.put(f"http://{address}/json/new?about:blank") as reply:
             tab_address = (await reply.json(content_type=None))["webSocketDebuggerUrl"]
         async with session.ws_connect(tab_address, max_msg_size=2**26) as socket:
             return await _look(Tab(socket), page, width=width, dark=dark)

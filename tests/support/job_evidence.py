@@ -91,7 +91,7 @@ def job(status: JsonObject, **spec: object) -> JsonObject:
 
 def true(kind: Condition, message: str = "") -> JsonObject:
     """A condition that holds."""
-    return {"type": kind, "status": "True", "message": message, "lastTransitionTime": at(0)}
+    return {"type": str(kind), "status": "True", "message": message, "lastTransitionTime": at(0)}
 
 
 def a_job_that_succeeded() -> Evidence:

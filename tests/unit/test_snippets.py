@@ -203,7 +203,7 @@ def asks_a_cluster(context: click.Context) -> bool:
     takes = {parameter.name for parameter in context.command.params}
     if "kubeconfig" not in takes or context.params.get("folder"):
         return False
-    return "cluster" not in takes or bool(context.params["cluster"])
+    return "on_cluster" not in takes or bool(context.params["on_cluster"])
 
 
 def check_module(words: list[str]) -> None:

@@ -149,9 +149,8 @@ async def _last(lines: AsyncGenerator[bytes, None]) -> str:
 async def _doctor(client: AsyncClient) -> str:
     """What ``dtj doctor`` says of the cluster."""
     console = Console(file=io.StringIO(), width=120, color_system=None)
-    for line in doctor_lines(
-        findings(await inspect(client.gateway, namespace=client.namespace, operator_namespace=None))
-    ):
+    found = await inspect(client.gateway, namespace=client.namespace, operator_namespace=None)
+    for line in doctor_lines(findings(found)):
         console.print(line)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -93,10 +93,7 @@ def plot(curve: Curve) -> str:
         return 100 * (high - value) / (high - low)
 
     grid = "".join(f'<line class="grid" x1="0" x2="100%" y1="{y(h):.2f}%" y2="{y(h):.2f}%"/>' for h in heights)
-    # Above its line, and below it where that is the upper edge.
-    labels = "".join(
-        f'<text x="0" y="{y(h):.2f}%" dy="{"12" if y(h) < 8 else "-3"}">{short_value(h)}</text>' for h in heights
-    )
+    labels = "".join(f'<text x="36" y="{y(h):.2f}%" dy="4" text-anchor="end">{short_value(h)}</text>' for h in heights)
     lines = "".join(
         f'<polyline class="{"earlier" if place < len(curve.runs) else "line"}" '
         f'points="{" ".join(f"{x(point):.2f},{y(point.value):.2f}" for point in run)}"/>'
@@ -109,11 +106,12 @@ def plot(curve: Curve) -> str:
     title = f"{curve.name}: {short_value(points[0].value)} at step {points[0].step}, "
     title += f"{short_value(points[-1].value)} at step {points[-1].step}"
     return (
-        f'<svg class="plot" height="{PLOT_HEIGHT + 20}" role="img" aria-label="{safe(title)}">'
-        f'<svg x="0" y="2" width="100%" height="{PLOT_HEIGHT}" class="area">{grid}'
-        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" class="area">{lines}</svg>{circles}{labels}</svg>'
-        f'<text x="0" y="{PLOT_HEIGHT + 17}">step {first}</text>'
-        f'<text x="100%" y="{PLOT_HEIGHT + 17}" text-anchor="end">{last}</text></svg>'
+        f'<div class="plot"><svg class="scale" height="{PLOT_HEIGHT}" role="presentation">{labels}</svg>'
+        f'<svg height="{PLOT_HEIGHT + 22}" role="img" aria-label="{safe(title)}">'
+        f'<svg x="0" y="0" width="100%" height="{PLOT_HEIGHT}" class="area">{grid}'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" class="area">{lines}</svg>{circles}</svg>'
+        f'<text x="0" y="{PLOT_HEIGHT + 18}">step {first}</text>'
+        f'<text x="100%" y="{PLOT_HEIGHT + 18}" text-anchor="end">{last}</text></svg></div>'
     )
 
 
@@ -137,7 +135,7 @@ def _axis(low: float, high: float) -> tuple[float, float, list[float]]:
     if high - low < 1e-12 * max(abs(high), 1e-30):
         low, high = low - abs(low or 1) / 2, high + abs(high or 1) / 2
     size = 10 ** floor(log10((high - low) / 3))
-    step = next(size * factor for factor in (1, 2, 2.5, 5, 10, 20) if (high - low) / (size * factor) <= 4)
+    step = next(size * factor for factor in (1, 2, 5, 10, 20) if (high - low) / (size * factor) <= 4)
     bottom, top = floor(low / step), ceil(high / step)
     return bottom * step, top * step, [step * number for number in range(bottom, top + 1)]
 

@@ -114,7 +114,7 @@ def _events(events: tuple[EventLine, ...]) -> str:
         f'<tr class="{"warning" if event.warning else "normal"}">'
         f'<td class="time">{f"{event.at:%H:%M:%S}" if event.at is not None else ""}</td>'
         f'<td class="reason">{safe(event.reason)}{f" ×{event.times}" if event.times > 1 else ""}</td>'
-        f'<td class="dim">{safe(event.subject)}</td><td>{safe(event.note)}</td></tr>'
+        f'<td class="subject">{safe(event.subject)}</td><td>{safe(event.note)}</td></tr>'
         for event in events
     )
     return f"<table>{rows}</table>" if rows else ""

@@ -11,9 +11,9 @@ import msgspec
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import KIND
-from dtj.cli.manifest_files import UnreadableFile, read
 from dtj.cli.report.evidence import LOG_BYTES, Evidence, Log, Unread, by_time, last_lines
 from dtj.cli.report.scalars import read_scalars
+from dtj.client.manifest_files import UnreadableFile, read
 from dtj.local.run_directory import RunDirectory
 
 _SCALARS: Final = "train"
