@@ -114,8 +114,10 @@ class _Gathering:
             query = LogQuery(container=inside, tail=LOG_LINES, previous=previous)
             read = _last(self._gateway.log(query, namespace=text(dig(pod, "metadata", "namespace")), pod=name))
             content = await self.tried(f"log of {shown}", read)
-            if content is not None:
+            if content:
                 logs.append(Log(shown, content, stamped=True))
+            elif content is not None:
+                self.unread.append(Unread(f"log of {shown}", "it is empty"))
         return logs
 
     async def tried(self, what: str, call: Awaitable[T]) -> T | None:
