@@ -22,7 +22,7 @@ from dtj.cli.run import run
 from dtj.cli.sections import Section, SectionedGroup
 from dtj.cli.validate import validate
 
-_START = """\
+START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 
   dtj init first                  write a manifest and a script to start from
@@ -41,7 +41,7 @@ dtj COMMAND --help explains a command; dtj --help lists them all."""
 def cli(context: click.Context) -> int:
     """TensorFlow's distribution strategies from one manifest, on this machine or on a cluster."""
     if context.invoked_subcommand is None:
-        click.echo(_START)
+        click.echo(START)
     return Exit.OK
 
 
