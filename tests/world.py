@@ -147,6 +147,12 @@ class World:
             else ended(code, after_seconds=since_start, message=message, reason=reason),
         )
 
+    def refuse(self, replica: str, reason: str) -> None:
+        """What a kubelet reports of a pod that it does not take: it has failed, and no container ever started."""
+        self.set_pod(replica, Phase.FAILED, reason=reason)
+        name = f"{self.job.name}-{replica}"
+        self.pods[name] = replace(self.pods[name], termination=None, reason=reason)
+
     def block(self, replica: str, reason: Reason, message: str) -> None:
         """What scheduler or kubelet say of a pod that cannot start."""
         name = f"{self.job.name}-{replica}"

@@ -337,6 +337,59 @@ def test_an_evaluator_comes_back_alone() -> None:
     assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0-r1"}
 
 
+class TestTrainingInOneProcess:
+    @pytest.mark.parametrize("strategy", ["OneDevice", "Mirrored", "CentralStorage"])
+    @pytest.mark.parametrize("role", ["chief", "worker"])
+    def test_the_pod_comes_back_alone_and_the_evaluator_goes_on(self, strategy: str, role: str) -> None:
+        world = running(strategy=strategy, roles={role: 1, "evaluator": 1})
+        evaluator = world.pods["digits-evaluator-0"].uid
+        world.take_away(f"{role}-0")
+        world.settle()
+        assert f"digits-{role}-0-r1" not in world.pods, "two pods must not write the same checkpoints"
+        world.finish_deletions()
+        world.settle()
+        assert (world.job.status.attempt, world.job.status.restarts.disruption) == (1, 1)
+        assert live(world) == {f"digits-{role}-0-r1", "digits-evaluator-0"}
+        assert world.pods["digits-evaluator-0"].uid == evaluator
+
+    def test_its_errors_use_the_backoff_limit_up_exactly(self) -> None:
+        world = running(strategy="OneDevice", roles={"worker": 1}, backoffLimit=2)
+        for name, seconds in (("worker-0", 1), ("worker-0-r1", 2)):
+            world.set_pod(name, Phase.FAILED, exit_code=1)
+            world.advance(seconds)
+            world.settle()
+            world.run_all()
+        assert (world.job.status.attempt, world.job.status.restarts.user) == (1, 2)
+        world.set_pod("worker-0-r2", Phase.FAILED, exit_code=1)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.is_true(Condition.FAILED)
+        assert len(world.pods) == 3, "those that failed are kept"
+
+    def test_restart_scope_may_have_all_start_again(self) -> None:
+        world = running(strategy="Mirrored", roles={"worker": 1, "evaluator": 1}, restartScope="Job")
+        world.take_away("worker-0")
+        world.settle()
+        assert world.job.status.attempt == 2
+        assert live(world) == {"digits-worker-0-r1", "digits-evaluator-0-r1"}
+
+
+def test_a_node_that_refuses_each_new_pod_is_asked_every_ten_seconds_at_most() -> None:
+    world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+    world.take_away("worker-0")
+    world.finish_deletions()
+    world.settle()
+    for number in (1, 2, 3):
+        world.refuse(f"worker-0-r{number}", "UnexpectedAdmissionError")
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" not in world.pods
+        world.advance(10)
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" in world.pods
+    assert world.job.status.restarts.disruption == 4
+
+
 def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:
     world = running()
     world.remove("worker-1")
