@@ -72,6 +72,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/lint-imports
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
+	$(OPERATOR)/python scripts/generate_cli.py --check
 	$(OPERATOR)/python scripts/generate_chart.py --check
 	$(OPERATOR)/python scripts/generate_behaviour.py --check
 
@@ -93,9 +94,10 @@ picture: setup ## docs/images/demo.svg, from a run of the demo
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/{reference,behaviour}.md and the generated parts of the chart
+generate: operator ## crds/, docs/{reference,cli,behaviour}.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
+	$(OPERATOR)/python scripts/generate_cli.py
 	$(OPERATOR)/python scripts/generate_chart.py
 	$(OPERATOR)/python scripts/generate_behaviour.py
 

@@ -29,7 +29,7 @@ from dtj.cli.submit import submit
 from dtj.cli.validate import validate
 from dtj.cli.wait import wait
 
-_START = """\
+START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 
   dtj init first                  write a manifest and a script to start from
@@ -48,7 +48,7 @@ dtj COMMAND --help explains a command; dtj --help lists them all."""
 def cli(context: click.Context) -> int:
     """TensorFlow's distribution strategies from one manifest, on this machine or on a cluster."""
     if context.invoked_subcommand is None:
-        click.echo(_START)
+        click.echo(START)
     return Exit.OK
 
 

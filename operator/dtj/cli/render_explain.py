@@ -269,11 +269,10 @@ def _limits(spec: JobSpec) -> Iterator[Row]:
     for role in spec.roles():
         role_spec = spec.replica_specs.get(role) or ReplicaSpec()
         yield f"replicaSpecs.{role}.restartPolicy", *_setting(role_spec, "restart_policy")
-    yield from _settings(spec.run_policy, "runPolicy")
-    for name in ("elastic", "checkpoint", "export"):
+    for name, field in type(spec).model_fields.items():
         part = getattr(spec, name)
         if isinstance(part, SpecModel):
-            yield from _settings(part, name)
+            yield from _settings(part, str(field.alias))
     yield "port", *_setting(spec, "port")
     grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
     yield "terminationGracePeriodSeconds", str(_GRACE if grace is None else grace), "default" if grace is None else ""

@@ -25,9 +25,10 @@ from dtj.core.replicas import TRAINING_ROLES
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"
 
+_MASTER: Final = "master"
 _ROLES: Final = {
     "chief": Role.CHIEF,
-    "master": Role.CHIEF,
+    _MASTER: Role.CHIEF,
     "worker": Role.WORKER,
     "ps": Role.PS,
     "evaluator": Role.EVALUATOR,
@@ -154,6 +155,8 @@ class _Converter:
                 raise NotConvertible(f"{path}: no role of a TFJob: there are {', '.join(_ROLES)}")
             if role in made:
                 raise NotConvertible(f"{path}: there is a {role} already: a TFJob has a Chief or a Master")
+            if key.lower() == _MASTER:
+                self._note(path, f"its task type in TF_CONFIG is {role} now, which a script may have to look for")
             made[role] = self._role(role, dict(mapping(value, path)), path, pods)
         if not made:
             raise NotConvertible("spec.tfReplicaSpecs: there is no role in it")

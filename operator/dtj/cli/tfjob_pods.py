@@ -46,6 +46,7 @@ class Pods:
     def add(self, role: Role, template: JsonObject, path: str) -> None:
         """Take over the template of a role. Raises NotConvertible."""
         path = f"{path}.template"
+        template = copy.deepcopy(template)  # YAML's anchors may have made it that of other roles, too
         spec = mapping(template.get("spec"), f"{path}.spec")
         main = _main(spec, f"{path}.spec.containers")
         if "restartPolicy" in spec:
