@@ -16,6 +16,7 @@ from dtj.api.names import Condition, Reason
 from dtj.cli.render_status import change_line, status_view
 from dtj.client.overview import Event, Overview, aggregated
 from dtj.client.why import reasons, suspended_by
+from dtj.core import blockers
 from overviews import body, condition, job_pod, moment, overview
 
 pytestmark = pytest.mark.unit
@@ -356,9 +357,7 @@ def test_a_node_that_is_not_ready_is_a_reason() -> None:
     assert words[0] == "node node-1 is not ready, with worker-0 on it: Kubelet stopped posting"
 
 
-@pytest.mark.parametrize("reason", [r for r in Reason if r.value.endswith(("Failed", "Rejected", "Taken"))])
+@pytest.mark.parametrize("reason", [*blockers.REASONS, Reason.POD_CREATION_FAILED, Reason.NAME_TAKEN])
 def test_every_reason_that_waits_for_a_person_has_a_remedy(reason: Reason) -> None:
-    if reason is Reason.REPLICA_FAILED:
-        pytest.skip("the job has ended then")
     found = body(condition(Condition.PODS_READY, "False", reason, "words"), state="Starting")
     assert reasons(overview(found))[0].remedy
