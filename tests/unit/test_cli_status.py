@@ -266,6 +266,13 @@ def test_a_pod_that_is_not_there_is_missing() -> None:
     assert "worker-1  Missing" in shown(overview(body(READY, state="Running"), job_pod("worker-0")), 80)
 
 
+def test_no_pod_is_missing_that_need_not_be_there() -> None:
+    stopped = condition(Condition.SUSPENDED, "True", Reason.SUSPENDED)
+    assert "Missing" not in shown(overview(body(stopped, state="Suspended", startTime=None)), 80)
+    done = {"worker": {"completedIndexes": "1"}}
+    assert "Missing" not in shown(overview(body(READY, replicaStatuses=done), job_pod("worker-0")), 80)
+
+
 def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:
     old = Event("Warning", "BackOff", "pulling", "digits-worker-0", 3, NOW - timedelta(seconds=9))
     new = Event("Warning", "BackOff", "pulling", "digits-worker-0", 2, NOW)
