@@ -396,7 +396,7 @@ def test_the_doctor_says_what_it_may_not_ask(world: JobWorld) -> None:
     assert found["CRD"] == "not checked"
     assert found["accelerators"] == "not checked"
     assert found["your rights"] == "fail"
-    assert "you may not get distributedtrainingjobs (see jobs)" in text
+    assert "you may not get distributedtrainingjobs (to see jobs)" in text
 
 
 def test_the_doctor_sees_a_full_quota(world: JobWorld, person: Person) -> None:

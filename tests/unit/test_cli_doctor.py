@@ -170,7 +170,7 @@ def test_rights_that_the_person_lacks_are_named_and_fatal_only_where_jobs_cannot
     answers = [Answered(right, allowed=right.verbs != ("create",), verb="create") for right in OF_A_PERSON]
     (finding,) = bad(installation(rights=Part(tuple(answers))))
     assert finding.verdict is Verdict.WARN
-    assert "may not create distributedtrainingjobs (submit them)" in finding.words
+    assert "may not create distributedtrainingjobs (to submit them)" in finding.words
     answers[0] = Answered(OF_A_PERSON[0], allowed=False, verb="get")
     assert bad(installation(rights=Part(tuple(answers))))[0].verdict is Verdict.FAIL
 

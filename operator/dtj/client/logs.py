@@ -190,7 +190,7 @@ class _Stream:
             self.line = None
             return unreadable(self.owner, error)
         if self.line is not None and self.line.at is not None:
-            self.at = max(self.at, self.line.at)
+            self.at = self.line.at
         return None
 
     async def close(self) -> None:
