@@ -32,7 +32,7 @@ _NO_FILES, _FILES = ":4", ":0"
 """Cobra's directives, which kubectl reads: the candidates are all there is, or files may follow."""
 
 
-class JobName(click.ParamType):
+class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the oldest click that we take
     """The name of a job: ``digits``, or as kubectl prints it, ``distributedtrainingjob.training.dtj.dev/digits``."""
 
     name = "job"
