@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from builders import NOW, ended
+from builders import NOW, ended, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Condition, Label, Reason
@@ -286,3 +286,18 @@ class World:
             attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT))),
             created_at=self.now,
         )
+
+
+def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None, **policy: object) -> World:
+    """A job whose pods have all been running for some seconds."""
+    world = World(job(strategy=strategy, roles=roles or {"worker": 2}, runPolicy=policy))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(20)
+    return world
+
+
+def live(world: World) -> set[str]:
+    """Pods that are not on their way out."""
+    return {name for name, pod in world.pods.items() if not pod.terminating}
