@@ -12,10 +12,10 @@ from dtj.api.json import JsonObject, objects
 from dtj.api.spec import Strategy
 from dtj.cli.choices import OneOf
 from dtj.cli.exit_codes import Exit
-from dtj.cli.manifest_files import Document, UnreadableFile, read
 from dtj.cli.tfjob import GROUP, KIND, Conversion, convert, is_tfjob
 from dtj.cli.tfjob_pods import NotConvertible
 from dtj.cli.yaml_text import as_yaml
+from dtj.client.manifest_files import Document, UnreadableFile, read
 
 _NOTHING_TO_CHECK: Final = "Nothing was left out."
 

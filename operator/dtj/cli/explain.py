@@ -13,7 +13,6 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Label
 from dtj.api.spec import Gang, Role
-from dtj.cli.checks import Manifest, check
 from dtj.cli.choices import OneOf
 from dtj.cli.exit_codes import Exit
 from dtj.cli.field_docs import NoSuchField, field_lines
@@ -21,6 +20,7 @@ from dtj.cli.platform_option import platform_option
 from dtj.cli.rehearsal import UID, Rehearsal, rehearse
 from dtj.cli.render_explain import explanation
 from dtj.cli.yaml_text import as_yaml
+from dtj.client.checks import Manifest, check
 from dtj.core.platform import Platform
 
 _UID_WORDS: Final = f"# UID {UID} stands for that of the job, which the API server gives.\n"

@@ -13,14 +13,20 @@ import click
 from dtj import __version__
 from dtj.cli.completion import PROGRAM, VARIABLE, completion
 from dtj.cli.convert import convert_files
+from dtj.cli.doctor import doctor
 from dtj.cli.exit_codes import Exit
 from dtj.cli.explain import explain
 from dtj.cli.init import init
 from dtj.cli.list_jobs import list_jobs
+from dtj.cli.logs import logs
 from dtj.cli.quantities import shown_path
 from dtj.cli.run import run
 from dtj.cli.sections import Section, SectionedGroup
+from dtj.cli.status import status
+from dtj.cli.steer import delete, resume, scale, suspend
+from dtj.cli.submit import submit
 from dtj.cli.validate import validate
+from dtj.cli.wait import wait
 
 START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
@@ -49,7 +55,16 @@ cli.add_command(init, section=Section.START)
 cli.add_command(validate, section=Section.START)
 cli.add_command(explain, section=Section.START)
 cli.add_command(run, section=Section.LOCAL)
-cli.add_command(list_jobs, section=Section.CLUSTER)
+cli.add_command(submit, section=Section.CLUSTER)
+cli.add_command(wait, section=Section.CLUSTER)
+cli.add_command(list_jobs, section=Section.LOOK)
+cli.add_command(status, section=Section.LOOK)
+cli.add_command(logs, section=Section.LOOK)
+cli.add_command(doctor, section=Section.LOOK)
+cli.add_command(suspend, section=Section.STEER)
+cli.add_command(resume, section=Section.STEER)
+cli.add_command(scale, section=Section.STEER)
+cli.add_command(delete, section=Section.STEER)
 cli.add_command(convert_files, section=Section.TOOLS)
 cli.add_command(completion, section=Section.TOOLS)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from dtj.cli.checks import Manifest, check
 from dtj.cli.exit_codes import Exit
 from dtj.cli.platform_option import platform_option
+from dtj.client.checks import Manifest, check
 from dtj.core.platform import Platform
 
 

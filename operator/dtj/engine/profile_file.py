@@ -30,14 +30,22 @@ def profiles(path: Path | None) -> dict[str, Profile]:
 def load_profiles(path: Path) -> list[Profile]:
     """The profiles of a file, in order. Raises ProfilesError."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        listed = content[VALUE] if isinstance(content, dict) and VALUE in content else content
-        return TypeAdapter(list[Profile]).validate_python(listed)
+        return read_profiles(path.read_text(encoding="utf-8"), where=str(path))
     except OSError as error:
         raise ProfilesError(f"accelerator profiles {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ProfilesError(f"accelerator profiles {path}: not YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise ProfilesError(f"accelerator profiles {path}: not YAML: {error}") from error
+
+
+def read_profiles(content: str, *, where: str) -> list[Profile]:
+    """The profiles in the words of a file, in order; ``where`` is what errors call it. Raises ProfilesError."""
+    try:
+        found = yaml.safe_load(content)
+        listed = found[VALUE] if isinstance(found, dict) and VALUE in found else found
+        return TypeAdapter(list[Profile]).validate_python(listed)
+    except yaml.YAMLError as error:
+        raise ProfilesError(f"accelerator profiles {where}: not YAML: {' '.join(str(error).split())}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        raise ProfilesError(f"accelerator profiles {path}: profiles{where}: {first['msg']}") from error
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        raise ProfilesError(f"accelerator profiles {where}: profiles{place}: {first['msg']}") from error
