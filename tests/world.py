@@ -30,6 +30,7 @@ from dtj.core.observed import (
 from dtj.core.plan import (
     Action,
     ApplyService,
+    Beside,
     CheckPods,
     CreateClaim,
     CreateGang,
@@ -64,6 +65,7 @@ class World:
     manifests: dict[str, JsonObject] = field(default_factory=dict)
     service: Child | None = None
     claim: Child | None = None
+    tensorboard: Child | None = None
     verdict: TemplateVerdict | None = None
     template_errors: tuple[str, ...] = ()
     enforces_restricted: bool = False
@@ -90,6 +92,7 @@ class World:
             pods=tuple(self.pods.values()),
             service=self.service,
             claim=self.claim,
+            tensorboard=self.tensorboard,
             verdict=self.verdict,
             refusal=self.refusal,
             obstacle=self.obstacle,
@@ -203,6 +206,8 @@ class World:
                 self.kueue_says(
                     {key: value for key, value in {**self.gang.status, **given}.items() if value is not None}
                 )
+            case Beside(action=inner):
+                self._carry_out_beside(inner)
             case ApplyService(manifest=body):
                 self.service = self._child(body)
             case CreateClaim(manifest=body):
@@ -229,6 +234,17 @@ class World:
                 self.events.append(action)
             case RequeueAfter():
                 pass
+
+    def _carry_out_beside(self, action: Action) -> None:
+        match action:
+            case ApplyService(manifest=body):
+                self.tensorboard = self._child(body)
+            case DeleteService(uid=uid):
+                assert self.tensorboard is not None
+                assert self.tensorboard.uid == uid
+                self.tensorboard = None
+            case _:
+                self._carry_out(action)
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod says of the training now."""
@@ -276,7 +292,7 @@ class World:
             owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
             job_name=text(dig(body, "metadata", "labels", Label.JOB_NAME)),
             role=text(dig(body, "metadata", "labels", Label.ROLE)),
-            index=int(text(dig(body, "metadata", "labels", Label.INDEX))),
-            attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT))),
+            index=int(text(dig(body, "metadata", "labels", Label.INDEX)) or -1),
+            attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT)) or 1),
             created_at=self.now,
         )

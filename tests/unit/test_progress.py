@@ -15,6 +15,7 @@ from dtj.api.status import ConditionStatus, Progress
 from dtj.core.observed import Phase
 from dtj.core.plan import PatchStatus
 from dtj.engine import progress
+from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled
@@ -262,7 +263,8 @@ class TestAsking:
             return b'{"step": 7}'
 
         monkeypatch.setattr(progress, "fetch", fetch)
-        await progress.ProgressReader(state, WorkQueue(backoff=progress.SILENCE), now=lambda: NOW).ask_all()
+        queue = WorkQueue(backoff=progress.SILENCE)
+        await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
         assert asked == ["digits-worker-0-r1"]
         told = state.memories.of(world.job.uid).progress
         assert told is not None

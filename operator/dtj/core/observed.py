@@ -191,6 +191,9 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     service: Child | None = None
     claim: Child | None = None
+    tensorboard: Child | None = None
+    """The Service that has the name of TensorBoard's."""
+
     verdict: TemplateVerdict | None = None
     refusal: CreationRefusal | None = None
     obstacle: str = ""

@@ -18,6 +18,7 @@ from dtj.core.gangs import Group
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, TemplateVerdict
 from dtj.core.outcome import completed, replica_of
 from dtj.core.plan import CreateGang, DeleteGang
+from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
     Assertion,
@@ -163,12 +164,17 @@ class Picture:
             return ()
         return (DeleteGang(found.api, found.name, found.uid),)
 
+    @property
+    def platform(self) -> Platform:
+        """What the pods are made for: that of all jobs, and what this namespace was found to enforce."""
+        platform = self.view.observed.platform
+        enforced = self.verdict is not None and self.verdict.restricted
+        return replace(platform, restricted=True) if enforced else platform
+
     def pods(self, wanted: Iterable[Replica], *, restricted: bool = False) -> tuple[JsonObject, ...]:
         """Their manifests; made to fit the Pod Security Standard "restricted" where the namespace was found to
         enforce it, too."""
-        platform = self.view.observed.platform
-        if restricted or (self.verdict is not None and self.verdict.restricted):
-            platform = replace(platform, restricted=True)
+        platform = replace(self.platform, restricted=True) if restricted else self.platform
         wanted = tuple(wanted)
         made = manifests.pods(self.job, self.spec, wanted, platform=platform)
         group = self._group(self.gang) if self.gang is not None else None

@@ -122,6 +122,14 @@ class PatchStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Do this where it can be done: the job goes on without. That it cannot be is said in an event, and it is tried
+    again later; nothing else waits for it."""
+
+    action: ApplyService | CreatePod | DeletePod | DeleteService
+
+
+@dataclass(frozen=True, slots=True)
 class Emit:
     """Record an event about the job."""
 
@@ -151,6 +159,7 @@ Action: TypeAlias = (
     | CreatePod
     | DeletePod
     | DeleteJob
+    | Beside
     | PatchStatus
     | Emit
     | RequeueAfter

@@ -16,7 +16,7 @@ from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall, Role
 from dtj.api.status import JobStatus
-from dtj.core import deadlines, recovery
+from dtj.core import deadlines, recovery, tensorboard
 from dtj.core.endings import Ended, Ending
 from dtj.core.holding import Holding
 from dtj.core.observed import Observed, Pod
@@ -61,12 +61,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if job.deleting or not job.uid or dig(job.raw_spec, "runPolicy", "managedBy") not in (None, names.CONTROLLER):
         return ()
     view = View.of(observed, now)
-    if job.status.terminal:
-        return view.stop_pods() or _removal(view)
-    found = problems(job, observed.platform)
     if job.spec is None:
-        return view.report_invalid(found)
-    return _Valid(view=view, spec=job.spec).plan(found)
+        ended = view.stop_pods() or _removal(view)
+        return ended if job.status.terminal else view.report_invalid(problems(job, observed.platform))
+    valid = _Valid(view=view, spec=job.spec)
+    wanted = view.stop_pods() or _removal(view) if job.status.terminal else valid.plan(problems(job, observed.platform))
+    return wanted if DeleteJob() in wanted else (*wanted, *tensorboard.beside(valid, wanted))
 
 
 def _removal(view: View) -> Plan:

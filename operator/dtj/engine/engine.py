@@ -88,7 +88,7 @@ class Engine:
             expectations=self._expectations,
             recorder=self._recorder,
         )
-        self._progress = ProgressReader(self.state, self.queue, now=now)
+        self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now)
         self._gangs = Gangs(
             gateway,
             self.state,
@@ -156,6 +156,7 @@ class Engine:
             expectations=self._expectations,
             gangs=self._gangs,
             recorder=self._recorder,
+            metrics=metrics,
             now=now,
         )
         return Controller(

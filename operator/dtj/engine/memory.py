@@ -45,10 +45,19 @@ class JobMemory:
     failures: int = 0
     """Passes in a row that the API server's answer to some call has ended."""
 
+    beside_failures: int = 0
+    """Failures in a row of what the job can do without."""
+
+    beside_hold_until: float = 0.0
+    """Event loop's time before which none of it is tried."""
+
     obstacle: str = ""
     """That answer, where it is none that passes by itself within moments."""
 
     status_written_at: datetime | None = None
+    lost_at: datetime | None = None
+    """When a replica was seen to be lost for which not all are ready again."""
+
     progress: SeenProgress | None = None
     silences: int = 0
     """Times in a row that the pod did not say how far it is."""
