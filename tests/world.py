@@ -30,6 +30,7 @@ from dtj.core.observed import (
 from dtj.core.plan import (
     Action,
     ApplyService,
+    AskForStacks,
     Beside,
     CheckPods,
     CreateClaim,
@@ -50,6 +51,7 @@ from dtj.core.plan import (
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from dtj.core.stragglers import Straggler
 
 GRACE = timedelta(seconds=30)
 """The grace period of every pod."""
@@ -80,6 +82,7 @@ class World:
     known_flavors: dict[str, Flavor] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
     progress: SeenProgress | None = None
+    stragglers: tuple[Straggler, ...] = ()
     now: datetime = NOW
     events: list[Emit] = field(default_factory=list)
     history: list[Action] = field(default_factory=list)
@@ -101,6 +104,7 @@ class World:
             gang=self.gang,
             flavors=self.flavors,
             progress=self.progress,
+            stragglers=self.stragglers,
         )
 
     def step(self) -> Plan:
@@ -232,7 +236,7 @@ class World:
                 self.status_written_at = self.now
             case Emit():
                 self.events.append(action)
-            case RequeueAfter():
+            case RequeueAfter() | AskForStacks():
                 pass
 
     def _carry_out_beside(self, action: Action) -> None:

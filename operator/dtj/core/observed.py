@@ -15,6 +15,7 @@ from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.api.status import Progress
 from dtj.core.platform import Platform
+from dtj.core.stragglers import Straggler
 
 
 class Phase(StrEnum):
@@ -206,3 +207,4 @@ class Observed:
     gang: GangObject | None = None
     flavors: dict[str, Flavor] = field(default_factory=dict)
     progress: SeenProgress | None = None
+    stragglers: tuple[Straggler, ...] = ()

@@ -28,6 +28,7 @@ from dtj.core.status import (
     recorded_completions,
     replica_statuses,
 )
+from dtj.core.stragglers import Straggler
 from dtj.core.validity import Problem
 from dtj.core.view import View
 
@@ -229,7 +230,16 @@ class Picture:
         if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
             return before
         at = format_time(seen.at) if before is None or seen.progress.advanced(before) else before.updated_at
-        return seen.progress.model_copy(update={"updated_at": at})
+        slow = tuple(straggler.hostname for straggler in self.view.observed.stragglers)
+        return seen.progress.model_copy(update={"text": seen.progress.in_words(), "stragglers": slow, "updated_at": at})
+
+    @property
+    def new_stragglers(self) -> tuple[Straggler, ...]:
+        """The slow replicas of which the status does not tell yet, where it is about to."""
+        before, now = self.job.status.progress, self._progress
+        known = before.stragglers if before is not None else ()
+        told = now.stragglers if now is not None else ()
+        return tuple(s for s in self.view.observed.stragglers if s.hostname in told and s.hostname not in known)
 
     def stalled(self) -> Assertion:
         """What the condition Stalled should say: whether a job whose pods are all ready has stood still too long."""

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
-from dtj.core.observed import GangApi
+from dtj.core.observed import GangApi, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,13 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class AskForStacks:
+    """Have these pods print to their logs where their threads are; whether they do is not known."""
+
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Emit:
     """Record an event about the job."""
 
@@ -160,6 +167,7 @@ Action: TypeAlias = (
     | DeletePod
     | DeleteJob
     | Beside
+    | AskForStacks
     | PatchStatus
     | Emit
     | RequeueAfter

@@ -21,6 +21,7 @@ from dtj.api.status import JobStatus
 from dtj.core.plan import (
     Action,
     ApplyService,
+    AskForStacks,
     Beside,
     CheckPods,
     CreateClaim,
@@ -48,6 +49,7 @@ from dtj.engine.memory import FAILURES_TO_TELL_OF, Memories
 from dtj.engine.metrics import Metrics
 from dtj.engine.parallel import slow_start
 from dtj.engine.patching import status_patch
+from dtj.engine.stacks import StackRequests
 from dtj.engine.stores import JobRecord, JobStore
 from dtj.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
@@ -95,6 +97,7 @@ class Executor:
         gangs: Gangs,
         recorder: EventRecorder,
         metrics: Metrics,
+        stacks: StackRequests,
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
@@ -105,6 +108,7 @@ class Executor:
         self._gangs = gangs
         self._recorder = recorder
         self._metrics = metrics
+        self._stacks = stacks
         self._now = now
 
     async def execute(self, record: JobRecord, plan: Plan) -> Result:
@@ -163,6 +167,8 @@ class Executor:
                     await self._delete(JOBS, running.job, name=running.job.name, uid=running.job.uid)
                 case PointService():
                     await self._point_service(running.job, action)
+                case AskForStacks():
+                    self._stacks.ask(action.pods)
                 case Beside():
                     await self._try_beside(running, action.action)
                 case PatchStatus():

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, TemplateVerdict
+from dtj.core.stragglers import Reading, Straggler
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
 
@@ -28,6 +29,25 @@ class Sighting:
 
     value: Pod | Child | GangObject
     checked_at: float
+
+
+@dataclass(slots=True)
+class Paces:
+    """How the steps of a job's replicas went, by host name."""
+
+    readings: dict[str, Reading] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    """The pods that were asked."""
+
+    in_a_row: dict[str, int] = field(default_factory=dict)
+    """Readings in which a replica was slow, up to the latest."""
+
+    stragglers: tuple[Straggler, ...] = ()
+    silences: int = 0
+    """Rounds in a row that brought nothing to compare."""
+
+    ask_after: float = 0.0
+    """Event loop's time."""
 
 
 @dataclass(slots=True)
@@ -65,6 +85,7 @@ class JobMemory:
     ask_progress_after: float = 0.0
     """Event loop's time."""
 
+    paces: Paces = field(default_factory=Paces)
     flavors: dict[str, Flavor] = field(default_factory=dict)
     """ResourceFlavors of Kueue that the job was given, by name."""
 

@@ -43,13 +43,13 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 """After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
 
 
-async def fetch(host: str, port: int, *, timeout: float = TIMEOUT) -> bytes | None:
-    """The body of ``GET /status``; None where none came in time, or one that is too large."""
+async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: float = TIMEOUT) -> bytes | None:
+    """The body of the answer; None where none came in time, or one that is too large."""
     with suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(host, port, limit=MOST_BYTES)
             try:
-                writer.write(f"GET /status HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                writer.write(f"{request} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
                 answer = bytearray()
                 while len(answer) <= MOST_BYTES and (more := await reader.read(MOST_BYTES)):
                     answer += more

@@ -46,6 +46,7 @@ class ClusterState:
             gang=self.gangs.get(job.key) or _gang(memory, job.name),
             flavors=dict(memory.flavors),
             progress=memory.progress,
+            stragglers=memory.paces.stragglers,
         )
 
 
