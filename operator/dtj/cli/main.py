@@ -15,6 +15,7 @@ from dtj.cli.exit_codes import Exit
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.quantities import shown_path
 from dtj.cli.run import run
+from dtj.cli.tensorboard import tensorboard
 from dtj.cli.validate import validate
 
 _START = """\
@@ -39,6 +40,7 @@ def cli(context: click.Context) -> int:
 
 cli.add_command(list_jobs)
 cli.add_command(run)
+cli.add_command(tensorboard)
 cli.add_command(validate)
 
 

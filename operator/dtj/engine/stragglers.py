@@ -8,7 +8,6 @@ compare is asked ever more rarely. What a pod says is believed as far as it is a
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Final, NoReturn
 
 import msgspec
@@ -52,13 +51,14 @@ def read(body: bytes, *, at: float) -> Reading | None:
     return Reading(
         at,
         step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MOST else None,
-        step_seconds=float(seconds) if _is_duration(seconds) else None,
+        step_seconds=_duration(seconds),
     )
 
 
-def _is_duration(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value) and 0 < value <= MOST  # type: ignore[arg-type,operator]
+def _duration(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 < value <= MOST else None
 
 
 class StragglerFinder:
