@@ -19,7 +19,7 @@ POD = "digits-tensorboard"
 
 def submit(world: JobWorld, **spec: object) -> None:
     """A job whose one worker runs."""
-    world.submit(roles={"worker": 1}, checkpoint=SHARED, **{"tensorBoard": {}, **spec})
+    world.submit(roles={"worker": 1}, checkpoint=SHARED, **{"tensorBoard": {}, **spec})  # type: ignore[arg-type]
     world.await_pods(["worker-0"])
     world.run_pod("digits-worker-0")
 

@@ -28,7 +28,7 @@ CLAIM: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
 
 
 def shown(**spec: object) -> Job:
-    return job(checkpoint=CLAIM, **{"tensorBoard": {}, **spec})
+    return job(checkpoint=CLAIM, **{"tensorBoard": {}, **spec})  # type: ignore[arg-type]
 
 
 def ended(ago: timedelta, **spec: object) -> Job:
