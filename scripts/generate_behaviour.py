@@ -24,6 +24,7 @@ CHAPTERS = {
     "Why pods end, and what follows": (
         "unit/test_endings.py",
         "unit/test_recovery.py",
+        "unit/test_recovery_alone.py",
         "api/test_operator_attempts.py",
     ),
     "The tf.data service": ("unit/test_data_service.py",),

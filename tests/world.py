@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from builders import NOW, ended
+from builders import NOW, ended, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Condition, Label, Reason
@@ -153,6 +153,12 @@ class World:
             if code is None
             else ended(code, after_seconds=since_start, message=message, reason=reason),
         )
+
+    def refuse(self, replica: str, reason: str) -> None:
+        """What a kubelet reports of a pod that it does not take: it has failed, and no container ever started."""
+        self.set_pod(replica, Phase.FAILED, reason=reason)
+        name = f"{self.job.name}-{replica}"
+        self.pods[name] = replace(self.pods[name], termination=None, reason=reason)
 
     def block(self, replica: str, reason: Reason, message: str) -> None:
         """What scheduler or kubelet say of a pod that cannot start."""
@@ -300,3 +306,18 @@ class World:
             attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT)) or 1),
             created_at=self.now,
         )
+
+
+def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None, **policy: object) -> World:
+    """A job whose pods have all been running for some seconds."""
+    world = World(job(strategy=strategy, roles=roles or {"worker": 2}, runPolicy=policy))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(20)
+    return world
+
+
+def live(world: World) -> set[str]:
+    """Pods that are not on their way out."""
+    return {name for name, pod in world.pods.items() if not pod.terminating}
