@@ -20,6 +20,7 @@ from dtj.cli.init import init
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.logs import logs
 from dtj.cli.quantities import shown_path
+from dtj.cli.report.command import report
 from dtj.cli.run import run
 from dtj.cli.sections import Section, SectionedGroup
 from dtj.cli.status import status
@@ -62,6 +63,7 @@ cli.add_command(list_jobs, section=Section.LOOK)
 cli.add_command(status, section=Section.LOOK)
 cli.add_command(logs, section=Section.LOOK)
 cli.add_command(tensorboard, section=Section.LOOK)
+cli.add_command(report, section=Section.LOOK)
 cli.add_command(doctor, section=Section.LOOK)
 cli.add_command(suspend, section=Section.STEER)
 cli.add_command(resume, section=Section.STEER)
