@@ -69,6 +69,15 @@ def test_service_and_claim_come_before_the_pods() -> None:
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
 
 
+def test_tensorboard_beside_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"enabled": True})
+    assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
+    text = explained(capsys, write(tmp_path, body))
+    assert section(text, "Pods")[-1].startswith("digits-tensorboard")
+    assert "image      example/trainer:1" in section(text, "Pod digits-tensorboard")
+    assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
+
+
 def test_a_later_attempt_has_names_of_its_own_and_its_service_selects_it() -> None:
     service, *pods = objects_of(manifest(), attempt=3)
     assert [dig(pod, "metadata", "name") for pod in pods] == ["digits-worker-0-r2", "digits-worker-1-r2"]
