@@ -34,6 +34,8 @@ CHAPTERS = {
     "Scaling": ("unit/test_elastic.py",),
     "All pods or none": ("unit/test_gangs.py", "api/test_operator_gangs.py"),
     "Progress and stalls": ("unit/test_progress.py", "api/test_operator_progress.py"),
+    "TensorBoard": ("unit/test_tensorboard.py", "api/test_operator_tensorboard.py"),
+    "Stragglers": ("unit/test_stragglers.py",),
     "Pod security": ("unit/test_pod_security.py", "api/test_operator_pod_security.py"),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from builders import manifest
+from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import Strategy
@@ -58,8 +58,7 @@ def kinds(found: tuple[JsonObject, ...]) -> list[str]:
 
 def test_the_pods_are_those_that_the_operator_makes() -> None:
     body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-    stored = {**body, "metadata": {"name": "digits", "namespace": "default", "uid": UID}}
-    job = Job.from_object(stored)
+    job = Job.from_object(stored(body, uid=UID))
     assert job.spec is not None
     wanted = manifests.pods(job, job.spec, replicas(job.spec), platform=Platform())
     assert tuple(item for item in objects_of(body) if item["kind"] == "Pod") == wanted
@@ -68,6 +67,15 @@ def test_the_pods_are_those_that_the_operator_makes() -> None:
 def test_service_and_claim_come_before_the_pods() -> None:
     body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}})
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
+
+
+def test_tensorboard_beside_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"enabled": True})
+    assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
+    text = explained(capsys, write(tmp_path, body))
+    assert section(text, "Pods")[-1].startswith("digits-tensorboard")
+    assert "image      example/trainer:1" in section(text, "Pod digits-tensorboard")
+    assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
 
 
 def test_a_later_attempt_has_names_of_its_own_and_its_service_selects_it() -> None:
@@ -297,14 +305,14 @@ def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, capsys: Caught)
 @pytest.mark.parametrize("strategy", Strategy)
 def test_every_strategy_is_explained_in_words(tmp_path: Path, capsys: Caught, strategy: Strategy) -> None:
     roles = {"worker": 1}
-    extra: dict[str, object] = {}
+    accelerator = None
     if strategy is Strategy.PARAMETER_SERVER:
         roles = {"chief": 1, "worker": 1, "ps": 1}
     elif strategy is Strategy.PIPELINE:
         roles = {"worker": 2}
     elif strategy is Strategy.TPU:
-        extra = {"accelerator": {"profile": "tpu-v5e", "topology": "2x2"}}
-    body = manifest(strategy=strategy, roles=roles, **extra)
+        accelerator = {"profile": "tpu-v5e", "topology": "2x2"}
+    body = manifest(strategy=str(strategy), roles=roles, accelerator=accelerator)
     assert f"digits: {strategy} with " in explained(capsys, write(tmp_path, body))
 
 
