@@ -24,6 +24,7 @@ operator:
 
 trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
+	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
@@ -72,7 +73,9 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/lint-imports
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
+	$(OPERATOR)/python scripts/generate_cli.py --check
 	$(OPERATOR)/python scripts/generate_chart.py --check
+	$(OPERATOR)/python scripts/generate_metrics.py --check
 	$(OPERATOR)/python scripts/generate_behaviour.py --check
 
 format: operator ## let ruff mend what it can
@@ -93,10 +96,12 @@ picture: setup ## docs/images/demo.svg, from a run of the demo
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/{reference,behaviour}.md and the generated parts of the chart
+generate: operator ## crds/, docs/{reference,cli,metrics,behaviour}.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
+	$(OPERATOR)/python scripts/generate_cli.py
 	$(OPERATOR)/python scripts/generate_chart.py
+	$(OPERATOR)/python scripts/generate_metrics.py
 	$(OPERATOR)/python scripts/generate_behaviour.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
@@ -107,3 +112,4 @@ lock: operator ## resolve the dependencies anew
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
 	cd trainer-image && $(UV_COMPILE) --no-deps requirements-tfjs.in --output-file requirements-tfjs.lock
+	cd trainer-image && $(UV_COMPILE) requirements-tensorboard.in $(addprefix --no-emit-package ,absl-py grpcio numpy packaging protobuf typing-extensions tensorboard-data-server) --output-file requirements-tensorboard.lock

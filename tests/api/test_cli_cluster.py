@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from builders import manifest
+from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from support.command_line import CommandLine, Terminal
 from support.job_world import JobWorld
@@ -22,7 +23,7 @@ from support.operator_process import OperatorProcess
 pytestmark = pytest.mark.api
 
 KIND = "distributedtrainingjob.training.dtj.dev"
-ELASTIC = {"elastic": {"maxReplicas": 4}}
+ELASTIC = {"maxReplicas": 4}
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def test_a_job_from_standard_input_is_submitted(world: JobWorld, dtj: CommandLin
 
 
 def test_a_manifest_of_another_namespace_is_not_submitted_to_this_one(world: JobWorld, dtj: CommandLine) -> None:
-    body = {**manifest("a"), "metadata": {"name": "a", "namespace": "elsewhere"}}
+    body: JsonObject = {**manifest("a"), "metadata": {"name": "a", "namespace": "elsewhere"}}
     done = dtj.run("submit", write(dtj.folder, body))
     assert done.returncode == 2
     assert f'metadata.namespace: is "elsewhere", but the namespace asked for is "{world.namespace}"' in done.stderr
@@ -244,7 +245,7 @@ def test_ctrl_c_ends_a_wait_and_says_that_the_job_goes_on(world: JobWorld, dtj: 
 
 @pytest.mark.usefixtures("operator")
 def test_a_job_is_suspended_resumed_scaled_and_deleted(world: JobWorld, dtj: CommandLine) -> None:
-    world.submit(**ELASTIC)
+    world.submit(elastic=ELASTIC)
     world.await_pods(["worker-0", "worker-1"])
     suspended = dtj.run("suspend", "digits", "--wait", "--timeout", "20s")
     assert (suspended.returncode, suspended.stdout) == (0, f"{KIND}/digits suspended\n")
@@ -262,7 +263,7 @@ def test_a_job_is_suspended_resumed_scaled_and_deleted(world: JobWorld, dtj: Com
 
 def test_what_cannot_be_scaled_says_why(world: JobWorld, dtj: CommandLine) -> None:
     world.submit("fixed")
-    world.submit("elastic", **ELASTIC)
+    world.submit("elastic", elastic=ELASTIC)
     fixed, far = dtj.run("scale", "fixed", "--replicas", 3), dtj.run("scale", "elastic", "--replicas", 9)
     assert (fixed.returncode, far.returncode) == (2, 2)
     assert fixed.stderr.startswith("fixed: spec.elastic: is not set, and without it the number of workers is fixed")

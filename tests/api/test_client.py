@@ -32,7 +32,7 @@ from testbed import ControlPlane
 
 pytestmark = pytest.mark.api
 
-ELASTIC = {"elastic": {"maxReplicas": 4}}
+ELASTIC = {"maxReplicas": 4}
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def as_user(world: JobWorld, user: str) -> Client:
 
 @pytest.mark.usefixtures("operator")
 def test_a_job_is_submitted_scaled_stopped_resumed_and_deleted(world: JobWorld, client: Client) -> None:
-    submitted = client.submit(manifest(**ELASTIC))
+    submitted = client.submit(manifest(elastic=ELASTIC))
     assert (submitted.name, submitted.namespace) == ("digits", world.namespace)
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
@@ -113,7 +113,7 @@ def test_what_cannot_be_done_is_told_by_typed_errors_and_changes_nothing(world: 
         client.scale("digits", 3)
     with pytest.raises(NotFound):
         client.suspend("none")
-    client.submit(manifest("elastic", **ELASTIC))
+    client.submit(manifest("elastic", elastic=ELASTIC))
     with pytest.raises(InvalidRequest, match=r"5 workers are out of the range that spec\.elastic allows: 1 to 4"):
         client.scale("elastic", 5)
     assert world.job().generation == 1

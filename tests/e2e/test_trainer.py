@@ -7,6 +7,7 @@ import re
 import pytest
 
 from support.cluster_jobs import EXAMPLES, TRAINING_SECONDS, ClusterJobs, example, training
+from testbed import NodeCluster
 from testbed.processes import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -77,6 +78,26 @@ class TestRestartsInPlace:
         status = jobs.job("in-place")["status"]
         assert status["attempt"] == 1
         assert status.get("restarts", {}).get("total", 0) == 0
+
+    def test_pods_that_the_network_parts_find_out_and_meet_again_in_place(
+        self, jobs: ClusterJobs, trainer_image: str
+    ) -> None:
+        if not isinstance(jobs.cluster, NodeCluster):
+            pytest.skip("only the network of the testbed's own node can be cut")
+        jobs.submit(training("parted", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
+        jobs.await_step("parted-worker-0")
+        before = jobs.pods()
+        one, other = (pod["status"]["podIP"] for pod in before.values())
+        with jobs.cluster.machine.parted(one, other):
+            for name in before:
+                jobs.await_log(name, "starting again in place")
+        jobs.await_log("parted-worker-0", "resumed", seconds=TRAINING_SECONDS)
+        complete(jobs, "parted")
+        assert {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()} == {
+            name: pod["metadata"]["uid"] for name, pod in before.items()
+        }
+        status = jobs.job("parted")["status"]
+        assert (status["attempt"], status["restarts"]["total"]) == (1, 0)
 
     def test_only_the_pod_that_was_deleted_is_replaced_where_the_scope_is_the_pod(
         self, jobs: ClusterJobs, trainer_image: str

@@ -5,6 +5,8 @@ with it. A link joins it to this machine; nothing leads further, so what runs in
 What the kernel keeps outside of namespaces, control groups, lies under one group named after the run.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -53,6 +55,18 @@ class Machine:
     def run(self, *command: str, stdin: str | None = None) -> str:
         """What `command` writes when run in the machine. Raises `StartError` where it fails, with what it says."""
         return output("nsenter", f"--target={self.pid}", "--mount", "--net", "--pid", "--", *command, stdin=stdin)
+
+    @contextmanager
+    def parted(self, one: str, other: str) -> Iterator[None]:
+        """A network that swallows, while the block lasts, whatever goes from either pod's address to the other's."""
+        rules = [["FORWARD", "-s", a, "-d", b, "-j", "DROP"] for a, b in ((one, other), (other, one))]
+        for rule in rules:
+            self.run("iptables", "-w", "-I", *rule)
+        try:
+            yield
+        finally:
+            for rule in rules:
+                self.run("iptables", "-w", "-D", *rule)
 
     def _address(self, network: Network) -> None:
         output(

@@ -138,7 +138,7 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["wait", "digits", "--timeout", "soon"], '"soon" is no time: write it as 90s, 10m or 1h30m'),
+        (["wait", "digits", "--timeout", "soon"], '"soon" is no duration: write 30s, 5m or 1h30m'),
         (["wait"], "Missing argument 'NAME'"),
         (["scale", "digits"], "Missing option '--replicas'"),
         (["scale", "digits", "--replicas", "0"], "0 is not in the range x>=1"),

@@ -13,6 +13,7 @@ import yaml
 
 from builders import NOW, ended, job, manifest, pod, stored
 from dtj.api.job import Job
+from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RestartCounts, RootCause
 from dtj.cli.cluster_view import cluster_view, news
@@ -193,7 +194,9 @@ def test_a_job_on_its_way_out_is_deleting() -> None:
 @pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_whole_objects_come_as_a_list_without_who_owns_which_field(form: str, load: Callable[[str], object]) -> None:
     body = stored(manifest("a"))
-    noisy = {**body, "metadata": {**body["metadata"], "managedFields": [{"manager": "x"}]}}  # type: ignore[dict-item]
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    noisy: JsonObject = {**body, "metadata": {**metadata, "managedFields": [{"manager": "x"}]}}
     assert load(dumped([noisy], form)) == {
         "apiVersion": "v1",
         "kind": "List",

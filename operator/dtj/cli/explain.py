@@ -37,7 +37,7 @@ _UID_WORDS: Final = f"# UID {UID} stands for that of the job, which the API serv
     help="Sections to read, or the objects themselves.",
 )
 @click.option("--role", type=OneOf(Role), help="Only the pods of this role; TF_CONFIG of each of them.")
-@click.option("--attempt", type=click.IntRange(min=1), default=1, show_default=True, help="The attempt to show.")
+@click.option("--attempt", type=click.IntRange(min=1), default=1, metavar="N", help="Pods of this attempt.")
 @click.option("-n", "--namespace", metavar="NAME", help="The namespace of manifests that name none; else default.")
 @platform_option
 @click.option("--field", metavar="PATH", help="Instead: what a field means, such as spec.runPolicy.backoffLimit.")

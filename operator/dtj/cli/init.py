@@ -21,7 +21,7 @@ from dtj.cli.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, name_f
 @click.option(
     "--strategy",
     type=OneOf(Strategy),
-    default=Strategy.MULTI_WORKER_MIRRORED,
+    default=str(Strategy.MULTI_WORKER_MIRRORED),
     show_default=True,
     help="How the workers work together.",
 )
@@ -34,7 +34,7 @@ from dtj.cli.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, name_f
 @click.option(
     "--style",
     type=OneOf(Style),
-    default=Style.MODEL,
+    default=str(Style.MODEL),
     show_default=True,
     help="model: two functions, and the trainer drives; session: your own loop, with five lines of ours; "
     "script: any script.",

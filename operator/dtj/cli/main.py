@@ -26,16 +26,17 @@ from dtj.cli.sections import Section, SectionedGroup
 from dtj.cli.status import status
 from dtj.cli.steer import delete, resume, scale, suspend
 from dtj.cli.submit import submit
+from dtj.cli.tensorboard import tensorboard
 from dtj.cli.validate import validate
 from dtj.cli.wait import wait
 
-_START = """\
+START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 
   dtj init first                  write a manifest and a script to start from
   cd first && dtj run job.yaml    train on this machine
   dtj explain job.yaml            what a cluster would be asked for
-  kubectl apply -f job.yaml       train on a cluster
+  dtj run --cluster job.yaml      train on a cluster, and follow it from here
 
 Have a TFJob of Kubeflow? dtj convert tfjob.yaml > job.yaml
 
@@ -48,7 +49,7 @@ dtj COMMAND --help explains a command; dtj --help lists them all."""
 def cli(context: click.Context) -> int:
     """TensorFlow's distribution strategies from one manifest, on this machine or on a cluster."""
     if context.invoked_subcommand is None:
-        click.echo(_START)
+        click.echo(START)
     return Exit.OK
 
 
@@ -61,6 +62,7 @@ cli.add_command(wait, section=Section.CLUSTER)
 cli.add_command(list_jobs, section=Section.LOOK)
 cli.add_command(status, section=Section.LOOK)
 cli.add_command(logs, section=Section.LOOK)
+cli.add_command(tensorboard, section=Section.LOOK)
 cli.add_command(report, section=Section.LOOK)
 cli.add_command(doctor, section=Section.LOOK)
 cli.add_command(suspend, section=Section.STEER)

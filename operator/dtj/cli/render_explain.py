@@ -45,6 +45,7 @@ def explanation(rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None
     for title, body in (
         ("Pods", _pods(rehearsal, roles)),
         *((f"Each {one}", _container(_pods_of(rehearsal, one)[0])) for one in roles if _pods_of(rehearsal, one)),
+        *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(rehearsal)),
         *_shared(rehearsal),
         *_environments(rehearsal, roles, every=role is not None),
         ("When a pod is lost", _columns(_losses(spec, roles))),
@@ -72,7 +73,7 @@ def _pods(rehearsal: Rehearsal, roles: Sequence[Role]) -> list[str]:
         rows += map(_pod_row, _few(pods))
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
-    rows += [_pod_row(pod) for pod in rehearsal.pods if as_role(_label(pod, Label.ROLE)) is None]
+    rows += map(_pod_row, _beside(rehearsal))
     return _columns(rows)
 
 
@@ -87,20 +88,12 @@ def _pod_row(pod: JsonObject) -> Row:
 
 
 def _address(pod: JsonObject) -> str:
-    """Where its TensorFlow server is reached."""
-    spec = dig(pod, "spec")
-    host = ".".join(
-        part
-        for part in (
-            text(dig(spec, "hostname")),
-            text(dig(spec, "subdomain")),
-            text(dig(pod, "metadata", "namespace")),
-            "svc",
-        )
-        if part
-    )
+    """Where its TensorFlow server is reached; nothing for a pod that has none."""
+    host, subdomain = (text(dig(pod, "spec", key)) for key in ("hostname", "subdomain"))
     ports = {text(port.get("name")): port.get("containerPort") for port in objects(_main(pod).get("ports"))}
-    return f"{host}:{ports['tf']}" if "tf" in ports else host
+    if not host or "tf" not in ports:
+        return ""
+    return f"{host}.{subdomain}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{ports['tf']}"
 
 
 def _container(pod: JsonObject) -> list[str]:
@@ -269,11 +262,10 @@ def _limits(spec: JobSpec) -> Iterator[Row]:
     for role in spec.roles():
         role_spec = spec.replica_specs.get(role) or ReplicaSpec()
         yield f"replicaSpecs.{role}.restartPolicy", *_setting(role_spec, "restart_policy")
-    yield from _settings(spec.run_policy, "runPolicy")
-    for name in ("elastic", "checkpoint", "export"):
+    for name, field in type(spec).model_fields.items():
         part = getattr(spec, name)
         if isinstance(part, SpecModel):
-            yield from _settings(part, name)
+            yield from _settings(part, str(field.alias))
     yield "port", *_setting(spec, "port")
     grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
     yield "terminationGracePeriodSeconds", str(_GRACE if grace is None else grace), "default" if grace is None else ""
@@ -333,6 +325,11 @@ def _fields(value: JsonValue) -> JsonObject:
 
 def _pods_of(rehearsal: Rehearsal, role: Role) -> list[JsonObject]:
     return [pod for pod in rehearsal.pods if _label(pod, Label.ROLE) == role]
+
+
+def _beside(rehearsal: Rehearsal) -> list[JsonObject]:
+    """The pods that are no replica's."""
+    return [pod for pod in rehearsal.pods if as_role(_label(pod, Label.ROLE)) is None]
 
 
 def _label(pod: JsonObject, label: str) -> str:

@@ -25,9 +25,10 @@ from dtj.core.replicas import TRAINING_ROLES
 GROUP: Final = "kubeflow.org"
 KIND: Final = "TFJob"
 
+_MASTER: Final = "master"
 _ROLES: Final = {
     "chief": Role.CHIEF,
-    "master": Role.CHIEF,
+    _MASTER: Role.CHIEF,
     "worker": Role.WORKER,
     "ps": Role.PS,
     "evaluator": Role.EVALUATOR,
@@ -92,8 +93,8 @@ class _Converter:
         spec = mapping(body.get("spec"), "spec")
         if "replicaSpecs" in spec:
             raise NotConvertible("spec.replicaSpecs: a TFJob of v1alpha1: bring it to kubeflow.org/v1 first")
-        before = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
-        policy = {**before, **mapping(spec.pop("runPolicy", {}) or {}, "spec.runPolicy")}
+        before: JsonObject = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
+        policy: JsonObject = {**before, **mapping(spec.pop("runPolicy", {}) or {}, "spec.runPolicy")}
         metadata, queue = self._metadata(mapping(body.get("metadata"), "metadata"))
         pods = Pods(self._notes)
         roles = self._roles(mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs"), pods)
@@ -129,7 +130,7 @@ class _Converter:
 
     def _metadata(self, given: JsonObject) -> tuple[JsonObject, str]:
         """Metadata as a person would write it, and the queue of Kueue that it names, if it does."""
-        made = {key: value for key, value in given.items() if key not in (*_STORED, "generateName") and value}
+        made: JsonObject = {k: value for k, value in given.items() if k not in (*_STORED, "generateName") and value}
         if not made.get("name"):
             made = {"name": text(given.get("generateName")).rstrip("-") or "job", **made}
             self._note("metadata.generateName", f"a job needs a name of its own: it is now {made['name']}")
@@ -154,6 +155,8 @@ class _Converter:
                 raise NotConvertible(f"{path}: no role of a TFJob: there are {', '.join(_ROLES)}")
             if role in made:
                 raise NotConvertible(f"{path}: there is a {role} already: a TFJob has a Chief or a Master")
+            if key.lower() == _MASTER:
+                self._note(path, f"its task type in TF_CONFIG is {role} now, which a script may have to look for")
             made[role] = self._role(role, dict(mapping(value, path)), path, pods)
         if not made:
             raise NotConvertible("spec.tfReplicaSpecs: there is no role in it")
@@ -212,7 +215,7 @@ class _Converter:
     def _run_policy(
         self, given: JsonObject, roles: dict[Role, JsonObject], queue: str, success: JsonValue
     ) -> JsonObject:
-        made = {name: value for name in _PLAIN if (value := given.pop(name, None)) is not None}
+        made: JsonObject = {name: given.pop(name) for name in _PLAIN if given.get(name) is not None}
         if made.get("suspend") is False:
             del made["suspend"]
         if queue and made.pop("suspend", None):

@@ -209,8 +209,8 @@ class _Follower:
         for each in await self._last_pods():
             self._see(each)
         for uid, stream in self._streams.items():
-            each = self._pods.get(uid)
-            if each is not None and not self._is_over(each):
+            known = self._pods.get(uid)
+            if known is not None and not self._is_over(known):
                 stream.cancel()
         await asyncio.gather(*self._streams.values(), return_exceptions=True)
         await self._queue.put(LogNote(words))

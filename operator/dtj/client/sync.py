@@ -173,7 +173,7 @@ class _LoopThread:
                 self.run(items.aclose)
 
     def close(self) -> None:
+        self.run(self._loop.shutdown_asyncgens)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dtj.api.names import Reason
-from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, JobSpec, RestartScope, Role, Strategy, as_role
+from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
 from dtj.core.endings import Ended, Ending, endings
 from dtj.core.hints import hint
@@ -97,15 +97,15 @@ def concerns_all(spec: JobSpec, ended: Ended) -> bool:
     """Whether this loss ends the work of all: then all start again, from the checkpoint.
 
     Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
-    that live on; the variables go with a server, and a chief that lost a peer says that the servers cannot go on. An
-    evaluator has no peers, and who trains waits for a data service that comes back. ``runPolicy.restartScope`` may say
-    otherwise.
+    that live on; the variables go with a server, and a chief that lost a peer says that the servers cannot go on. Who
+    trains in one process has no peers, no more has an evaluator; and who trains waits for a data service that comes
+    back. ``runPolicy.restartScope`` may say otherwise.
     """
     scope = spec.run_policy.restart_scope
     if scope is not RestartScope.AUTO:
         return scope is RestartScope.JOB
     role = ended.pod.role
-    if role not in CLUSTER_ROLES:
+    if role not in CLUSTER_ROLES or spec.strategy in SINGLE_PROCESS:
         return False
     if spec.strategy is not Strategy.PARAMETER_SERVER or role not in (Role.CHIEF, Role.WORKER):
         return True

@@ -14,6 +14,7 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
 from dtj.api.status import JobStatus, ReplicaStatus, RestartCounts
 from dtj.core.endings import LATEST, Ended, Ending
+from dtj.core.observed import Phase, Pod
 from dtj.core.outcome import Failure, how_it_failed, root_cause
 from dtj.core.replicas import Replica
 
@@ -24,7 +25,8 @@ CAUSE_PATIENCE: Final = timedelta(seconds=5)
 """For how long the cause is waited for, when all that is known is that a replica lost a peer."""
 
 ATTEMPT_INTERVAL: Final = timedelta(seconds=10)
-"""Least time between two attempts of which the first never had all its pods ready.
+"""Least time between two attempts of which the first never had all its pods ready, and between two pods of a replica of
+which the first never started.
 
 A node that refuses every pod at once must not be asked without end.
 """
@@ -105,13 +107,19 @@ def due(status: JobStatus, ended: Ended, *, all_at_once: bool, now: datetime) ->
     ended_at = ended.at if ended.at <= now else now
     if ended.by_infrastructure:
         when = ended_at + CAUSE_PATIENCE if ended.ending is Ending.PEER_LOST and ended.at != LATEST else now
-        return max(when, next_attempt(status, now)) if all_at_once else when
+        return max(when, next_attempt(status, now) if all_at_once else _next_pod(ended.pod, now))
     end = ended.pod.termination
     began = (end.started_at if end is not None else None) or ended.pod.created_at
     lasted = ended_at - began if began is not None else timedelta()
     earlier = 0 if lasted >= GOOD_RUN else min(errors(status.restarts), 10)
     backoff = min(timedelta(seconds=2**earlier), LONGEST_BACKOFF)
     return ended_at + backoff if ended.at != LATEST else now
+
+
+def _next_pod(pod: Pod, now: datetime) -> datetime:
+    """When a replica may have another pod that nothing else delays."""
+    started = pod.termination is not None or pod.phase is Phase.RUNNING
+    return now if started or pod.created_at is None else pod.created_at + ATTEMPT_INTERVAL
 
 
 def next_attempt(status: JobStatus, now: datetime) -> datetime:
