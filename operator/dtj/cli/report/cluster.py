@@ -153,7 +153,7 @@ async def _doctor(client: AsyncClient) -> str:
     """What ``dtj doctor`` says of the cluster."""
     console = Console(file=io.StringIO(), width=120, color_system=None)
     found = await inspect(client.gateway, namespace=client.namespace, operator_namespace=None)
-    for line in doctor_lines(findings(found)):
+    for line in doctor_lines(findings(found), wrapped=True):
         console.print(line)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
