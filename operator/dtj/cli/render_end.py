@@ -93,6 +93,8 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
         condition = ended.status.condition(Condition.FAILED)
         yield field("cause", condition.message if condition is not None else "not known")
     yield from _folders(place)
+    yield Text("Next")
+    yield _report(place, "see all of it, as a page")
 
 
 def _invalid(ended: Ended, place: Place) -> Iterator[Text]:
@@ -145,11 +147,15 @@ def _folders(place: Place) -> Iterator[Text]:
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
-    curves = shlex.join(("tensorboard", "--logdir", place.shown(place.directory.tensorboard)))
-    yield command(curves, "see the curves (pip install tensorboard)")
+    yield _report(place, "see the curves, as a page")
     if place.document.path is not None:
         yield command(shlex.join((*place.command, place.document.path)), "run it again")
         yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
+
+
+def _report(place: Place, purpose: str) -> Text:
+    program = place.command[: place.command.index("run")]
+    return command(shlex.join((*program, "report", "--run", place.shown(place.directory.path), "--html")), purpose)
 
 
 def field(name: str, value: str) -> Text:
