@@ -215,7 +215,7 @@ def test_waiting_ends_with_the_right_code(world: JobWorld, dtj: CommandLine) -> 
         world.await_pods(["worker-0", "worker-1"], name)
     late = dtj.run("wait", "dtj/good", "--timeout", "200ms")
     assert (late.returncode, late.stdout) == (3, "")
-    assert re.fullmatch(r"good: not at its end after 0\.2 seconds; it is Starting .*\n", late.stderr)
+    assert re.fullmatch(r"good: not at its end after 0\.2 s; it is Starting .*\n", late.stderr)
     for name in ("good", "bad"):
         world.run_pods(name)
     ready = dtj.run("wait", "good", "--for", "ready", "--timeout", "20s")
