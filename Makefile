@@ -87,7 +87,7 @@ format: operator ## let ruff mend what it can
 .PHONY: docs picture
 docs: ## the documents as a site, in site/; complains of every link that leads nowhere
 	@scripts/make_venv.sh .venv-docs "the environment of the documents" requirements/docs.lock
-	@.venv-docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "site/index.html"
 
 picture: setup ## docs/images/demo.svg, from a run of the demo

@@ -26,7 +26,7 @@ from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURE: Final = ROOT / "docs" / "images" / "demo.svg"
-COLUMNS, ROWS = 88, 40
+COLUMNS, ROWS = 104, 40
 
 _CONTROL: Final = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|\r\n|\n|\r|[^\x1b\r\n]+")
 _FONT_FACES: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -37,7 +37,7 @@ def main() -> None:
     """Run the command, and write the picture."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["dtj", "run", "examples/digits.yaml"]
-        output = run([sys.executable, "-m", "dtj.cli.main", *command[1:]], cwd=copied(Path(folder)))
+        output = run(command, cwd=copied(Path(folder)))
     lines = [f"\x1b[1m$\x1b[0m {' '.join(command)}", *screen(output)]
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(drawn(lines))
@@ -58,13 +58,11 @@ def run(command: list[str], *, cwd: Path) -> str:
     environment = {
         **os.environ,
         "TERM": "xterm-256color",
-        "COLORTERM": "truecolor",
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
         "PYTHONPATH": str(ROOT / "operator"),
     }
-    trainer = str(cwd / ".venv-trainer" / "bin" / "python")
-    with subprocess.Popen(
-        [*command, "--trainer-python", trainer], cwd=cwd, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-    ) as process:
+    environment["DTJ_TRAINER_PYTHON"] = str(cwd / ".venv-trainer" / "bin" / "python")
+    with subprocess.Popen(command, cwd=cwd, env=environment, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         output = b""
         while True:

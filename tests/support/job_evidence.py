@@ -21,8 +21,8 @@ def at(seconds: float) -> str:
     return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def pod(name: str, *, attempt: int = 1, created: float = 0, **status: object) -> JsonObject:
-    """A pod of the job digits; ``status`` is that of its container, see the functions below."""
+def pod(name: str, status: JsonObject | None = None, *, attempt: int = 1, created: float = 0) -> JsonObject:
+    """A pod of the job digits; ``status`` is made by the functions below."""
     container: JsonObject = {
         "name": "trainer",
         "image": "example/trainer:1",
@@ -39,18 +39,18 @@ def pod(name: str, *, attempt: int = 1, created: float = 0, **status: object) ->
             "labels": {Label.ATTEMPT: str(attempt), Label.JOB_NAME: "digits"},
         },
         "spec": {"containers": [container]},
-        "status": status,  # type: ignore[dict-item]
+        "status": status or {},
     }
 
 
-def ran(start: float, end: float, code: int, reason: str = "") -> dict[str, object]:
+def ran(start: float, end: float, code: int, reason: str = "") -> JsonObject:
     """The status of a pod that has ended."""
-    terminated = {"exitCode": code, "reason": reason, "startedAt": at(start), "finishedAt": at(end)}
+    terminated: JsonObject = {"exitCode": code, "reason": reason, "startedAt": at(start), "finishedAt": at(end)}
     phase = "Failed" if code else "Succeeded"
     return {"phase": phase, "containerStatuses": [{"name": "trainer", "state": {"terminated": terminated}}]}
 
 
-def runs(start: float, ready: float) -> dict[str, object]:
+def runs(start: float, ready: float) -> JsonObject:
     """The status of a pod that runs and is ready."""
     return {
         "phase": "Running",
@@ -108,7 +108,7 @@ def a_job_that_succeeded() -> Evidence:
         source="namespace default of https://cluster.example",
         taken_at=moment(130),
         job=job(status),
-        pods=(pod("worker-0", **ran(4, 118, 0)), pod("worker-1", **ran(6, 119, 0))),
+        pods=(pod("worker-0", ran(4, 118, 0)), pod("worker-1", ran(6, 119, 0))),
         events=(event(0, "PodsCreated", "created 2 pods"), event(120, "TrainingSucceeded", "worker 0 has completed")),
         logs=(Log("digits-worker-0", progress_log(steps=range(20, 401, 20), begin=15), stamped=True),),
     )
@@ -145,8 +145,8 @@ def a_job_that_failed() -> Evidence:
         taken_at=moment(170),
         job=job(status, runPolicy={"backoffLimit": 0}),
         pods=(
-            pod("worker-0-r1", attempt=2, created=71, **ran(75, 160, 143)),
-            pod("worker-1-r1", attempt=2, created=71, **ran(76, 158, 1, "Error")),
+            pod("worker-0-r1", ran(75, 160, 143), attempt=2, created=71),
+            pod("worker-1-r1", ran(76, 158, 1, "Error"), attempt=2, created=71),
         ),
         events=(
             event(0, "PodsCreated", "created 2 pods"),

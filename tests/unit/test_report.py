@@ -48,7 +48,7 @@ def evidence(**known: object) -> Evidence:
 
 
 def pod_with(**container: object) -> JsonObject:
-    body = pod("worker-0", **runs(1, 2))
+    body = pod("worker-0", runs(1, 2))
     body["spec"] = {"containers": [{"name": "trainer", **container}]}  # type: ignore[dict-item]
     return body
 
@@ -132,19 +132,19 @@ def test_attempts_and_pods_are_rows_and_gone_pods_are_drawn_from_their_events() 
 
 
 def test_a_pod_waits_starts_and_runs() -> None:
-    assert looks(evidence(pods=(pod("worker-0", **runs(3, 9)),)))["worker-0"] == ["waiting", "starting", "running"]
+    assert looks(evidence(pods=(pod("worker-0", runs(3, 9)),)))["worker-0"] == ["waiting", "starting", "running"]
     assert looks(evidence(pods=(pod("worker-0"),)))["worker-0"] == ["waiting"]
 
 
 def test_a_pod_that_was_told_to_go_has_not_failed() -> None:
     for code in (42, 143):
-        assert looks(evidence(pods=(pod("worker-0", **ran(1, 9, code)),)))["worker-0"][-1] == Look.STOPPED
-    assert looks(evidence(pods=(pod("worker-0", **ran(1, 9, 137, "OOMKilled")),)))["worker-0"][-1] == Look.FAILED
+        assert looks(evidence(pods=(pod("worker-0", ran(1, 9, code)),)))["worker-0"][-1] == Look.STOPPED
+    assert looks(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")),)))["worker-0"][-1] == Look.FAILED
 
 
 def test_of_too_many_pods_those_that_failed_are_drawn() -> None:
-    many = [pod(f"worker-{index}", **ran(1, 9, 0)) for index in range(MOST_ROWS + 40)]
-    many[-1] = pod(f"worker-{MOST_ROWS + 39}", **ran(1, 9, 1))
+    many = [pod(f"worker-{index}", ran(1, 9, 0)) for index in range(MOST_ROWS + 40)]
+    many[-1] = pod(f"worker-{MOST_ROWS + 39}", ran(1, 9, 1))
     found = history(evidence(pods=tuple(many)))
     assert found.left_out == 40
     assert found.rows[-1].name == f"worker-{MOST_ROWS + 39}"
@@ -223,7 +223,7 @@ def test_values_are_short(value: float, shown: str) -> None:
 
 def test_everything_that_others_wrote_stands_for_itself() -> None:
     known = a_job_that_failed()
-    hostile_pod = pod("worker-0-r1", **ran(1, 2, 1, HOSTILE))
+    hostile_pod = pod("worker-0-r1", ran(1, 2, 1, HOSTILE))
     hostile_log = Log(HOSTILE, f"step 1  {HOSTILE.replace(' ', '')} 1.5\nstep 2  {HOSTILE.replace(' ', '')} 1.0\n")
     known = replace(known, pods=(hostile_pod,), logs=(hostile_log,), source=HOSTILE)
     page = render_page(page_view(known))
@@ -279,7 +279,7 @@ def test_the_end_of_a_log_is_whole_lines() -> None:
 
 
 def test_names_of_others_are_no_paths() -> None:
-    known = evidence(pods=(pod("../../x", **runs(1, 2)),), logs=(Log("../../etc/passwd", "x\n"),))
+    known = evidence(pods=(pod("../../x", runs(1, 2)),), logs=(Log("../../etc/passwd", "x\n"),))
     assert not any(".." in path.split("/") or path.startswith("/") for path in files(known))
 
 

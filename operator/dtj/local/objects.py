@@ -65,9 +65,9 @@ class Objects:
         """A copy of the object. Raises NotFound."""
         return copy.deepcopy(self._find(key))
 
-    def ever(self) -> list[JsonObject]:
+    def ever(self) -> tuple[JsonObject, ...]:
         """The last that is known of each object there ever was, in the order in which they came."""
-        return list({text(dig(o.body, "metadata", "uid")): o.body for o in self._history}.values())
+        return tuple({text(dig(o.body, "metadata", "uid")): o.body for o in self._history}.values())
 
     def create(self, key: Key, body: JsonObject) -> JsonObject:
         """Store a new object with identity and version. Raises AlreadyExists."""

@@ -43,11 +43,11 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
     job = await client.gateway.get(JOBS, namespace=client.namespace, name=name)
     gathering = _Gathering(client, job)
     pods, service, events, nodes, operators = await asyncio.gather(
-        gathering.list("the job's pods", PODS, selector=f"{Label.JOB_UID}={text(dig(job, 'metadata', 'uid'))}"),
+        gathering.all("the job's pods", PODS, selector=f"{Label.JOB_UID}={text(dig(job, 'metadata', 'uid'))}"),
         gathering.get("its Service", SERVICES, name),
-        gathering.list("events", EVENTS),
-        gathering.list("nodes", NODES, everywhere=True),
-        gathering.list("the operator's pods", PODS, selector=_OPERATORS, everywhere=True),
+        gathering.all("events", EVENTS),
+        gathering.all("nodes", NODES, everywhere=True),
+        gathering.all("the operator's pods", PODS, selector=_OPERATORS, everywhere=True),
     )
     claims = await asyncio.gather(*(gathering.get(f"claim {c}", CLAIMS, c) for c in _claims(pods)))
     logs = await gathering.logs(pods)
@@ -78,10 +78,11 @@ class _Gathering:
         self._gateway = client.gateway
         self._namespace = client.namespace
         self._job = Job.from_object(job)
-        self._leader = deciding_replica(self._job.spec).hostname if self._job.spec is not None else ""
+        leader = deciding_replica(self._job.spec) if self._job.spec is not None else None
+        self._leader = leader.hostname if leader is not None else ""
         self.unread: list[Unread] = []
 
-    async def list(
+    async def all(
         self, what: str, resource: Resource, *, selector: str = "", everywhere: bool = False
     ) -> list[JsonObject]:
         namespace = None if everywhere else self._namespace

@@ -109,7 +109,7 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...]) -> Iterator[t
     images = dict.fromkeys(filter(None, (_image(pod) for pod in evidence.pods)))
     if images:
         yield "image", ", ".join(images)
-    if status.ready:
+    if status.ready and not status.terminal:
         yield "ready", status.ready
     begun, over = parse_time(status.start_time), parse_time(status.completion_time)
     if begun is not None:
@@ -118,7 +118,7 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...]) -> Iterator[t
             ("took" if over is not None else "so far"),
             short_time(((over or evidence.taken_at) - begun).total_seconds()),
         )
-    yield from _progress(job)
+    yield from _progress(job, max((point.step for curve in drawn for point in curve.points), default=0))
     speed = next((curve for curve in drawn if curve.name == SPEED), None)
     if speed is not None:
         yield "speed at the end", f"{short_number(speed.points[-1].value)} examples/s"
@@ -130,14 +130,15 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...]) -> Iterator[t
         yield "model", f"{status.export.path}  ({', '.join(status.export.formats)})"
 
 
-def _progress(job: Job) -> Iterator[tuple[str, str]]:
+def _progress(job: Job, seen: int) -> Iterator[tuple[str, str]]:
+    """How far the training came: the status is asked of a pod every now and then, ``seen`` is the last step of a curve."""
     progress = job.status.progress
     if progress is None:
         return
     if progress.step is not None:
-        total = f" of {progress.total_steps}" if progress.total_steps else ""
-        yield "steps", f"{progress.step}{total}" + (f" ({progress.percent} %)" if progress.percent is not None else "")
-    yield from progress.metrics.items()
+        yield "steps", str(max(progress.step, seen)) + (f" of {progress.total_steps}" if progress.total_steps else "")
+    if not seen:
+        yield from progress.metrics.items()
     if progress.last_checkpoint_step is not None:
         yield "last checkpoint", f"step {progress.last_checkpoint_step}"
 
