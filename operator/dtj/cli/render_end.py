@@ -136,8 +136,8 @@ def _folders(place: Place) -> Iterator[Text]:
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
-    curves = shlex.join(("tensorboard", "--logdir", place.shown(place.directory.tensorboard)))
-    yield _command(curves, "see the curves (pip install tensorboard)")
+    program = place.command[: place.command.index("run")]
+    yield _command(shlex.join((*program, "tensorboard", "--run", place.shown(place.directory.path))), "see the curves")
     if place.document.path is not None:
         yield _command(shlex.join((*place.command, place.document.path)), "run it again")
         yield _command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
