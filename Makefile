@@ -28,12 +28,15 @@ trainer:
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-.PHONY: test test-unit test-trainer test-api test-e2e
+.PHONY: test test-unit test-browser test-trainer test-api test-e2e
 test: ## every level that this machine can run; says what it left out and why
-	@scripts/test.sh unit trainer api e2e
+	@scripts/test.sh unit browser trainer api e2e
 
 test-unit: ## pure code: unit and property tests (seconds)
 	@scripts/test.sh unit
+
+test-browser: ## our pages in a real browser (Chromium, 90 MB by apt where there is none and root may)
+	@scripts/test.sh browser
 
 test-trainer: ## real TensorFlow processes
 	@scripts/test.sh trainer
@@ -70,6 +73,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/lint-imports
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
+	$(OPERATOR)/python scripts/generate_cli.py --check
 	$(OPERATOR)/python scripts/generate_chart.py --check
 	$(OPERATOR)/python scripts/generate_metrics.py --check
 	$(OPERATOR)/python scripts/generate_behaviour.py --check
@@ -78,12 +82,24 @@ format: operator ## let ruff mend what it can
 	$(OPERATOR)/ruff format .
 	$(OPERATOR)/ruff check --fix .
 
+# -- documents ------------------------------------------------------------------------------------------------
+
+.PHONY: docs picture
+docs: ## the documents as a site, in site/; complains of every link that leads nowhere
+	@scripts/make_venv.sh .venv-docs "the environment of the documents" requirements/docs.lock
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "site/index.html"
+
+picture: setup ## docs/images/demo.svg, from a run of the demo
+	@$(OPERATOR)/python scripts/terminal_picture.py
+
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/{reference,metrics,behaviour}.md and the generated parts of the chart
+generate: operator ## crds/, docs/{reference,cli,metrics,behaviour}.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
+	$(OPERATOR)/python scripts/generate_cli.py
 	$(OPERATOR)/python scripts/generate_chart.py
 	$(OPERATOR)/python scripts/generate_metrics.py
 	$(OPERATOR)/python scripts/generate_behaviour.py
@@ -92,6 +108,7 @@ UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-
 lock: operator ## resolve the dependencies anew
 	$(UV_COMPILE) pyproject.toml --output-file requirements/operator.lock
 	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
+	$(UV_COMPILE) requirements/docs.in --output-file requirements/docs.lock
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
 	cd trainer-image && $(UV_COMPILE) --no-deps requirements-tfjs.in --output-file requirements-tfjs.lock

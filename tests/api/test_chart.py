@@ -16,7 +16,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig, text
 from dtj.app.main import main
-from dtj.app.settings import load_profiles
+from dtj.engine.profile_file import load_profiles
 from dtj.kube.rights import FLAVORS, FOR_GANGS, FOR_THE_ELECTION, IN_THE_CLUSTER, WHERE_JOBS_RUN
 from support.chart import (
     CHART,

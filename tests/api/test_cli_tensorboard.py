@@ -1,5 +1,7 @@
-"""``dtj tensorboard`` on a cluster where there is nothing to show: one clear line, and an exit code that says whose turn it
-is. That it shows what there is needs a kubelet: tests/e2e."""
+"""``dtj tensorboard`` on a cluster where there is nothing to show: one clear line, and an exit code.
+
+That it shows what there is needs a kubelet: tests/e2e.
+"""
 
 from __future__ import annotations
 

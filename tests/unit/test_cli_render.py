@@ -12,11 +12,11 @@ from rich.console import Console, RenderableType
 from builders import manifest
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, RootCause
-from dtj.cli.manifest_files import Document
 from dtj.cli.quantities import counted, listed, short_number, short_time
 from dtj.cli.render_end import Place, end_lines
-from dtj.cli.render_lines import change_lines, progress_line
+from dtj.cli.render_lines import change_lines, progress_words
 from dtj.cli.render_table import run_table
+from dtj.client.manifest_files import Document
 from dtj.core.replicas import Replica
 from dtj.local.progress import Progress
 from dtj.local.run_directory import RunDirectory
@@ -96,14 +96,14 @@ def test_nothing_is_said_of_replicas_that_only_wait_or_did_not_change() -> None:
 
 
 def test_progress_is_one_line_of_the_first_replica_that_trains() -> None:
-    assert progress_line(view("Starting", progress=Progress())) is None
-    assert progress_line(view("Training", progress=TRAINING)) == (
-        "   14s  step 120/225 (53%)  loss 0.1543  accuracy 0.951  2.5k examples/s  ETA 1m02s"
+    assert progress_words(view("Starting", progress=Progress())) is None
+    assert progress_words(view("Training", progress=TRAINING)) == (
+        "step 120/225 (53%)  loss 0.1543  accuracy 0.951  2.5k examples/s  ETA 1m02s"
     )
 
 
 def test_no_progress_is_told_once_the_first_replica_is_past_its_steps() -> None:
-    assert progress_line(view("Evaluating", "Training", progress=TRAINING)) is None
+    assert progress_words(view("Evaluating", "Training", progress=TRAINING)) is None
 
 
 # -- last words -----------------------------------------------------------------------------------------------

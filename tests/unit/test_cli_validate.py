@@ -86,7 +86,9 @@ def test_all_files_are_looked_at_even_when_the_first_is_bad(tmp_path: Path, caps
 
 def test_dtj_alone_shows_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 0
-    assert "dtj run examples/digits.yaml" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "dtj init first" in output
+    assert "dtj run job.yaml" in output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the operator can be told: each setting with its meaning and default, and the file of accelerator profiles."""
+"""What the operator can be told: each setting with its meaning and default."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-
 from dtj.api import names
-from dtj.api.profiles import SHIPPED_PROFILES, Profile
+from dtj.api.profiles import Profile
 from dtj.engine.logs import LogFormat
+from dtj.engine.profile_file import ProfilesError, profiles
 from dtj.kube.config import ConnectionSource
 
 
@@ -92,20 +90,7 @@ class OperatorSettings:
 
     def profiles(self) -> dict[str, Profile]:
         """The accelerator profiles by name. Raises SettingsError where the file cannot be used."""
-        own = load_profiles(self.accelerator_profiles) if self.accelerator_profiles is not None else []
-        return {**SHIPPED_PROFILES, **{profile.name: profile for profile in own}}
-
-
-def load_profiles(path: Path) -> list[Profile]:
-    """Read a file of accelerator profiles. Raises SettingsError with the first problem's place in the file."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return TypeAdapter(list[Profile]).validate_python(content)
-    except OSError as error:
-        raise SettingsError(f"accelerator profiles {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsError(f"accelerator profiles {path}: not YAML: {' '.join(str(error).split())}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        raise SettingsError(f"accelerator profiles {path}: profiles{where}: {first['msg']}") from error
+        try:
+            return profiles(self.accelerator_profiles)
+        except ProfilesError as error:
+            raise SettingsError(str(error)) from error

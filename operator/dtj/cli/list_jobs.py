@@ -2,67 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Final
 
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from dtj.api.job import Job
 from dtj.cli.cluster import cluster_command
 from dtj.cli.exit_codes import Exit
-from dtj.cli.quantities import short_time
+from dtj.cli.jobs_screen import jobs_screen
+from dtj.cli.objects import dumped
+from dtj.cli.render_jobs import job_rows, padded
 from dtj.client import AsyncClient
+
+_FORMS: Final = ("wide", "json", "yaml", "name")
 
 
 @click.command("list")
 @click.option("-A", "--all-namespaces", is_flag=True, help="The jobs of all namespaces.")
 @click.option("-l", "--selector", default="", metavar="LABELS", help="Only jobs with these labels, such as team=a.")
+@click.option("-o", "--output", type=click.Choice(_FORMS), help="More columns, whole objects, or names alone.")
+@click.option("-w", "--watch", is_flag=True, help="Go on showing what changes, until Ctrl-C.")
 @cluster_command
-async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str) -> int:
-    """List the jobs of a namespace.
+async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, output: str | None, watch: bool) -> int:
+    """List the jobs of a namespace, by name.
 
-    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
+    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
     """
-    jobs = await client.list(all_namespaces=all_namespaces, selector=selector)
-    if not jobs:
-        where = "any namespace" if all_namespaces else f"namespace {client.namespace}"
-        click.echo(f"No jobs in {where}.", err=True)
+    if watch and output not in (None, "wide"):
+        raise click.UsageError(f"--watch shows a table: it cannot be had with -o {output}")
+    if watch:
+        return await _watch(client, all_namespaces, selector, wide=output == "wide")
+    found = await client.list_objects(all_namespaces=all_namespaces, selector=selector)
+    if output in ("json", "yaml"):
+        click.echo(dumped(found, output), nl=False)
         return Exit.OK
-    Console(highlight=False, soft_wrap=True).print(job_table(jobs, now=datetime.now(UTC), namespaced=all_namespaces))
+    if not found:
+        click.echo(nothing(client, all_namespaces), err=True)
+    elif output == "name":
+        click.echo(dumped(found, output), nl=False)
+    else:
+        jobs = list(map(Job.from_object, found))
+        rows = job_rows(jobs, now=datetime.now(UTC), namespaced=all_namespaces, wide=output == "wide")
+        click.echo("\n".join(padded(rows)))
     return Exit.OK
 
 
-def job_table(jobs: Sequence[Job], *, now: datetime, namespaced: bool) -> Table:
-    """A row for each job, with kubectl's columns."""
-    columns = _COLUMNS if namespaced else _COLUMNS[1:]
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for title, _ in columns:
-        table.add_column(title, no_wrap=True)
-    for job in jobs:
-        table.add_row(*(Text(cell(job, now)) for _, cell in columns))
-    return table
+def nothing(client: AsyncClient, all_namespaces: bool) -> str:
+    """That there are no jobs, and where."""
+    return f"No jobs in {'any namespace' if all_namespaces else f'namespace {client.namespace}'}."
 
 
-def _progress(job: Job, now: datetime) -> str:
-    progress = job.status.progress
-    return f"{progress.percent}%" if progress is not None and progress.percent is not None else ""
-
-
-def _age(job: Job, now: datetime) -> str:
-    return short_time((now - job.created_at).total_seconds()) if job.created_at is not None else ""
-
-
-_COLUMNS: Final[tuple[tuple[str, Callable[[Job, datetime], str]], ...]] = (
-    ("NAMESPACE", lambda job, now: job.namespace),
-    ("NAME", lambda job, now: job.name),
-    ("STATE", lambda job, now: job.status.state),
-    ("STRATEGY", lambda job, now: str(job.spec.strategy) if job.spec is not None else ""),
-    ("READY", lambda job, now: job.status.ready),
-    ("PROGRESS", _progress),
-    ("RESTARTS", lambda job, now: str(job.status.restarts.total)),
-    ("AGE", _age),
-)
+async def _watch(client: AsyncClient, all_namespaces: bool, selector: str, *, wide: bool) -> int:
+    shown = jobs_screen(
+        Console(highlight=False), namespaced=all_namespaces, wide=wide, empty=nothing(client, all_namespaces)
+    )
+    changes = client.follow_all(all_namespaces=all_namespaces, selector=selector)
+    async with aclosing(changes):
+        await shown.run(changes)
+    return Exit.OK

@@ -11,43 +11,72 @@ from typing import NoReturn
 import click
 
 from dtj import __version__
+from dtj.cli.completion import PROGRAM, VARIABLE, completion
+from dtj.cli.convert import convert_files
+from dtj.cli.doctor import doctor
 from dtj.cli.exit_codes import Exit
+from dtj.cli.explain import explain
+from dtj.cli.init import init
 from dtj.cli.list_jobs import list_jobs
+from dtj.cli.logs import logs
 from dtj.cli.quantities import shown_path
+from dtj.cli.report.command import report
 from dtj.cli.run import run
+from dtj.cli.sections import Section, SectionedGroup
+from dtj.cli.status import status
+from dtj.cli.steer import delete, resume, scale, suspend
+from dtj.cli.submit import submit
 from dtj.cli.tensorboard import tensorboard
 from dtj.cli.validate import validate
+from dtj.cli.wait import wait
 
-_START = """\
+START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 
-  dtj validate examples/digits.yaml       check a manifest
-  dtj run examples/digits.yaml            train on this machine
-  kubectl apply -f examples/digits.yaml   train on a cluster
+  dtj init first                  write a manifest and a script to start from
+  cd first && dtj run job.yaml    train on this machine
+  dtj explain job.yaml            what a cluster would be asked for
+  dtj run --cluster job.yaml      train on a cluster, and follow it from here
+
+Have a TFJob of Kubeflow? dtj convert tfjob.yaml > job.yaml
 
 dtj COMMAND --help explains a command; dtj --help lists them all."""
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SectionedGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dtj", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> int:
     """TensorFlow's distribution strategies from one manifest, on this machine or on a cluster."""
     if context.invoked_subcommand is None:
-        click.echo(_START)
+        click.echo(START)
     return Exit.OK
 
 
-cli.add_command(list_jobs)
-cli.add_command(run)
-cli.add_command(tensorboard)
-cli.add_command(validate)
+cli.add_command(init, section=Section.START)
+cli.add_command(validate, section=Section.START)
+cli.add_command(explain, section=Section.START)
+cli.add_command(run, section=Section.LOCAL)
+cli.add_command(submit, section=Section.CLUSTER)
+cli.add_command(wait, section=Section.CLUSTER)
+cli.add_command(list_jobs, section=Section.LOOK)
+cli.add_command(status, section=Section.LOOK)
+cli.add_command(logs, section=Section.LOOK)
+cli.add_command(tensorboard, section=Section.LOOK)
+cli.add_command(report, section=Section.LOOK)
+cli.add_command(doctor, section=Section.LOOK)
+cli.add_command(suspend, section=Section.STEER)
+cli.add_command(resume, section=Section.STEER)
+cli.add_command(scale, section=Section.STEER)
+cli.add_command(delete, section=Section.STEER)
+cli.add_command(convert_files, section=Section.TOOLS)
+cli.add_command(completion, section=Section.TOOLS)
 
 
 def main() -> NoReturn:
     """Run the command line, and leave with one of :class:`~dtj.cli.exit_codes.Exit`."""
     try:
-        code = cli.main(prog_name=_program(Path(sys.argv[0])), standalone_mode=False)
+        code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -64,7 +93,7 @@ def _program(file: Path) -> str:
     """What a person types to come here: ``kubectl dtj`` where we are a plugin, the path where there is no other way."""
     if file.name.startswith("kubectl-"):
         return file.name.replace("-", " ")
-    return "dtj" if shutil.which("dtj") else shown_path(file.absolute(), base=Path.cwd())
+    return PROGRAM if shutil.which(PROGRAM) else shown_path(file.absolute(), base=Path.cwd())
 
 
 if __name__ == "__main__":

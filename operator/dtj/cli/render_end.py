@@ -13,8 +13,8 @@ from rich.text import Text
 
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, RootCause
-from dtj.cli.manifest_files import Document
 from dtj.cli.quantities import short_number, short_time, shown_path
+from dtj.client.manifest_files import Document
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, Ended, Result
 
@@ -56,18 +56,18 @@ def _succeeded(ended: Ended, place: Place) -> Iterator[Text]:
     result = ended.result
     if result is not None and (quality := _quality(result)) is not None:
         loss = f"  (loss {result.loss:.4f})" if result.loss is not None else ""
-        yield _field(quality[0], f"{quality[1]} on held-out examples{loss}")
+        yield field(quality[0], f"{quality[1]} on held-out examples{loss}")
     if result is not None and result.examples_per_second is not None:
         steps = f"  ({result.steps} steps in {short_time(result.duration_seconds or 0)})" if result.steps else ""
-        yield _field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
+        yield field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
     exported = ended.status.export
     if exported is not None:
-        yield _field("model", place.shown(Path(exported.path)) + _measures(exported))
+        yield field("model", place.shown(Path(exported.path)) + measures(exported))
     yield from _folders(place)
     yield from _next_steps(place)
 
 
-def _measures(exported: ExportedModel) -> str:
+def measures(exported: ExportedModel) -> str:
     """``  (SavedModel, TFLite; 1.9M bytes)``; the digest is for programs, and too long for a line."""
     size = "" if exported.size is None else f"{short_number(exported.size)} bytes"
     known = "; ".join(filter(None, (", ".join(exported.formats), size)))
@@ -87,15 +87,11 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
     yield _headline(ended, "failed", "bold red")
     cause = ended.status.root_cause
     if cause is not None:
-        yield _field("cause", f"{cause.role}-{cause.index} {_how(cause)}")
-        for line in cause.log_tail.splitlines()[-_CAUSE_LINES:]:
-            yield Text(f"               {line}")
-        if cause.hint:
-            yield _field("hint", cause.hint)
-        yield _field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
+        yield from cause_lines(cause, how=_how(cause))
+        yield field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
     else:
         condition = ended.status.condition(Condition.FAILED)
-        yield _field("cause", condition.message if condition is not None else "not known")
+        yield field("cause", condition.message if condition is not None else "not known")
     yield from _folders(place)
 
 
@@ -110,12 +106,25 @@ def _stopped(ended: Ended, place: Place) -> Iterator[Text]:
     if place.document.path is not None:
         yield Text("Next")
         again = shlex.join((*place.command, "--resume", place.document.path))
-        yield _command(again, "go on from the last checkpoint")
+        yield command(again, "go on from the last checkpoint")
+
+
+def headline(job: str, word: str, style: str, *, after: str) -> Text:
+    """``digits succeeded after 14s``."""
+    return Text.assemble((job, "bold"), " ", (word, style), f" after {after}")
 
 
 def _headline(ended: Ended, word: str, style: str) -> Text:
-    after = f" after {short_time(ended.view.elapsed)}"
-    return Text.assemble((ended.view.job, "bold"), " ", (word, style), after)
+    return headline(ended.view.job, word, style, after=short_time(ended.view.elapsed))
+
+
+def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
+    """The replica that failed first and ``how``, its last words, and what to do."""
+    yield field("cause", f"{cause.role}-{cause.index} {how}")
+    for line in cause.log_tail.splitlines()[-_CAUSE_LINES:]:
+        yield Text(f"               {line}")
+    if cause.hint:
+        yield field("hint", cause.hint)
 
 
 def _how(cause: RootCause) -> str:
@@ -130,22 +139,24 @@ def _how(cause: RootCause) -> str:
 def _folders(place: Place) -> Iterator[Text]:
     directory = place.directory
     if any(directory.checkpoint.iterdir()):
-        yield _field("checkpoints", place.shown(directory.checkpoint))
-    yield _field("logs", place.shown(directory.logs))
+        yield field("checkpoints", place.shown(directory.checkpoint))
+    yield field("logs", place.shown(directory.logs))
 
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
     program = place.command[: place.command.index("run")]
-    yield _command(shlex.join((*program, "tensorboard", "--run", place.shown(place.directory.path))), "see the curves")
+    yield command(shlex.join((*program, "tensorboard", "--run", place.shown(place.directory.path))), "see the curves")
     if place.document.path is not None:
-        yield _command(shlex.join((*place.command, place.document.path)), "run it again")
-        yield _command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
+        yield command(shlex.join((*place.command, place.document.path)), "run it again")
+        yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
 
 
-def _field(name: str, value: str) -> Text:
+def field(name: str, value: str) -> Text:
+    """A line of the summary."""
     return Text.assemble("  ", (f"{name:<13}", "dim"), value)
 
 
-def _command(command: str, purpose: str) -> Text:
-    return Text.assemble("  ", (command, "bold"), ("  # " + purpose, "dim"))
+def command(line: str, purpose: str) -> Text:
+    """A line that can be typed, and what for."""
+    return Text.assemble("  ", (line, "bold"), ("  # " + purpose, "dim"))

@@ -18,10 +18,10 @@ def change_lines(before: RunView | None, after: RunView) -> tuple[str, ...]:
     for replica in after.replicas:
         if replica.state not in (known.get(replica.name), _UNSAID):
             moved.setdefault(replica.state, []).append(replica.name)
-    return tuple(_stamped(after, f"{', '.join(names)}: {state}") for state, names in moved.items())
+    return tuple(stamped(after, f"{', '.join(names)}: {state}") for state, names in moved.items())
 
 
-def progress_line(view: RunView) -> str | None:
+def progress_words(view: RunView) -> str | None:
     """How far the training is, by the first replica that knows; None where none does, or that one is past it."""
     for replica in view.replicas:
         progress = replica.progress
@@ -35,9 +35,10 @@ def progress_line(view: RunView) -> str | None:
             parts.append(f"{short_number(progress.examples_per_second)} examples/s")
         if progress.eta_seconds is not None:
             parts.append(f"ETA {short_time(progress.eta_seconds)}")
-        return _stamped(view, "  ".join(parts))
+        return "  ".join(parts)
     return None
 
 
-def _stamped(view: RunView, words: str) -> str:
+def stamped(view: RunView, words: str) -> str:
+    """The words, after how long the run has lasted."""
     return f"{short_time(view.elapsed):>6}  {words}"

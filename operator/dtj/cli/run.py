@@ -15,15 +15,18 @@ from pathlib import Path
 
 import click
 import yaml
+from click.core import ParameterSource
 from rich.console import Console
 from rich.text import Text
 
 from dtj.api.json import JsonObject
-from dtj.cli.checks import Manifest, check
+from dtj.cli import cluster
 from dtj.cli.exit_codes import Exit
 from dtj.cli.quantities import counted, listed, shown_path
 from dtj.cli.render_end import Place, end_lines
+from dtj.cli.run_on_cluster import run_on_cluster
 from dtj.cli.screen import Screen, screen
+from dtj.client.checks import Manifest, check
 from dtj.core import manifests
 from dtj.core.accelerators import accelerator_of
 from dtj.core.platform import Platform
@@ -68,7 +71,10 @@ class Options:
 )
 @click.option("--resume", is_flag=True, help="Go on with the job's latest run, from its last checkpoint.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop a job after so long."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop a job after so long; with --cluster leave it, and it goes on.",
 )
 @click.option(
     "--trainer-python",
@@ -76,23 +82,36 @@ class Options:
     help="The Python that has TensorFlow and dtj_trainer; else that of $DTJ_TRAINER_PYTHON or of the checkout.",
 )
 @click.option("--ignore-memory", is_flag=True, help="Run even where memory seems too small.")
-@click.pass_context
+@click.option(
+    "--cluster",
+    "on_cluster",
+    is_flag=True,
+    help="Submit to a cluster, and follow; Ctrl-C leaves the job, which goes on.",
+)
+@cluster.place_options
 def run(
-    context: click.Context,
     files: tuple[str, ...],
     runs: Path,
     resume: bool,
     timeout: float | None,
     trainer_python: str | None,
     ignore_memory: bool,
+    on_cluster: bool,
+    place: cluster.Place,
 ) -> int:
-    """Run manifests on this machine, without a cluster.
+    """Run manifests on this machine, or with --cluster on a cluster.
 
-    Runs the jobs of each FILE (- is standard input) in order; each replica is a process.
+    Runs the jobs of each FILE (- is standard input) in order. On this machine each replica is a process; a cluster is
+    the one that kubectl would take, too.
 
-    Exit codes: 0 done, 1 a job failed, 2 bad input, 3 the time was over, 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 a job failed, 2 bad input, 3 the time was over, 4 the cluster refused or does not answer,
+    130 after Ctrl-C, which stops the job on this machine, and leaves it on a cluster.
     """
     output, errors = Console(highlight=False), Console(stderr=True, highlight=False)
+    context = click.get_current_context()
+    _check_options(context, on_cluster)
+    if on_cluster:
+        return run_on_cluster(check(files, None), place, timeout=timeout, console=output)
     checked = check(files, Platform())
     try:
         if checked.problems:
@@ -111,8 +130,25 @@ def run(
         return Exit.USAGE
 
 
+_HERE = {
+    "runs": "--output-dir",
+    "resume": "--resume",
+    "trainer_python": "--trainer-python",
+    "ignore_memory": "--ignore-memory",
+}
+_THERE = {"namespace": "--namespace", "context": "--context", "kubeconfig": "--kubeconfig"}
+
+
+def _check_options(context: click.Context, on_cluster: bool) -> None:
+    """Refuse options that would be without effect. Raises UsageError."""
+    for name, option in (_HERE if on_cluster else _THERE).items():
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            why = "is for runs on this machine: leave out it or --cluster" if on_cluster else "needs --cluster"
+            raise click.UsageError(f"{option} {why}")
+
+
 def _command(context: click.Context, runs: Path) -> tuple[str, ...]:
-    given = context.get_parameter_source("runs") is not click.core.ParameterSource.DEFAULT
+    given = context.get_parameter_source("runs") is not ParameterSource.DEFAULT
     return (*context.command_path.split(), *(("--output-dir", str(runs)) if given else ()))
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dtj.cli.render_lines import change_lines, progress_line
+from dtj.cli.render_lines import change_lines, progress_words, stamped
 from dtj.cli.render_table import run_table
 from dtj.local.view import RunView
 
@@ -54,25 +54,26 @@ class TableScreen:
 
 
 class LineScreen:
-    """A line a change, and one of progress every few seconds."""
+    """A line a change, and one of progress every few seconds where there is any."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._before: RunView | None = None
         self._progress_at = 0.0
+        self._progress: str | None = None
 
     def shown(self) -> AbstractContextManager[object]:
-        self._before, self._progress_at = None, 0.0
+        self._before, self._progress_at, self._progress = None, 0.0, None
         return nullcontext()
 
     def show(self, view: RunView) -> None:
         for line in change_lines(self._before, view):
             self.say(line)
         self._before = view
-        progress = progress_line(view) if view.elapsed >= self._progress_at else None
-        if progress is not None:
-            self._progress_at = view.elapsed + LINE_INTERVAL
-            self.say(progress)
+        progress = progress_words(view) if view.elapsed >= self._progress_at else None
+        if progress is not None and progress != self._progress:
+            self._progress_at, self._progress = view.elapsed + LINE_INTERVAL, progress
+            self.say(stamped(view, progress))
 
     def say(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)

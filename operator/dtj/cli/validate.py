@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import click
 
-from dtj.cli.checks import Manifest, check
 from dtj.cli.exit_codes import Exit
+from dtj.cli.platform_option import platform_option
+from dtj.client.checks import Manifest, check
 from dtj.core.platform import Platform
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def validate(files: tuple[str, ...]) -> int:
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@platform_option
+def validate(files: tuple[str, ...], platform: Platform) -> int:
     """Check manifests without a cluster.
 
     Says of each document of each FILE (- is standard input) whether it is valid, or what is wrong with it and what
@@ -19,7 +21,7 @@ def validate(files: tuple[str, ...]) -> int:
 
     Exit codes: 0 all are valid, 2 some are not.
     """
-    checked = check(files, Platform())
+    checked = check(files, platform)
     for item in checked.items:
         if isinstance(item, Manifest):
             click.echo(f"{item.document.file}: {item.job.name}: valid")

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, Self
 
 import msgspec
 
 from dtj import __version__
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition
+from dtj.client.checks import Manifest
+from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
+from dtj.client.log_follower import follow_logs
+from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
+from dtj.client.manifests import Source, manifests_of, placed
+from dtj.client.overview import Event, aggregated
+from dtj.client.pods import JobPod, owned, pods_of, selector_of
+from dtj.client.waiting import Wish, where_it_is
+from dtj.client.watching import snapshots
+from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import Gone
-from dtj.kube.gateway import JOBS
+from dtj.kube.gateway import EVENTS, JOBS, PODS
+from dtj.kube.records import decode_pod
 
 USER_AGENT: Final = f"dtj/{__version__}"
+MANAGER: Final = "dtj"
+"""Who owns the fields that a person sets through this client; the operator's are its own."""
 
 _decode: Callable[[bytes], JsonObject] = msgspec.json.Decoder(dict).decode
 
@@ -27,9 +42,10 @@ class AsyncClient:
     :class:`~dtj.kube.errors.ApiError` or one of its kinds where the API server refuses or does not answer.
     """
 
-    def __init__(self, gateway: KubeGateway, *, namespace: str) -> None:
+    def __init__(self, gateway: KubeGateway, *, namespace: str, asked: str | None = None) -> None:
         self.gateway = gateway
         self.namespace = namespace
+        self._asked = asked
 
     @classmethod
     async def connect(
@@ -40,8 +56,8 @@ class AsyncClient:
         Raises ConfigError.
         """
         source = ConnectionSource(kubeconfig=kubeconfig, context=context)
-        gateway = await KubeGateway.connect(source, user_agent=USER_AGENT)
-        return cls(gateway, namespace=namespace or source.namespace())
+        gateway = await KubeGateway.connect(source, user_agent=USER_AGENT, manager=MANAGER)
+        return cls(gateway, namespace=namespace or source.namespace(), asked=namespace)
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,45 +69,263 @@ class AsyncClient:
         """Close all connections."""
         await self.gateway.close()
 
+    # -- looking --------------------------------------------------------------------------------------------------
+
     async def list(
         self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
     ) -> tuple[Job, ...]:
         """The jobs that carry the labels of ``selector``, by namespace and name."""
+        found = await self.list_objects(namespace=namespace, all_namespaces=all_namespaces, selector=selector)
+        return tuple(map(Job.from_object, found))
+
+    async def list_objects(
+        self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
+    ) -> tuple[JsonObject, ...]:
+        """The same jobs as the API server has them."""
         where = None if all_namespaces else namespace or self.namespace
         listing = await self.gateway.list(JOBS, namespace=where, selector=selector)
-        jobs = (Job.from_object(_decode(item)) for item in listing.items)
-        return tuple(sorted(jobs, key=lambda job: job.key))
+        return tuple(sorted(map(_decode, listing.items), key=lambda body: Job.from_object(body).key))
 
     async def get(self, name: str, *, namespace: str | None = None) -> Job:
         """One job. Raises NotFound."""
         return Job.from_object(await self.gateway.get(JOBS, namespace=namespace or self.namespace, name=name))
 
-    async def follow(self, name: str, *, namespace: str | None = None) -> AsyncIterator[Job]:
+    async def logs(
+        self, name: str, selection: LogSelection | None = None, *, follow: bool = False, namespace: str | None = None
+    ) -> AsyncGenerator[LogLine | LogNote, None]:
+        """What the replicas of a job print, merged by time: what there is, with ``follow`` also what comes, across
+        restarts, until the job has ended.
+
+        Raises NotFound, NothingToRead where ``selection`` fits nothing of the job, Forbidden without a right to logs.
+        """
+        job = await self.get(name, namespace=namespace)
+        selection = selection or LogSelection()
+        if follow:
+            lines = follow_logs(
+                self.gateway, job, selection, changes=lambda: self.follow(job.name, namespace=job.namespace)
+            )
+        else:
+            lines = read_logs(self.gateway, await select(self.gateway, job, selection), selection)
+        async with aclosing(lines):
+            async for line in lines:
+                yield line
+
+    async def follow(self, name: str, *, namespace: str | None = None) -> AsyncGenerator[Job, None]:
         """The job as it is now, and after each change, until it is deleted or replaced. Raises NotFound.
 
-        A connection that breaks is made again; states in between may be missed, the newest never.
+        A connection that breaks is made again; states in between may be missed, the newest never. An API server that
+        does not answer for five minutes ends it with Unavailable.
         """
         where = namespace or self.namespace
-        uid = ""
-        while True:
-            listing = await self.gateway.list(JOBS, namespace=where, field_selector=f"metadata.name={name}")
-            jobs = [Job.from_object(_decode(item)) for item in listing.items]
-            if not jobs and not uid:
-                await self.gateway.get(JOBS, namespace=where, name=name)
-            if not jobs or (uid and jobs[0].uid != uid):
-                return
-            uid = jobs[0].uid
-            yield jobs[0]
-            version = listing.resource_version
-            try:
-                async for event in self.gateway.watch(
-                    JOBS, namespace=where, field_selector=f"metadata.name={name}", resource_version=version
-                ):
-                    if event.type == "BOOKMARK":
-                        continue
-                    job = Job.from_object(_decode(event.object))
-                    if job.uid != uid or event.type == "DELETED":
-                        return
-                    yield job
-            except Gone:
-                continue
+        uid = (await self.get(name, namespace=where)).uid
+        found = snapshots(self.gateway, JOBS, decode=_job, namespace=where, field_selector=f"metadata.name={name}")
+        async with aclosing(found):
+            async for jobs in found:
+                if uid not in jobs:
+                    return
+                yield jobs[uid]
+
+    async def follow_all(
+        self, *, namespace: str | None = None, all_namespaces: bool = False, selector: str = ""
+    ) -> AsyncGenerator[Mapping[str, Job], None]:
+        """The jobs of a selection by UID: now, and after each change, without end. As :meth:`follow` otherwise."""
+        where = None if all_namespaces else namespace or self.namespace
+        found = snapshots(self.gateway, JOBS, decode=_job, namespace=where, selector=selector)
+        async with aclosing(found):
+            async for jobs in found:
+                yield jobs
+
+    async def pods(self, job: Job) -> tuple[Pod, ...]:
+        """The job's pods, by role, index and age; those of earlier attempts, too, as far as they still exist."""
+        return tuple(each.pod for each in await pods_of(self.gateway, job))
+
+    async def follow_pods(self, job: Job) -> AsyncGenerator[tuple[Pod, ...], None]:
+        """The job's pods now, and after each change, without end."""
+        found = snapshots(self.gateway, PODS, decode=_pod, namespace=job.namespace, selector=selector_of(job))
+        async with aclosing(found):
+            async for pods in found:
+                yield tuple(each.pod for each in owned(pods.values(), job))
+
+    async def events(self, job: Job) -> tuple[Event, ...]:
+        """What was said of the job and of its pods, the newest last. The cluster forgets events after an hour or so."""
+        about = {job.uid, *(pod.uid for pod in await self.pods(job))}
+        told = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector=f"regarding.uid={job.uid}")
+        of_pods = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector="regarding.kind=Pod")
+        found = (_decode(item) for item in (*told.items, *of_pods.items))
+        return aggregated(Event.from_object(body) for body in found if dig(body, "regarding", "uid") in about)
+
+    async def wait(
+        self, name: str, for_: str | None = None, *, timeout: float | None = None, namespace: str | None = None
+    ) -> Job:
+        """The job, once the condition ``for_`` (``complete``, ``failed``, ``ready``, ...) is True, or where that is
+        None, once it has ended, with success or without. ``timeout`` in seconds; None waits for ever.
+
+        Raises InvalidRequest for an unknown condition, NotFound, WaitTimeout, NeverComes where the job has ended
+        otherwise, and JobGone where it was deleted meanwhile.
+        """
+        wish = Wish.parse(for_)
+        last = await self.get(name, namespace=namespace)
+        if wish.met(last):
+            return last
+
+        def late() -> WaitTimeout:
+            return WaitTimeout(f"{name}: not {wish} after {timeout:g} seconds; it is {where_it_is(last)}", job=last)
+
+        async with _within(timeout, late), aclosing(self.follow(name, namespace=namespace)) as jobs:
+            async for last in jobs:
+                if wish.met(last):
+                    return last
+        raise JobGone(f"{name}: was deleted while it was waited for", job=last)
+
+    # -- acting ---------------------------------------------------------------------------------------------------
+
+    async def submit(self, manifest: Source, *, namespace: str | None = None) -> Job:
+        """Create the one job of a manifest: a path, YAML text, or a mapping.
+
+        It is checked first by the rules of ``dtj validate``. Raises InvalidManifest, whose lines name the fields, and
+        AlreadyExists.
+        """
+        found = manifests_of(manifest)
+        if len(found) != 1:
+            raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
+        (job,) = await self._create(found, namespace)
+        return job
+
+    async def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
+        """Create the jobs of a manifest, in order, after all of them were checked; otherwise as :meth:`submit`.
+
+        Where the API server refuses one, those before it are there.
+        """
+        return await self._create(manifests_of(manifest), namespace)
+
+    def placed(
+        self, manifests: Iterable[Manifest], *, namespace: str | None = None
+    ) -> tuple[tuple[Manifest, str], ...]:
+        """Each manifest with the namespace that it goes to: its own, else ``namespace``, else the client's.
+
+        Raises InvalidManifest where one names another namespace than was asked for.
+        """
+        return placed(manifests, namespace=self.namespace, asked=namespace or self._asked)
+
+    async def _create(self, manifests: tuple[Manifest, ...], namespace: str | None) -> tuple[Job, ...]:
+        found = self.placed(manifests, namespace=namespace)
+        return tuple([await self.create(manifest, namespace=where) for manifest, where in found])
+
+    async def create(self, manifest: Manifest, *, namespace: str) -> Job:
+        """Create a job that was checked. Fields that the cluster's CRD does not know are errors."""
+        return Job.from_object(await self.gateway.create(JOBS, namespace=namespace, body=manifest.body, strict=True))
+
+    async def suspend(self, name: str, *, namespace: str | None = None) -> Job:
+        """Have the job's pods save a checkpoint and end; the job stays, and :meth:`resume` goes on with it.
+
+        Raises NotFound, and InvalidRequest where the job has ended.
+        """
+        return await self._set_suspend(name, namespace, True)
+
+    async def resume(self, name: str, *, namespace: str | None = None) -> Job:
+        """Let a suspended job go on. Raises NotFound, and InvalidRequest where the job has ended."""
+        return await self._set_suspend(name, namespace, False)
+
+    async def stop(self, name: str, *, timeout: float | None = None, namespace: str | None = None) -> Job:
+        """Suspend the job, and return when its pods are gone. Nothing is lost: :meth:`resume` goes on with it.
+
+        Raises WaitTimeout after ``timeout`` seconds, and what :meth:`suspend` and :meth:`wait` raise.
+        """
+        job = await self.suspend(name, namespace=namespace)
+
+        def late() -> WaitTimeout:
+            return WaitTimeout(f"{name}: is suspended, but its pods are not gone after {timeout:g} seconds", job=job)
+
+        async with _within(timeout, late):
+            job = await self.wait(name, Condition.SUSPENDED, namespace=namespace)
+            async with aclosing(self.follow_pods(job)) as changes:
+                async for pods in changes:
+                    if all(pod.ended for pod in pods):
+                        break
+        return job
+
+    async def _set_suspend(self, name: str, namespace: str | None, suspend: bool) -> Job:
+        where = namespace or self.namespace
+        job = await self.get(name, namespace=where)
+        if job.status.terminal:
+            word = "suspended" if suspend else "resumed"
+            raise InvalidRequest(f"{name}: has ended ({job.status.state}), and cannot be {word}")
+        if (dig(job.raw_spec, "runPolicy", "suspend") is True) == suspend:
+            return job
+        patch: JsonObject = {"metadata": {"uid": job.uid}, "spec": {"runPolicy": {"suspend": suspend}}}
+        return Job.from_object(await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch))
+
+    async def scale(self, name: str, replicas: int, *, namespace: str | None = None) -> None:
+        """Set the number of workers of an elastic job; all replicas then start again from the last checkpoint.
+
+        Raises NotFound, and InvalidRequest where the job has ended, is not elastic, or ``replicas`` is out of its
+        range.
+        """
+        where = namespace or self.namespace
+        job = await self.get(name, namespace=where)
+        _check_scale(job, replicas)
+        patch: JsonObject = {"metadata": {"uid": job.uid}, "spec": {"replicas": replicas}}
+        await self.gateway.patch(JOBS, namespace=where, name=name, patch=patch, subresource="scale")
+
+    async def delete(
+        self, name: str, *, wait: bool = False, timeout: float | None = None, namespace: str | None = None
+    ) -> None:
+        """Delete the job, and with it its pods. ``wait`` returns when they are gone.
+
+        Raises NotFound, and WaitTimeout after ``timeout`` seconds of waiting.
+        """
+        where = namespace or self.namespace
+        job = await self.get(name, namespace=where)
+        await self.gateway.delete(JOBS, namespace=where, name=name, uid=job.uid, foreground=wait)
+        if wait:
+            await self._await_end_of(job, timeout)
+
+    async def _await_end_of(self, job: Job, timeout: float | None) -> None:
+        found = snapshots(
+            self.gateway, JOBS, decode=_job, namespace=job.namespace, field_selector=f"metadata.name={job.name}"
+        )
+
+        def late() -> WaitTimeout:
+            return WaitTimeout(f"{job.name}: is being deleted, but not gone after {timeout:g} seconds", job=job)
+
+        async with _within(timeout, late), aclosing(found):
+            async for jobs in found:
+                if job.uid not in jobs:
+                    return
+
+
+@asynccontextmanager
+async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> AsyncIterator[None]:
+    """A time-out in seconds, which raises what ``late`` gives."""
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise late() from None
+
+
+def _check_scale(job: Job, replicas: int) -> None:
+    """Raises InvalidRequest where the job's workers cannot be that many."""
+    if job.status.terminal:
+        raise InvalidRequest(f"{job.name}: has ended ({job.status.state}), and cannot be scaled")
+    elastic = job.spec.elastic if job.spec is not None else None
+    if elastic is None:
+        raise InvalidRequest(
+            f"{job.name}: spec.elastic: is not set, and without it the number of workers is fixed: delete the job, and "
+            "create it anew with spec.elastic or the new number"
+        )
+    if not elastic.min_replicas <= replicas <= elastic.max_replicas:
+        raise InvalidRequest(
+            f"{job.name}: {replicas} workers are out of the range that spec.elastic allows: "
+            f"{elastic.min_replicas} to {elastic.max_replicas}"
+        )
+
+
+def _job(item: bytes) -> Job:
+    return Job.from_object(_decode(item))
+
+
+def _pod(item: bytes) -> JobPod:
+    return JobPod.of(decode_pod(item))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -20,10 +20,11 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.json import JsonObject, objects, text
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import ApiError, Gone, NotFound, Unavailable
 from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent
+from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.replies import error_from_reply, error_from_status
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
@@ -40,6 +41,9 @@ WATCH_SECONDS: Final = 300
 WATCH_SILENCE_SECONDS: Final = 90.0
 """How long a watch may be silent. Servers send a bookmark every minute; more silence is a dead connection."""
 
+LOG_SILENCE_SECONDS: Final = 300.0
+"""How long a log that is followed may be silent before it is asked for anew: a connection that died says nothing."""
+
 MAX_LINE_BYTES: Final = 2**22
 """Longest line of a watch: twice the read buffer of the client's sessions. etcd takes objects up to 1.5 MiB."""
 
@@ -50,6 +54,8 @@ T = TypeVar("T")
 
 _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=10)
 _WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WATCH_SILENCE_SECONDS)
+_LOG_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
+_FOLLOW_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE_SECONDS)
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError)
 _JSON = "application/json"
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
@@ -96,6 +102,7 @@ class KubeGateway:
         source: ConnectionSource,
         observe: Observe = _unobserved,
         user_agent: str = USER_AGENT,
+        manager: str = names.MANAGER,
     ) -> None:
         # Watches stay open, one a resource and namespace: they alone could use up a bounded pool,
         # so that it is the calls that are bounded.
@@ -104,14 +111,23 @@ class KubeGateway:
         self._source = source
         self._observe = observe
         self._user_agent = user_agent
+        self._manager = manager
         self._in_flight = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
 
     @classmethod
     async def connect(
-        cls, source: ConnectionSource, *, observe: Observe = _unobserved, user_agent: str = USER_AGENT
+        cls,
+        source: ConnectionSource,
+        *,
+        observe: Observe = _unobserved,
+        user_agent: str = USER_AGENT,
+        manager: str = names.MANAGER,
     ) -> KubeGateway:
-        """Read the configuration; no call is made yet. Raises ConfigError."""
-        return cls(await source.load(), source=source, observe=observe, user_agent=user_agent)
+        """Read the configuration; no call is made yet. ``manager`` owns the fields that are written.
+
+        Raises ConfigError.
+        """
+        return cls(await source.load(), source=source, observe=observe, user_agent=user_agent, manager=manager)
 
     @property
     def server(self) -> str:
@@ -143,7 +159,7 @@ class KubeGateway:
         selector: str = "",
         field_selector: str = "",
         resource_version: str,
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -152,28 +168,38 @@ class KubeGateway:
             **_selected(selector, field_selector),
         }
         path = _path(resource, namespace)
-        try:
-            async with self._request("watch", resource, path=path, query=query, timeout=_WATCH_TIMEOUT) as reply:
-                while line := await _read_line(reply):
-                    event = _decode_line(line)
-                    if event.type == "ERROR":
-                        raise error_from_status(bytes(event.object))
-                    yield WatchEvent(type=event.type, object=bytes(event.object))
-        except ApiError as error:
-            if error.status == HTTPStatus.UNAUTHORIZED:
-                await self._refresh_credentials()  # for the next watch: an idle operator makes no other call
-            raise
+        async with self._stream("watch", resource, path=path, query=query, timeout=_WATCH_TIMEOUT) as reply:
+            while line := await _read_line(reply):
+                event = _decode_line(line)
+                if event.type == "ERROR":
+                    raise error_from_status(bytes(event.object))
+                yield WatchEvent(type=event.type, object=bytes(event.object))
+
+    async def log(self, query: LogQuery, *, namespace: str, pod: str) -> AsyncGenerator[bytes, None]:
+        """Lines of a container's log, each with its timestamp before it.
+
+        Raises Invalid where the container has not started or there is no such one, NotFound where the pod is gone,
+        Unavailable where the connection breaks or is silent for too long.
+        """
+        path = _path(PODS, namespace, pod, "log")
+        timeout = _FOLLOW_TIMEOUT if query.follow else _LOG_TIMEOUT
+        async with self._stream("get", PODS, path=path, query=query.parameters(), timeout=timeout) as reply:
+            async for line in split_lines(reply.content.iter_any()):
+                yield line
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         return await self._call("get", resource, path=_path(resource, namespace, name), decode=_decode_object)
 
     async def create(
-        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
+        self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False, strict: bool = False
     ) -> JsonObject:
-        strict = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else {}
-        query = {"fieldManager": names.MANAGER, **strict}
+        """As the protocol says; ``strict`` makes unknown fields errors, and gives the object back whole, as a dry run
+        does."""
+        query = {"fieldManager": self._manager}
+        query |= {"fieldValidation": "Strict"} if strict or dry_run else {}
+        query |= {"dryRun": "All"} if dry_run else {}
         path = _path(resource, namespace)
-        accept = _JSON if dry_run else _METADATA
+        accept = _JSON if strict or dry_run else _METADATA
         return await self._call(
             "create", resource, path=path, query=query, body=body, decode=_decode_object, accept=accept
         )
@@ -182,11 +208,15 @@ class KubeGateway:
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
         path = _path(resource, namespace, name, subresource)
-        query = {"fieldManager": names.MANAGER}
+        query = {"fieldManager": self._manager}
         return await self._call("patch", resource, path=path, query=query, body=patch, decode=_decode_object)
 
-    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
-        options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    async def delete(
+        self, resource: Resource, *, namespace: str, name: str, uid: str, foreground: bool = False
+    ) -> None:
+        """As the protocol says; ``foreground`` keeps the object until all that it owns is gone."""
+        propagation = "Foreground" if foreground else "Background"
+        options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": propagation}
         path = _path(resource, namespace, name)
         await self._call("delete", resource, path=path, body=options, decode=_decode_object, accept=_METADATA)
 
@@ -225,6 +255,27 @@ class KubeGateway:
         listed = _versions(await self._call("get", resources[0], path="/apis", decode=_decode_object))
         return tuple([r for r in resources if r.api_version in listed and await self._discovers(r)])
 
+    async def version(self) -> str:
+        """The server's version, such as ``v1.33.1``. Everybody may ask."""
+        reply = await self._call("get", _VERSION, path="/version", decode=_decode_object)
+        return text(reply.get("gitVersion"))
+
+    async def review(self, attributes: JsonObject, *, user: str = "", groups: Sequence[str] = ()) -> bool:
+        """Whether we, or another user, may do something: ``resourceAttributes`` of an access review.
+
+        Everybody may ask about themselves; asking about others takes a right of its own.
+        """
+        kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+        resource = Resource("authorization.k8s.io/v1", kind, f"{kind.lower()}s")
+        spec: JsonObject = {"resourceAttributes": attributes}
+        if user:
+            spec |= {"user": user, "groups": [*groups]}
+        body: JsonObject = {"apiVersion": resource.api_version, "kind": kind, "spec": spec}
+        reply = await self._call(
+            "create", resource, path=_path(resource, None), body=body, decode=_decode_object, accept=_JSON
+        )
+        return dig(reply, "status", "allowed") is True
+
     async def _discovers(self, resource: Resource) -> bool:
         try:
             reply = await self._call("get", resource, path=resource.root, decode=_decode_object)
@@ -254,6 +305,20 @@ class KubeGateway:
                 if error.status != HTTPStatus.UNAUTHORIZED or not await self._refresh_credentials():
                     raise
                 return await once()
+
+    @asynccontextmanager
+    async def _stream(
+        self, verb: str, resource: Resource, *, path: str, query: Mapping[str, str], timeout: aiohttp.ClientTimeout
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A call whose answer is read bit by bit. It is not made again, but credentials are fresh for the next one:
+        an idle operator makes no other call."""
+        try:
+            async with self._request(verb, resource, path=path, query=query, timeout=timeout) as reply:
+                yield reply
+        except ApiError as error:
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                await self._refresh_credentials()
+            raise
 
     @asynccontextmanager
     async def _request(
@@ -317,6 +382,9 @@ class KubeGateway:
         configuration.api_key = fresh.api_key
         return bool(fresh.api_key) and fresh.api_key != before
 
+
+_VERSION: Final = Resource("v1", "Version", "version")
+"""Only a name for who counts calls."""
 
 _METHODS: Final = {
     "list": "GET",

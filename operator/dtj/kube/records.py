@@ -96,6 +96,7 @@ class _Container(_Partial):
 class _PodSpec(_Partial):
     node_name: str = ""
     containers: list[_Container] = msgspec.field(default_factory=list)
+    init_containers: list[_Container] | None = None
 
 
 class Terminated(_Partial):
@@ -176,9 +177,14 @@ class PodRecord(_Partial):
             if status.state.waiting is not None:
                 yield status.name, status.state.waiting
 
+    def has_begun(self, container: str) -> bool:
+        """Whether the named container runs or has run, so that it has a log."""
+        statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
+        return any(status.name == container and status.state.waiting is None for status in statuses)
+
     def termination(self, container: str) -> Terminated | None:
         """How the named container ended, or None where it has not."""
-        statuses = self.status.container_statuses or ()
+        statuses = (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ()))
         return next((status.state.terminated for status in statuses if status.name == container), None)
 
 

@@ -98,4 +98,4 @@ def _state(pod: Pod | None, progress: Progress, *, started: bool) -> str:
         return "Stopping"
     if pod.phase is Phase.RUNNING:
         return _WORDS.get(progress.phase, progress.phase) or "Running"
-    return "Starting"
+    return str(pod.blocker.reason) if pod.blocker is not None else "Starting"

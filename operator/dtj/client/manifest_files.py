@@ -1,6 +1,6 @@
 """Manifests from files: YAML read as Kubernetes reads it, with one line for each thing that cannot be read.
 
-Nothing here knows what a job is; :mod:`dtj.cli.checks` looks at the documents.
+Nothing here knows what a job is; :mod:`dtj.client.checks` looks at the documents.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ class UnreadableFile(Exception):
 class Document:
     """One document of a file; ``number`` counts from 1, ``alone`` where the file has no other.
 
-    ``path`` is None for standard input.
+    ``path`` is None where it came from no file; ``origin`` then says from where.
     """
 
     path: str | None
     number: int
     alone: bool
     body: JsonObject
+    origin: str = _STDIN_NAME
 
     @property
     def file(self) -> str:
         """How messages name the file."""
-        return self.path if self.path is not None else _STDIN_NAME
+        return self.path if self.path is not None else self.origin
 
     @property
     def name(self) -> str:
@@ -63,20 +64,24 @@ def read(file: str) -> tuple[Document, ...]:
     """
     path = None if file == STDIN else file
     shown = path if path is not None else _STDIN_NAME
-    text = _text(file, shown)
+    return parse(_text(file, shown), path=path, origin=shown)
+
+
+def parse(text: str, *, path: str | None = None, origin: str) -> tuple[Document, ...]:
+    """The documents of a YAML text, which messages call ``origin``; empty ones are skipped. Raises UnreadableFile."""
     try:
         values = list(_values(text))
     except yaml.MarkedYAMLError as error:
-        raise UnreadableFile(f"{shown}: {_explain(error, text)}") from error
+        raise UnreadableFile(f"{origin}: {_explain(error, text)}") from error
     except yaml.YAMLError as error:
-        raise UnreadableFile(f"{shown}: not YAML: {' '.join(str(error).split())}") from error
+        raise UnreadableFile(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise UnreadableFile(f"{shown}: not a manifest: nested too deep") from error
+        raise UnreadableFile(f"{origin}: not a manifest: nested too deep") from error
     present = [(number, value) for number, value in enumerate(values, start=1) if value is not None]
     if not present:
-        raise UnreadableFile(f"{shown}: empty: there is no document in it")
+        raise UnreadableFile(f"{origin}: empty: there is no document in it")
     return tuple(
-        Document(path=path, number=number, alone=len(values) == 1, body=_mapping(value, shown, number))
+        Document(path=path, number=number, alone=len(values) == 1, body=_mapping(value, origin, number), origin=origin)
         for number, value in present
     )
 

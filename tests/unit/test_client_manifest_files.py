@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj.cli.manifest_files import UnreadableFile, read
+from dtj.client.manifest_files import UnreadableFile, read
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec
 from dtj.api.validation import validate
-from dtj.cli.manifest_files import Document, UnreadableFile, read
+from dtj.client.manifest_files import Document, UnreadableFile, read
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
@@ -41,28 +41,37 @@ class Checked:
         return tuple(line for item in self.items if not isinstance(item, Manifest) for line in item)
 
 
-def check(files: Iterable[str], platform: Platform) -> Checked:
-    """Read and check all documents of all files."""
-    items: list[Manifest | tuple[str, ...]] = []
-    seen: dict[tuple[str, str], str] = {}
+def check(files: Iterable[str], platform: Platform | None) -> Checked:
+    """Read and check all documents of all files; see :func:`check_documents`."""
+    found: list[Document | str] = []
     for file in files:
         try:
-            documents = read(file)
+            found.extend(read(file))
         except UnreadableFile as error:
-            items.append((str(error),))
-            continue
-        items.extend(_check(document, platform, seen) for document in documents)
-    return Checked(tuple(items))
+            found.append(str(error))
+    return check_documents(found, platform)
 
 
-def _check(document: Document, platform: Platform, seen: dict[tuple[str, str], str]) -> Manifest | tuple[str, ...]:
+def check_documents(found: Iterable[Document | str], platform: Platform | None) -> Checked:
+    """Check documents; what could not be read is in its place as the line that says so.
+
+    Without a platform, what depends on its configuration is left to whoever has one: a cluster's operator may know
+    accelerator profiles that are not shipped.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    return Checked(tuple((one,) if isinstance(one, str) else _check(one, platform, seen) for one in found))
+
+
+def _check(
+    document: Document, platform: Platform | None, seen: dict[tuple[str, str], str]
+) -> Manifest | tuple[str, ...]:
     found = tuple(str(violation) for violation in validate(document.body))
     if found:
         return _titled(document, found)
     body = schema.without_nulls(document.body, job_schema())
     assert isinstance(body, dict)
     job = Job.from_object(body)
-    found = tuple(problem.message for problem in problems(job, platform))
+    found = job.problems if platform is None else tuple(problem.message for problem in problems(job, platform))
     if found or job.spec is None:
         return _titled(document, found)
     if job.key in seen:

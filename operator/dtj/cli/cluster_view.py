@@ -1,0 +1,90 @@
+"""A job of a cluster as the screens of a local run show it: status and pods go in, plain values come out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from dtj.api.job import Job, parse_time
+from dtj.api.names import Condition, Reason
+from dtj.api.spec import JobSpec
+from dtj.core.observed import Pod
+from dtj.core.outcome import replica_of
+from dtj.core.replicas import Replica, deciding_replica, replicas
+from dtj.local.progress import Progress
+from dtj.local.view import RunView, run_view
+
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+
+_NO_NEWS: Final = frozenset(
+    {Reason.PENDING, Reason.WAITING_FOR_PODS, Reason.ALL_PODS_READY, Reason.STOPPING_PODS, Reason.JOB_FINISHED}
+)
+"""Reasons for which pods are ready or not that the replicas' own states tell as well."""
+
+
+def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime) -> RunView:
+    """The job at ``now``. Of the pods of a replica the newest counts."""
+    newest: dict[Replica, Pod] = {}
+    for pod in sorted(pods, key=lambda pod: (pod.attempt, pod.created_at or _BEGINNING)):
+        replica = replica_of(pod)
+        if replica is not None:
+            newest[replica] = pod
+    progress = {replica: _unspoken(newest.get(replica)) for replica in replicas(spec)}
+    decider = deciding_replica(spec)
+    if decider is not None and job.status.progress is not None:
+        progress[decider] = _spoken(job)
+    return run_view(job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now))
+
+
+def lasted(job: Job, *, now: datetime) -> float:
+    """Seconds from the job's creation to its end, or to ``now``; clocks of two machines may differ a little."""
+    end = parse_time(job.status.completion_time) or now
+    return max(0.0, (end - job.created_at).total_seconds()) if job.created_at is not None else 0.0
+
+
+def news(before: Job, after: Job) -> tuple[str, ...]:
+    """What happened to the job between two looks at it that its replicas' states do not tell, a line each."""
+    return tuple(
+        said
+        for kind in (Condition.SUSPENDED, Condition.RESTARTING, Condition.STALLED, Condition.PODS_READY)
+        if (said := _said(after, kind)) and _reason(before, kind) != _reason(after, kind)
+    )
+
+
+def _said(job: Job, kind: Condition) -> str:
+    """What a condition has to tell a person; empty where that is nothing."""
+    condition = job.status.condition(kind)
+    if condition is None:
+        return ""
+    if kind is Condition.PODS_READY:
+        telling = condition.status != "True" and condition.reason not in _NO_NEWS
+    else:
+        telling = condition.status == "True"
+    if not telling:
+        return ""
+    return f"{condition.reason}: {condition.message}" if condition.message else condition.reason
+
+
+def _reason(job: Job, kind: Condition) -> tuple[str, str] | None:
+    """What a condition says in one word; its message may change all the time."""
+    condition = job.status.condition(kind)
+    return (condition.status, condition.reason) if condition is not None else None
+
+
+def _unspoken(pod: Pod | None) -> Progress:
+    """What is known of a replica that says nothing here: whether its pod is ready."""
+    return Progress() if pod is not None and pod.ready else Progress(phase="Gate")
+
+
+def _spoken(job: Job) -> Progress:
+    told = job.status.progress
+    assert told is not None
+    return Progress(
+        phase=told.phase,
+        step=told.step,
+        total_steps=told.total_steps,
+        eta_seconds=told.eta_seconds,
+        examples_per_second=told.examples_per_second,
+        metrics=told.metrics,
+    )

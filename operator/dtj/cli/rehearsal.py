@@ -1,0 +1,164 @@
+"""What the planner would create for a manifest, without a cluster: it plans, and gets the answers that it hopes for.
+
+The API server takes the pods, the gang scheduler that the job names is there, Kueue admits, and all pods run. Decides
+nothing: each object comes out of :func:`dtj.core.planner.plan`, as in the operator.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.names import Annotation, Label
+from dtj.core import gangs, manifests
+from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
+from dtj.core.plan import (
+    Action,
+    ApplyService,
+    Beside,
+    CheckPods,
+    CreateClaim,
+    CreateGang,
+    CreatePod,
+    LookForGangs,
+    PatchStatus,
+)
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.core.tensorboard import tensorboard_name
+
+UID: Final = "00000000-0000-0000-0000-000000000000"
+"""Stands for the UID that the API server will give to the job."""
+
+_MOST_PASSES: Final = 20
+"""Far more than a job needs to have all its objects."""
+
+_ADMITTED: Final[JsonObject] = {"conditions": [{"type": "Admitted", "status": "True"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What would be created, in this order. ``gang`` is who would be told which pods belong together, if anybody."""
+
+    job: Job
+    objects: tuple[JsonObject, ...]
+    gang: GangApi | None = None
+
+    @property
+    def pods(self) -> tuple[JsonObject, ...]:
+        """The pods among them."""
+        return self.of_kind("Pod")
+
+    def of_kind(self, *kinds: str) -> tuple[JsonObject, ...]:
+        """The objects of these kinds."""
+        return tuple(item for item in self.objects if item.get("kind") in kinds)
+
+
+def rehearse(body: JsonObject, platform: Platform, *, namespace: str, attempt: int, now: datetime) -> Rehearsal:
+    """Plan a valid manifest until nothing more is created.
+
+    ``attempt`` counts from 1. A suspended job is planned as if it were resumed; a job of another controller gets
+    nothing. ``namespace`` holds where the manifest names none.
+    """
+    stage = _Stage(_begun(body, namespace=namespace, attempt=attempt), platform, now)
+    for _ in range(_MOST_PASSES):
+        if not stage.play(plan(stage.observed(), now)):
+            break
+    return Rehearsal(stage.job, tuple(stage.objects.values()), stage.api)
+
+
+def _begun(body: JsonObject, *, namespace: str, attempt: int) -> Job:
+    """The job as an API server would hold it when this attempt begins."""
+    body = copy.deepcopy(body)
+    metadata = object_at(body, "metadata")
+    metadata.setdefault("namespace", namespace)
+    metadata["uid"] = UID
+    run_policy = dig(body, "spec", "runPolicy")
+    if isinstance(run_policy, dict):
+        run_policy.pop("suspend", None)
+    body["status"] = {"attempt": attempt}
+    return Job.from_object(body)
+
+
+@dataclass(slots=True)
+class _Stage:
+    """The world as the planner sees it, which fills with what the planner asks for."""
+
+    job: Job
+    platform: Platform
+    now: datetime
+    objects: dict[tuple[str, str], JsonObject] = field(default_factory=dict)
+    verdict: TemplateVerdict | None = None
+    found: GangsFound | None = None
+    api: GangApi | None = None
+
+    def observed(self) -> Observed:
+        pods = tuple(_pod(item) for item in self.objects.values() if item["kind"] == "Pod")
+        return Observed(
+            job=self.job,
+            platform=self.platform,
+            pods=pods,
+            service=self._child("Service", self.job.name),
+            claim=self._child("PersistentVolumeClaim", manifests.claim_name(self.job)),
+            tensorboard=self._child("Service", tensorboard_name(self.job.name)),
+            verdict=self.verdict,
+            gangs=self.found,
+            gang=self._gang(),
+        )
+
+    def play(self, actions: tuple[Action, ...]) -> bool:
+        """Answer what is asked; whether anything was."""
+        before = len(self.objects), self.verdict, self.found, self.job.status.ready_time
+        for action in actions:
+            match action.action if isinstance(action, Beside) else action:
+                case CheckPods(generation=generation, restricted=restricted):
+                    self.verdict = TemplateVerdict(generation, self.now, restricted=restricted)
+                case LookForGangs():
+                    self.found = GangsFound(gangs.APIS, self.now)
+                case PatchStatus(status=status):
+                    self.job = replace(self.job, status=status)
+                case CreateGang(api=api, manifest=manifest):
+                    self.api = api
+                    self._add(manifest)
+                case ApplyService(manifest=manifest) | CreateClaim(manifest=manifest) | CreatePod(manifest=manifest):
+                    self._add(manifest)
+        return (len(self.objects), self.verdict, self.found, self.job.status.ready_time) != before
+
+    def _add(self, manifest: JsonObject) -> None:
+        self.objects.setdefault((str(manifest["kind"]), text(dig(manifest, "metadata", "name"))), manifest)
+
+    def _child(self, kind: str, name: str) -> Child | None:
+        found = self.objects.get((kind, name))
+        if found is None:
+            return None
+        selector = dig(found, "spec", "selector")
+        labels = {key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {}
+        return Child(self.job.namespace, name, UID, UID, labels)
+
+    def _gang(self) -> GangObject | None:
+        found = self.objects.get((self.api.kind, self.job.name)) if self.api is not None else None
+        if found is None or self.api is None:
+            return None
+        size = text(dig(found, "metadata", "annotations", Annotation.GANG_SIZE))
+        return GangObject(self.job.namespace, self.job.name, UID, UID, self.api, size=size, status=_ADMITTED)
+
+
+def _pod(manifest: JsonObject) -> Pod:
+    """A pod that runs and is ready, as the planner sees it."""
+    labels = dig(manifest, "metadata", "labels")
+    return Pod(
+        namespace=text(dig(manifest, "metadata", "namespace")),
+        name=text(dig(manifest, "metadata", "name")),
+        uid=UID,
+        owner_uid=UID,
+        job_name=text(dig(labels, Label.JOB_NAME)),
+        role=text(dig(labels, Label.ROLE)),
+        index=int(text(dig(labels, Label.INDEX), "0")),
+        attempt=int(text(dig(labels, Label.ATTEMPT), "1")),
+        phase=Phase.RUNNING,
+        ready=True,
+    )

@@ -1,0 +1,45 @@
+"""What can go wrong beside the API server's own refusals, which are :class:`~dtj.kube.errors.ApiError`."""
+
+from __future__ import annotations
+
+from dtj.api.job import Job
+
+
+class ClientError(Exception):
+    """Base of all in this module; the message is whole: what, where, and what to do."""
+
+
+class InvalidManifest(ClientError, ValueError):
+    """A manifest that cannot be submitted. ``problems`` has a line for each thing wrong, naming its field."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class InvalidRequest(ClientError, ValueError):
+    """What was asked cannot be done with this job, such as to scale one that is not elastic. Nothing was changed."""
+
+
+class WaitTimeout(ClientError, TimeoutError):
+    """The time is over. ``job`` is as it was seen last."""
+
+    def __init__(self, message: str, *, job: Job) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class NeverComes(ClientError):
+    """What is waited for will not come any more: the job has ended otherwise. ``job`` is its last state."""
+
+    def __init__(self, message: str, *, job: Job) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class JobGone(ClientError):
+    """The job was deleted while it was waited for. ``job`` is as it was seen last."""
+
+    def __init__(self, message: str, *, job: Job) -> None:
+        super().__init__(message)
+        self.job = job

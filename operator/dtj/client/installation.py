@@ -1,0 +1,325 @@
+"""What of a cluster decides whether jobs run there: gathered without changing anything, as far as one may look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from dtj.api.crd import custom_resource_definition
+from dtj.api.job import parse_time
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.client.overview import NODES, Part
+from dtj.core.gangs import APIS
+from dtj.core.observed import GangApi
+from dtj.engine.gangs import resource_of
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import ApiError, Forbidden
+from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource
+from dtj.kube.lease import LEASES
+from dtj.kube.rights import CRDS, FOR_GANGS, FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
+
+OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
+"""What the chart gives all objects of an operator."""
+
+DEPLOYMENTS: Final = Resource("apps/v1", "Deployment", "deployments")
+CONFIG_MAPS: Final = Resource("v1", "ConfigMap", "configmaps")
+QUOTAS: Final = Resource("v1", "ResourceQuota", "resourcequotas")
+LIMIT_RANGES: Final = Resource("v1", "LimitRange", "limitranges")
+
+OF_A_PERSON: Final = (
+    Right(JOBS, ("get", "list", "watch"), "to see jobs"),
+    Right(JOBS, ("create",), "to submit them"),
+    Right(JOBS, ("patch",), "to suspend, resume and scale them"),
+    Right(JOBS, ("delete",), "to delete them"),
+    Right(PODS, ("list", "watch"), "to see replicas"),
+    Right(PODS, ("get",), "to read logs", subresource="log"),
+    Right(EVENTS, ("list",), "to see events"),
+)
+"""The rights that the commands use, and for what."""
+
+_LOOKS: Final = 4
+"""How often a lease is looked at that seems old, a second apart: its holder renews it every 2 seconds."""
+
+_FRESH_SECONDS: Final = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A right and whether it is there. ``verb`` is the one of the right's that is missing, where one is."""
+
+    right: Right
+    allowed: bool
+    verb: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSeen:
+    """Who leads, when that was renewed by the holder's clock, and whether the lease changed while we looked."""
+
+    holder: str
+    renewed_at: datetime | None
+    moved: bool
+
+    def alive(self, now: datetime) -> bool:
+        """Whether its holder works. Clocks differ: a lease that changes is alive whatever its time says."""
+        age = (now - self.renewed_at).total_seconds() if self.renewed_at is not None else _FRESH_SECONDS
+        return bool(self.holder) and (self.moved or abs(age) < _FRESH_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A Deployment of the operator, as far as it can be seen."""
+
+    body: JsonObject
+    lease: Part[LeaseSeen] = field(default_factory=Part)
+    rights: Part[Answered] = field(default_factory=Part)
+    profiles: Part[str] = field(default_factory=Part)
+    """The file of accelerator profiles that it was given."""
+
+    @property
+    def namespace(self) -> str:
+        return text(dig(self.body, "metadata", "namespace"))
+
+    @property
+    def name(self) -> str:
+        return text(dig(self.body, "metadata", "name"))
+
+    @property
+    def version(self) -> str:
+        """The version that its chart notes."""
+        return text(dig(self.body, "metadata", "labels", "app.kubernetes.io/version"))
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces whose jobs it runs; none means all."""
+        return self._options("--namespace")
+
+    def serves(self, namespace: str) -> bool:
+        """Whether it runs the jobs of a namespace."""
+        return not self.namespaces or namespace in self.namespaces
+
+    @property
+    def service_account(self) -> str:
+        return text(dig(self.body, "spec", "template", "spec", "serviceAccountName"), "default")
+
+    @property
+    def lease_key(self) -> tuple[str, str] | None:
+        """Namespace and name of its lease; None where it holds no election."""
+        namespaces, names = self._options("--lease-namespace"), self._options("--lease-name")
+        return (namespaces[0], names[0]) if namespaces and names else None
+
+    def _options(self, option: str) -> tuple[str, ...]:
+        containers = objects(dig(self.body, "spec", "template", "spec", "containers"))
+        given = [text(word) for container in containers for word in _list_at(container, "args")]
+        return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """All that was found. ``namespace`` is the one that the person works in."""
+
+    server: str
+    namespace: str
+    at: datetime
+    version: str
+    served: bool
+    crd: Part[JsonObject]
+    operators: Part[Operator]
+    rights: Part[Answered]
+    nodes: Part[JsonObject]
+    quotas: Part[JsonObject]
+    limit_ranges: Part[JsonObject]
+    gangs: Part[GangApi]
+    refusal: Part[str]
+    """What the API server says against a small job here, of which nothing is kept."""
+
+
+async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: str | None) -> Installation:
+    """Look at everything. Raises ApiError where the API server does not answer at all."""
+    version = await gateway.version()
+    served = bool(await gateway.served([JOBS]))
+    operators, rights, crd, gangs, refusal = await asyncio.gather(
+        _operators(gateway, namespace, operator_namespace),
+        _part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
+        _part(_one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
+        _part(_gangs(gateway)),
+        _refusal(gateway, namespace) if served else _nothing(),
+    )
+    nodes, quotas, limits = await asyncio.gather(
+        _part(_all(gateway.list(NODES, namespace=None))),
+        _part(_all(gateway.list(QUOTAS, namespace=namespace))),
+        _part(_all(gateway.list(LIMIT_RANGES, namespace=namespace))),
+    )
+    return Installation(
+        server=gateway.server,
+        namespace=namespace,
+        at=datetime.now(UTC),
+        version=version,
+        served=served,
+        crd=crd,
+        operators=operators,
+        rights=rights,
+        nodes=nodes,
+        quotas=quotas,
+        limit_ranges=limits,
+        gangs=gangs,
+        refusal=refusal,
+    )
+
+
+# -- operators -------------------------------------------------------------------------------------------------
+
+
+async def _operators(gateway: KubeGateway, namespace: str, where: str | None) -> Part[Operator]:
+    """The operators of the cluster, or of one namespace where that is given."""
+    found = await _part(_all(gateway.list(DEPLOYMENTS, namespace=where, selector=OPERATOR_LABEL)))
+    seen = await asyncio.gather(*(_seen(gateway, Operator(body), namespace) for body in found.items))
+    return Part(tuple(seen), found.unread)
+
+
+async def _seen(gateway: KubeGateway, operator: Operator, namespace: str) -> Operator:
+    lease, rights, profiles = await asyncio.gather(
+        _part(_lease(gateway, operator.lease_key)),
+        _part(_rights_of(gateway, operator, namespace)),
+        _part(_profiles(gateway, operator)),
+    )
+    return Operator(operator.body, lease, rights, profiles)
+
+
+async def _lease(gateway: KubeGateway, key: tuple[str, str] | None) -> tuple[LeaseSeen, ...]:
+    """The lease, looked at again for as long as it seems that nobody renews it."""
+    if key is None:
+        return ()
+    first = await gateway.get(LEASES, namespace=key[0], name=key[1])
+    seen = _lease_seen(first, moved=False)
+    for _ in range(_LOOKS):
+        if seen.alive(datetime.now(UTC)):
+            break
+        await asyncio.sleep(1.0)
+        now = await gateway.get(LEASES, namespace=key[0], name=key[1])
+        seen = _lease_seen(now, moved=dig(now, "spec") != dig(first, "spec"))
+    return (seen,)
+
+
+def _lease_seen(body: JsonObject, *, moved: bool) -> LeaseSeen:
+    return LeaseSeen(text(dig(body, "spec", "holderIdentity")), parse_time(dig(body, "spec", "renewTime")), moved)
+
+
+async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -> tuple[Answered, ...]:
+    """What the operator's service account may do, by asking the API server about it."""
+    user = f"system:serviceaccount:{operator.namespace}:{operator.service_account}"
+    groups = (
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{operator.namespace}",
+        "system:authenticated",
+    )
+    if not operator.serves(namespace):
+        return ()
+    gangs = tuple(right for api in await _gangs(gateway) for right in FOR_GANGS[api.gang])
+    answers = await _answers(gateway, (*WHERE_JOBS_RUN, *gangs), namespace=namespace, user=user, groups=groups)
+    if (key := operator.lease_key) is not None:
+        answers += await _answers(gateway, FOR_THE_ELECTION, namespace=key[0], name=key[1], user=user, groups=groups)
+    return answers
+
+
+async def _profiles(gateway: KubeGateway, operator: Operator) -> tuple[str, ...]:
+    listing = await _all(gateway.list(CONFIG_MAPS, namespace=operator.namespace, selector=OPERATOR_LABEL))
+    files = (dig(body, "data", "accelerator-profiles.yaml") for body in listing)
+    return tuple(text(file) for file in files if file is not None)
+
+
+# -- what else -------------------------------------------------------------------------------------------------
+
+
+async def _answers(
+    gateway: KubeGateway,
+    rights: Iterable[Right],
+    *,
+    namespace: str,
+    name: str = "",
+    user: str = "",
+    groups: Sequence[str] = (),
+) -> tuple[Answered, ...]:
+    """Whether each right is there, with each of its verbs."""
+
+    async def answer(right: Right) -> Answered:
+        for verb in right.verbs:
+            attributes: JsonObject = {
+                "namespace": namespace,
+                "verb": verb,
+                "group": right.group,
+                "resource": right.resource.plural,
+                "subresource": right.subresource,
+                # What does not exist yet has no name to restrict the right to.
+                "name": name if verb != "create" else "",
+            }
+            if not await gateway.review(attributes, user=user, groups=groups):
+                return Answered(right, allowed=False, verb=verb)
+        return Answered(right, allowed=True)
+
+    return tuple(await asyncio.gather(*map(answer, rights)))
+
+
+async def _gangs(gateway: KubeGateway) -> tuple[GangApi, ...]:
+    """Of each scheduler that the cluster has the newest API."""
+    served = await gateway.served([resource_of(api) for api in APIS])
+    there = [api for api in APIS if resource_of(api) in served]
+    return tuple({api.gang: api for api in reversed(there)}.values())
+
+
+async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
+    """What is said against a small job; nothing where it would be taken."""
+    body: JsonObject = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {"generateName": "dtj-doctor-"},
+        "spec": {
+            "strategy": "OneDevice",
+            "template": {"spec": {"containers": [{"name": "trainer", "image": "example/trainer:1"}]}},
+            "replicaSpecs": {"worker": {"replicas": 1}},
+        },
+    }
+    try:
+        await gateway.create(JOBS, namespace=namespace, body=body, dry_run=True)
+    except Forbidden as error:
+        # A right that is missing is told of by another check; admission plugins say 403, too.
+        return Part(unread=error.message) if "cannot create resource" in error.message else Part((error.message,))
+    except ApiError as error:
+        return Part((error.message,))
+    return Part()
+
+
+async def _nothing() -> Part[str]:
+    return Part(unread="jobs are not known to the API server")
+
+
+async def _one(call: Coroutine[Any, Any, JsonObject]) -> tuple[JsonObject, ...]:
+    return (await call,)
+
+
+async def _all(call: Coroutine[Any, Any, Listing]) -> tuple[JsonObject, ...]:
+    return tuple(msgspec.json.decode(item, type=dict) for item in (await call).items)
+
+
+async def _part(call: Coroutine[Any, Any, tuple[T, ...]]) -> Part[T]:
+    """What was answered, or why nothing was."""
+    try:
+        return Part(await call)
+    except ApiError as error:
+        return Part(unread=error.message)
+
+
+def _list_at(parent: JsonObject, key: str) -> list[Any]:
+    value = parent.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _crd_name() -> str:
+    return text(dig(custom_resource_definition(), "metadata", "name"))

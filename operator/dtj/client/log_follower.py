@@ -1,0 +1,249 @@
+"""Following the logs of a job: what there is, by time, and then each line as it comes, until the job has ended.
+
+New pods (restarts, new attempts, more workers) join as they start. A connection that breaks is made again, also when
+that takes long; only a missing right ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.client.container_log import ContainerLog
+from dtj.client.logs import LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
+from dtj.client.pods import JobPod, pods_of, selector_of
+from dtj.kube.backoff import Backoff
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import ApiError, Forbidden, NotFound
+from dtj.kube.gateway import PODS
+from dtj.kube.informer import Change, Informer
+from dtj.kube.pod_logs import LogQuery
+from dtj.kube.records import PodRecord, decode_pod
+
+_LINES_AHEAD: Final = 1000
+"""How many lines wait to be shown before no more are read."""
+
+_LAST_ATTEMPTS: Final = 3
+"""How often the log of a pod that has ended is asked for in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What ends the following."""
+
+    error: Exception
+
+
+_Item: TypeAlias = LogLine | LogNote | _Failure | None
+
+
+async def follow_logs(
+    gateway: KubeGateway, job: Job, selection: LogSelection, *, changes: Callable[[], AsyncGenerator[Job, None]]
+) -> AsyncGenerator[LogLine | LogNote, None]:
+    """What :func:`~dtj.client.logs.read_logs` gives, and then what comes, until the job has ended or is deleted.
+
+    ``changes`` follows the job, see :meth:`dtj.client.AsyncClient.follow`. Raises what
+    :func:`~dtj.client.logs.select` raises, and Forbidden.
+    """
+    follower = _Follower(gateway, job, selection, changes)
+    async with aclosing(follower.lines()) as lines:
+        async for line in lines:
+            yield line
+
+
+class _Follower:
+    def __init__(
+        self, gateway: KubeGateway, job: Job, selection: LogSelection, changes: Callable[[], AsyncGenerator[Job, None]]
+    ) -> None:
+        self._gateway = gateway
+        self._job = job
+        self._selection = selection
+        self._changes = changes
+        self._queue: asyncio.Queue[_Item] = asyncio.Queue(_LINES_AHEAD)
+        self._pods: dict[str, JobPod] = {}
+        self._changed: dict[str, asyncio.Event] = {}
+        self._streams: dict[str, asyncio.Task[None]] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._backoff = Backoff(base=0.5, cap=10.0)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def lines(self) -> AsyncGenerator[LogLine | LogNote, None]:
+        there = await select(self._gateway, self._job, self._selection)
+        begun = [each for each in there if has_log(each, self._selection)]
+        logs = {each.uid: log_of(self._gateway, each, self._selection.query(each)) for each in begun}
+        async with aclosing(merged((each, logs[each.uid]) for each in begun)) as lines:
+            async for line in lines:
+                yield line
+        self._spawn(self._watch_pods(logs), name="pods of the job")
+        self._spawn(self._watch_job(), name="end of the job")
+        try:
+            while (item := await self._queue.get()) is not None:
+                if isinstance(item, _Failure):
+                    raise item.error
+                yield item
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        """Do something beside the others; an error of it ends the following."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._spawn(self._queue.put(_Failure(error)), name="failure")
+
+    # -- what there is -----------------------------------------------------------------------------------------
+
+    async def _watch_pods(self, begun: dict[str, ContainerLog]) -> None:
+        """Have a stream for each pod that is meant, those already begun first."""
+        informer: Informer[PodRecord, JobPod] = Informer(
+            self._gateway,
+            PODS,
+            namespace=self._job.namespace,
+            selector=selector_of(self._job),
+            decode=decode_pod,
+            convert=JobPod.of,
+            on_change=lambda change: self._on_change(change, begun),
+        )
+        await informer.run()
+
+    def _on_change(self, change: Change[JobPod], begun: dict[str, ContainerLog]) -> None:
+        if change.after is None:
+            if change.before is not None:
+                self._pods.pop(change.before.uid, None)
+                self._stir(change.before.uid)
+            return
+        self._see(change.after, begun.pop(change.after.uid, None))
+
+    def _see(self, each: JobPod, log: ContainerLog | None = None) -> None:
+        """Take note of a pod, and follow it as soon as it has a log."""
+        if each.pod.owner_uid != self._job.uid or not self._selection.selects(each):
+            return
+        self._pods[each.uid] = each
+        self._stir(each.uid)
+        if each.uid in self._streams:
+            return
+        if has_log(each, self._selection):
+            known = log is not None
+            query = LogQuery(container=self._selection.container_of(each))
+            log = log or log_of(self._gateway, each, query)
+            stream = self._stream(each, log, known=known)
+            self._streams[each.uid] = self._spawn(stream, name=f"log of {each.pod.name}")
+        elif each.pod.blocker is not None:
+            self._note(each, f"has not started: {each.pod.blocker.message}")
+        elif each.pod.ended:
+            self._note(each, f"ended before it started ({each.pod.message or each.pod.reason or each.pod.phase})")
+
+    def _stir(self, uid: str) -> None:
+        event = self._changed.get(uid)
+        if event is not None:
+            event.set()
+
+    def _note(self, each: JobPod, words: str) -> None:
+        """Say something of a pod, once. It is dropped where nobody reads fast enough."""
+        if (each.uid, words) not in self._told and not self._queue.full():
+            self._told.add((each.uid, words))
+            self._queue.put_nowait(LogNote(f"{each.pod.name} {words}"))
+
+    # -- one pod -----------------------------------------------------------------------------------------------
+
+    async def _stream(self, each: JobPod, log: ContainerLog, *, known: bool) -> None:
+        """Pass on a pod's lines until its container has ended. ``known`` says that some were read already."""
+        changed = self._changed.setdefault(each.uid, asyncio.Event())
+        failures = 0
+        if not known:
+            which = f", attempt {each.pod.attempt}" if each.pod.attempt > 1 else ""
+            await self._queue.put(LogNote(f"{each.pod.name} has started{which}"))
+        while True:
+            over = self._is_over(each)
+            changed.clear()
+            try:
+                async with aclosing(log.read(follow=True)) as lines:
+                    async for line in lines:
+                        failures = 0
+                        await self._queue.put(LogLine(each.title, each.pod.role, line))
+                if over:
+                    return
+                failures = 0
+            except Forbidden:
+                raise
+            except ApiError as error:
+                failures += 1
+                if over and (isinstance(error, NotFound) or failures >= _LAST_ATTEMPTS):
+                    await self._queue.put(unreadable(each, error))
+                    return
+            await self._pause(changed, failures)
+
+    def _is_over(self, each: JobPod) -> bool:
+        """Whether the container has ended as far as we know: what is read from now on is all."""
+        now = self._pods.get(each.uid)
+        return now is None or now.pod.ended or now.record.termination(self._selection.container_of(now)) is not None
+
+    async def _pause(self, changed: asyncio.Event, failures: int) -> None:
+        """Wait before another reading: until the pod is seen to have changed, most likely to have ended."""
+        try:
+            await asyncio.wait_for(changed.wait(), self._backoff.delay(failures + 1))
+        except TimeoutError:
+            return
+
+    # -- the job -----------------------------------------------------------------------------------------------
+
+    async def _watch_job(self) -> None:
+        """Wait for the job's end, and until all is read of the pods that have ended with it.
+
+        Some may be left to run, by ``runPolicy.cleanPodPolicy``: those would never end.
+        """
+        words = await self._end_of_job()
+        for each in await self._last_pods():
+            self._see(each)
+        for uid, stream in self._streams.items():
+            known = self._pods.get(uid)
+            if known is not None and not self._is_over(known):
+                stream.cancel()
+        await asyncio.gather(*self._streams.values(), return_exceptions=True)
+        await self._queue.put(LogNote(words))
+        await self._queue.put(None)
+
+    async def _end_of_job(self) -> str:
+        """How the job ended, once it has."""
+        for delay in self._backoff:
+            try:
+                async with aclosing(self._changes()) as changes:
+                    async for job in changes:
+                        if job.uid != self._job.uid:
+                            break
+                        if job.status.terminal:
+                            return how_it_ended(job)
+                break
+            except NotFound:
+                break
+            except ApiError:
+                await asyncio.sleep(delay)
+        return f"{self._job.name} was deleted"
+
+    async def _last_pods(self) -> tuple[JobPod, ...]:
+        try:
+            return await pods_of(self._gateway, self._job)
+        except ApiError:
+            return ()  # what the watch has shown must do
+
+
+def how_it_ended(job: Job) -> str:
+    """One line for a job that has ended."""
+    failed = job.status.condition(Condition.FAILED)
+    if failed is not None and failed.status == "True":
+        return f"{job.name} has failed: {failed.message or failed.reason}"
+    complete = job.status.condition(Condition.COMPLETE)
+    return f"{job.name} has succeeded" + (f": {complete.message}" if complete is not None and complete.message else "")

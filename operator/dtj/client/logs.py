@@ -1,0 +1,233 @@
+"""What the replicas of a job print, as one stream: merged by time, and followed across restarts.
+
+Nothing is told twice, and nothing is left out for want of a connection: a reading that breaks off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.api.spec import as_role
+from dtj.client.container_log import ContainerLog, StampedLine
+from dtj.client.errors import ClientError
+from dtj.client.pods import JobPod, pods_of
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import ApiError, Forbidden, NotFound
+from dtj.kube.pod_logs import LogQuery
+
+MOST_AT_ONCE: Final = 200
+"""Logs that are read at the same time: each takes a connection."""
+
+_BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class NothingToRead(ClientError):
+    """No log fits what was asked for; the message says why, and what there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSelection:
+    """Whose lines, and which of them. What is None, or empty, is not asked for."""
+
+    role: str | None = None
+    index: int | None = None
+    container: str | None = None
+    """Else the container that trains."""
+
+    previous: bool = False
+    """Whether of each replica the pod before its newest is meant."""
+
+    tail: int | None = None
+    """So many of the last lines of each pod."""
+
+    since: float | None = None
+    """Not what is older than so many seconds."""
+
+    def selects(self, each: JobPod) -> bool:
+        """Whether the pod's replica is meant."""
+        if self.role is None and as_role(each.pod.role) is None:
+            return False
+        return self.role in (None, each.pod.role) and self.index in (None, each.pod.index)
+
+    def query(self, each: JobPod) -> LogQuery:
+        """What is asked of the pod's kubelet."""
+        since = max(1, round(self.since)) if self.since is not None else None
+        return LogQuery(container=self.container_of(each), tail=self.tail, since_seconds=since)
+
+    def container_of(self, each: JobPod) -> str:
+        """The container that is meant."""
+        return self.container or each.main_container
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a pod. ``title`` is the pod's name without the job's."""
+
+    title: str
+    role: str
+    line: StampedLine
+
+
+@dataclass(frozen=True, slots=True)
+class LogNote:
+    """Something that is no line of any log, but explains what comes next or does not."""
+
+    words: str
+
+
+def log_of(gateway: KubeGateway, each: JobPod, query: LogQuery) -> ContainerLog:
+    """The log of a container of a pod."""
+    return ContainerLog(gateway, query, namespace=each.pod.namespace, pod=each.pod.name)
+
+
+async def select(gateway: KubeGateway, job: Job, selection: LogSelection) -> tuple[JobPod, ...]:
+    """The pods that are meant, those without a log yet too.
+
+    Raises ApiError, and NothingToRead where a role, an index or a container is none of the job's.
+    """
+    pods = tuple(each for each in await pods_of(gateway, job) if selection.selects(each))
+    if not pods:
+        _check_replica(job, selection)
+    if selection.previous:
+        pods = _before_newest(pods)
+    _check_container(pods, selection)
+    if len(pods) > MOST_AT_ONCE:
+        raise NothingToRead(
+            f"{len(pods)} pods are more than can be read at once ({MOST_AT_ONCE}): choose some with --role and --index"
+        )
+    return pods
+
+
+def _check_container(pods: Iterable[JobPod], selection: LogSelection) -> None:
+    named = dict.fromkeys(name for each in pods for name in each.containers)
+    if selection.container and named and selection.container not in named:
+        raise NothingToRead(f'--container: no container "{selection.container}": there are {", ".join(named)}')
+
+
+def _check_replica(job: Job, selection: LogSelection) -> None:
+    """Raises NothingToRead where the job, as it is now, wants no such replica."""
+    counts = {str(role): job.spec.replicas(role) for role in job.spec.roles()} if job.spec is not None else {}
+    role, index = selection.role, selection.index
+    if counts and role is not None and role not in counts:
+        raise NothingToRead(f'--role: {job.name} has no role "{role}": it has {", ".join(counts)}')
+    most = counts.get(role, 0) if role is not None else max(counts.values(), default=0)
+    if counts and index is not None and index >= most:
+        raise NothingToRead(f"--index: {job.name} has no {role or 'replica'} {index}: the last one is {most - 1}")
+
+
+def _before_newest(pods: Iterable[JobPod]) -> tuple[JobPod, ...]:
+    """Of each replica the pod before its newest."""
+    by_replica: dict[tuple[str, int], list[JobPod]] = {}
+    for each in pods:
+        by_replica.setdefault(each.replica, []).append(each)
+    return tuple(incarnations[-2] for incarnations in by_replica.values() if len(incarnations) > 1)
+
+
+async def read_logs(
+    gateway: KubeGateway, pods: Iterable[JobPod], selection: LogSelection
+) -> AsyncGenerator[LogLine | LogNote, None]:
+    """All lines that there are now, by time. What cannot be read is told by a note. Raises Forbidden."""
+    read = [(each, log_of(gateway, each, selection.query(each))) for each in pods if has_log(each, selection)]
+    async with aclosing(merged(read)) as lines:
+        async for line in lines:
+            yield line
+
+
+async def merged(logs: Iterable[tuple[JobPod, ContainerLog]]) -> AsyncGenerator[LogLine | LogNote, None]:
+    """The unread lines of several logs by time; of each log they stay in their order. Raises Forbidden."""
+    streams = [_Stream(each, log.read(follow=False)) for each, log in logs]
+    try:
+        # All of them have answered before one of them is closed: a reading cannot be closed while it is awaited.
+        found = await asyncio.gather(*(stream.advance() for stream in streams), return_exceptions=True)
+        for note in found:
+            if isinstance(note, BaseException):
+                raise note
+            if note is not None:
+                yield note
+        heads = [(stream.at, place) for place, stream in enumerate(streams) if stream.line is not None]
+        heapq.heapify(heads)
+        while heads:
+            _, place = heads[0]
+            stream = streams[place]
+            assert stream.line is not None
+            yield LogLine(stream.owner.title, stream.owner.pod.role, stream.line)
+            note = await stream.advance()
+            if note is not None:
+                yield note
+            if stream.line is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (stream.at, place))
+    finally:
+        for stream in streams:
+            await stream.close()
+
+
+class _Stream:
+    """One log on its way into the merged one: its next line, and when that was written."""
+
+    def __init__(self, owner: JobPod, lines: AsyncGenerator[StampedLine, None]) -> None:
+        self.owner = owner
+        self.line: StampedLine | None = None
+        self.at = _BEGINNING
+        self._lines = lines
+
+    async def advance(self) -> LogNote | None:
+        """Take the next line; None where there is no more. A note says why it cannot be read. Raises Forbidden."""
+        try:
+            self.line = await anext(self._lines, None)
+        except Forbidden:
+            raise
+        except ApiError as error:
+            self.line = None
+            return unreadable(self.owner, error)
+        if self.line is not None and self.line.at is not None:
+            self.at = self.line.at
+        return None
+
+    async def close(self) -> None:
+        """Read no more."""
+        await self._lines.aclose()
+
+
+def unreadable(owner: JobPod, error: ApiError) -> LogNote:
+    """That a log cannot be read, and why."""
+    if isinstance(error, NotFound):
+        return LogNote(f"{owner.pod.name}: the pod is gone, and its log with it")
+    return LogNote(f"{owner.pod.name}: its log cannot be read: {error.message}")
+
+
+def has_log(each: JobPod, selection: LogSelection) -> bool:
+    """Whether the container that is meant has begun."""
+    return each.record.has_begun(selection.container_of(each))
+
+
+def silence(pods: Iterable[JobPod], job: Job, selection: LogSelection) -> str:
+    """Why there is nothing to read, in one line; empty where there is something."""
+    pods = tuple(pods)
+    if any(has_log(each, selection) for each in pods):
+        return ""
+    if selection.previous and not pods:
+        return f"{job.name}: no earlier pod is left: only pods that failed are kept (runPolicy.cleanPodPolicy)"
+    blocked = next((each for each in pods if each.pod.blocker is not None), None)
+    if blocked is not None and blocked.pod.blocker is not None:
+        return f"{blocked.pod.name} has not started: {blocked.pod.blocker.message}"
+    if pods:
+        return f"{job.name}: {', '.join(each.pod.name for each in pods)} has not started yet"
+    return f"{job.name} has no such pods now: {_state(job)}"
+
+
+def _state(job: Job) -> str:
+    """The job's state, with the words of the condition that explains it."""
+    status = job.status
+    kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PODS_READY)
+    told = next((c for kind in kinds if (c := status.condition(kind)) is not None and c.message), None)
+    return (status.state or "no operator has seen it yet") + (f" ({told.message})" if told is not None else "")

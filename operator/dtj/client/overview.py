@@ -1,0 +1,195 @@
+"""All that is known of a job, gathered at one moment: what the job says of itself, and what is around it.
+
+Whoever may read the job may not be allowed to read the rest. A part that cannot be read says so, and hides no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from dtj.api.job import Job, parse_time
+from dtj.api.json import JsonObject, dig, text
+from dtj.client.pods import JobPod, owned, selector_of
+from dtj.core.replicas import incarnation, pod_name, replicas
+from dtj.core.status import recorded_completions
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import ApiError, NotFound
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Listing, Resource
+from dtj.kube.records import plain_from_object, pod_from_object
+
+NODES: Final = Resource("v1", "Node", "nodes")
+
+_MOST_PODS_ASKED: Final = 5
+"""Of so many pods that do not run, the events are read."""
+
+_MOST_NODES_ASKED: Final = 10
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T]):
+    """Some of what was gathered; ``unread`` says why it could not be read, in the server's words."""
+
+    items: tuple[T, ...] = ()
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What was said of the job or of one of its pods; the same words are counted."""
+
+    type: str
+    reason: str
+    note: str
+    about: str
+    count: int
+    last: datetime | None
+
+    @classmethod
+    def from_object(cls, body: JsonObject) -> Event:
+        """Read an event of events.k8s.io/v1, of which some fields are there only if an older client wrote it."""
+        count = dig(body, "series", "count") or body.get("deprecatedCount")
+        times = (dig(body, "series", "lastObservedTime"), body.get("deprecatedLastTimestamp"), body.get("eventTime"))
+        return cls(
+            type=text(body.get("type")),
+            reason=text(body.get("reason")),
+            note=text(body.get("note")),
+            about=text(dig(body, "regarding", "name")),
+            count=count if isinstance(count, int) else 1,
+            last=next((moment for time in times if (moment := parse_time(time)) is not None), None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A job and what is around it. The bodies are the objects as the API server gave them."""
+
+    job: Job
+    at: datetime
+    pods: Part[JobPod]
+    events: Part[Event]
+    services: Part[JsonObject]
+    claims: Part[JsonObject]
+    nodes: Part[JsonObject]
+    body: JsonObject
+    pod_bodies: tuple[JsonObject, ...] = ()
+    event_bodies: tuple[JsonObject, ...] = ()
+
+    @property
+    def current_pods(self) -> tuple[JobPod, ...]:
+        """Of each replica the newest pod."""
+        newest = {each.replica: each for each in self.pods.items}
+        return tuple(each for each in self.pods.items if newest[each.replica] is each)
+
+    @property
+    def missing_pods(self) -> tuple[str, ...]:
+        """Names of pods that the job should have and has not; unknown where pods cannot be read."""
+        job, status = self.job, self.job.status
+        if job.spec is None or self.pods.unread or status.start_time is None or status.terminal:
+            return ()
+        there = {each.replica for each in self.pods.items}
+        done = recorded_completions(status)
+        wanted = (r for r in replicas(job.spec) if r not in done and (str(r.role), r.index) not in there)
+        return tuple(pod_name(job.name, replica, incarnation(status, replica)) for replica in wanted)
+
+    def to_object(self) -> JsonObject:
+        """All of it, as JSON."""
+        unread: JsonObject = {name: part.unread for name, part in self._parts() if part.unread}
+        return {
+            "job": self.body,
+            "pods": [*self.pod_bodies],
+            "events": [*self.event_bodies],
+            "services": [*self.services.items],
+            "claims": [*self.claims.items],
+            "nodes": [*self.nodes.items],
+            "unread": unread,
+        }
+
+    def _parts(self) -> tuple[tuple[str, Part[Any]], ...]:
+        return (
+            ("pods", self.pods),
+            ("events", self.events),
+            ("services", self.services),
+            ("claims", self.claims),
+            ("nodes", self.nodes),
+        )
+
+
+async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview:
+    """Everything about a job. Raises ApiError where the job itself cannot be read, NotFound where there is none."""
+    body = await gateway.get(JOBS, namespace=namespace, name=name)
+    job = Job.from_object(body)
+    of_job = selector_of(job)
+    pods, services, claims, told = await asyncio.gather(
+        _list(gateway.list(PODS, namespace=namespace, selector=of_job)),
+        _list(gateway.list(SERVICES, namespace=namespace, selector=of_job)),
+        _list(gateway.list(CLAIMS, namespace=namespace, selector=of_job)),
+        _list(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}")),
+    )
+    mine = owned((JobPod.of(pod_from_object(item)) for item in pods.items), job)
+    waiting = [each for each in mine if not (each.pod.ready or each.pod.ended)][:_MOST_PODS_ASKED]
+    asked = (gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}") for each in waiting)
+    of_pods = await asyncio.gather(*map(_list, asked))
+    events = [*told.items, *(event for part in of_pods for event in part.items)]
+    nodes = await _nodes(gateway, mine)
+    return Overview(
+        job=job,
+        at=datetime.now(UTC),
+        pods=Part(mine, pods.unread),
+        events=Part(aggregated(Event.from_object(event) for event in events), told.unread),
+        services=_owned_by(job, services),
+        claims=_owned_by(job, claims),
+        nodes=nodes,
+        body=body,
+        pod_bodies=_owned_by(job, pods).items,
+        event_bodies=tuple(events),
+    )
+
+
+def aggregated(events: Iterable[Event]) -> tuple[Event, ...]:
+    """The same words of the same kind of thing said once, with their count; the newest last."""
+    same: dict[tuple[str, str, str, str], Event] = {}
+    for event in events:
+        key = (event.type, event.reason, event.note, event.about)
+        before = same.get(key)
+        last = max(filter(None, (event.last, before.last if before else None)), default=None)
+        count = event.count + (before.count if before else 0)
+        same[key] = Event(event.type, event.reason, event.note, event.about, count, last)
+    return tuple(sorted(same.values(), key=lambda event: event.last.timestamp() if event.last else 0.0))
+
+
+async def _nodes(gateway: KubeGateway, pods: Iterable[JobPod]) -> Part[JsonObject]:
+    """The nodes of pods that should run, and are not ready: they may be the reason."""
+    suspects = dict.fromkeys(
+        each.pod.node for each in pods if each.pod.node and not each.pod.ready and not each.pod.ended
+    )
+    found: list[JsonObject] = []
+    for name in list(suspects)[:_MOST_NODES_ASKED]:
+        try:
+            found.append(await gateway.get(NODES, namespace=None, name=name))
+        except NotFound:
+            found.append({"metadata": {"name": name}, "status": {}})
+        except ApiError as error:
+            return Part(tuple(found), error.message)
+    return Part(tuple(found))
+
+
+async def _list(call: Coroutine[Any, Any, Listing]) -> Part[JsonObject]:
+    """The objects of a list, or why they cannot be read."""
+    try:
+        listing = await call
+    except ApiError as error:
+        return Part(unread=error.message)
+    return Part(tuple(msgspec.json.decode(item, type=dict) for item in listing.items))
+
+
+def _owned_by(job: Job, part: Part[JsonObject]) -> Part[JsonObject]:
+    mine = (body for body in part.items if plain_from_object(body).metadata.owner_uid == job.uid)
+    return Part(tuple(mine), part.unread)

@@ -1,0 +1,107 @@
+"""All objects of a selection as they are now, and again after each change, across broken connections.
+
+The operator's informer waits out whatever happens; who asks from a terminal or a notebook wants to be told at once
+what cannot work, and after some minutes what no longer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from dtj.kube.backoff import Backoff
+from dtj.kube.client import KubeGateway
+from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
+from dtj.kube.gateway import Resource, WatchEvent
+from dtj.kube.records import decode_plain
+
+OUTAGE_SECONDS: Final = 300.0
+"""How long an API server that has answered before may be silent; managed control planes are upgraded in minutes."""
+
+T = TypeVar("T")
+
+
+async def snapshots(
+    gateway: KubeGateway,
+    resource: Resource,
+    *,
+    decode: Callable[[bytes], T],
+    namespace: str | None,
+    selector: str = "",
+    field_selector: str = "",
+) -> AsyncGenerator[Mapping[str, T], None]:
+    """The objects by UID: now, and after each change, without end.
+
+    States in between may be missed, the newest never. Raises ApiError at once where the first list is refused; later
+    an outage is waited out for :data:`OUTAGE_SECONDS`.
+    """
+    outage = _Outage()
+    while True:
+        try:
+            listing = await gateway.list(
+                resource, namespace=namespace, selector=selector, field_selector=field_selector
+            )
+        except ApiError as error:
+            await outage.wait(error)
+            continue
+        outage.answered()
+        found = {decode_plain(item).metadata.uid: decode(item) for item in listing.items}
+        yield dict(found)
+        events = gateway.watch(
+            resource,
+            namespace=namespace,
+            selector=selector,
+            field_selector=field_selector,
+            resource_version=listing.resource_version,
+        )
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    outage.over()
+                    if event.type != "BOOKMARK":
+                        _apply(event, found, decode)
+                        yield dict(found)
+        except ApiError as error:
+            if error.status != HTTPStatus.UNAUTHORIZED:  # the next list has a fresh token, or says that there is none
+                await outage.wait(error)
+
+
+def _apply(event: WatchEvent, found: dict[str, T], decode: Callable[[bytes], T]) -> None:
+    uid = decode_plain(event.object).metadata.uid
+    if event.type == "DELETED":
+        found.pop(uid, None)
+    else:
+        found[uid] = decode(event.object)
+
+
+class _Outage:
+    """Since when the API server has not answered, and whether to go on asking."""
+
+    def __init__(self) -> None:
+        self._backoff = Backoff(base=0.2, cap=10.0)
+        self._failures = 0
+        self._answered_at: float | None = None
+
+    def answered(self) -> None:
+        """A list came."""
+        self._answered_at = _now()
+
+    def over(self) -> None:
+        """The watch lives, too."""
+        self._answered_at = _now()
+        self._failures = 0
+
+    async def wait(self, error: ApiError) -> None:
+        """Some time, before the next attempt. Raises ``error`` where another one makes no sense."""
+        passing = isinstance(error, Gone | Unavailable | TooManyRequests)
+        if not passing or self._answered_at is None or _now() - self._answered_at > OUTAGE_SECONDS:
+            raise error
+        self._failures += 1
+        await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,353 @@
+"""The acting commands as a person types them, against a real API server with the operator at work."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition
+from support.command_line import CommandLine, Terminal
+from support.job_world import JobWorld
+from support.local_runs import write
+from support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.api
+
+KIND = "distributedtrainingjob.training.dtj.dev"
+ELASTIC = {"maxReplicas": 4}
+
+
+@pytest.fixture
+def command_line(tmp_path: Path) -> Iterator[Callable[..., CommandLine]]:
+    """Makes command lines, and ends what they have left running."""
+    made: list[CommandLine] = []
+
+    def make(world: JobWorld, *, user: str = "") -> CommandLine:
+        kubeconfig = world.plane.kubeconfig_for(user) if user else world.plane.kubeconfig
+        made.append(CommandLine(tmp_path, kubeconfig, world.namespace))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def dtj(world: JobWorld, command_line: Callable[..., CommandLine]) -> CommandLine:
+    """``dtj`` as an administrator, in the test's namespace."""
+    return command_line(world)
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> str:
+    """The lines up to one with ``words``. Raises AssertionError where there is none."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            return "".join(lines)
+    raise AssertionError(f"{words!r} was not said:\n{''.join(lines)}")
+
+
+# -- submit ---------------------------------------------------------------------------------------------------
+
+
+def test_submitting_has_kubectls_words_and_a_second_time_says_what_to_do(world: JobWorld, dtj: CommandLine) -> None:
+    file = write(dtj.folder, manifest("a"), manifest("b"))
+    done = dtj.run("submit", file)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{KIND}/a created\n{KIND}/b created\n", "")
+    again = dtj.run("submit", file)
+    assert (again.returncode, again.stdout) == (4, "")
+    first, second = again.stderr.splitlines()
+    assert first.startswith(f'{file}: document 1 (a): distributedtrainingjobs.training.dtj.dev "a" already exists: ')
+    assert "delete that job first (" in first
+    assert f"delete a -n {world.namespace} --kubeconfig" in first
+    assert '"b" already exists' in second
+
+
+def test_a_job_from_standard_input_is_submitted(world: JobWorld, dtj: CommandLine) -> None:
+    done = dtj.run("submit", "-", stdin=yaml.safe_dump(manifest("piped")))
+    assert done.returncode == 0, done.stderr
+    assert world.job("piped").uid
+
+
+def test_a_manifest_of_another_namespace_is_not_submitted_to_this_one(world: JobWorld, dtj: CommandLine) -> None:
+    body: JsonObject = {**manifest("a"), "metadata": {"name": "a", "namespace": "elsewhere"}}
+    done = dtj.run("submit", write(dtj.folder, body))
+    assert done.returncode == 2
+    assert f'metadata.namespace: is "elsewhere", but the namespace asked for is "{world.namespace}"' in done.stderr
+    assert world.jobs() == []
+
+
+# -- run --cluster ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_is_followed_to_its_success(world: JobWorld, dtj: CommandLine) -> None:
+    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
+    first = read_until(running, "worker-0, worker-1: Starting")
+    assert first.startswith(f"digits: MultiWorkerMirrored with 2 workers, submitted to namespace {world.namespace}\n")
+    world.run_pods()
+    read_until(running, "worker-0")
+    world.await_state("Running")
+    world.end_pod("digits-worker-0", exit_code=0)
+    output, errors = running.communicate(timeout=30)
+    assert (running.returncode, errors) == (0, "")
+    assert re.search(r"^ +\d+s  worker-0.*: Succeeded$", output, re.MULTILINE)
+    assert re.search(r"^digits succeeded after \d+s$", output, re.MULTILINE)
+    assert "\x1b" not in output
+    assert "goes on" not in output
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_that_restarts_and_fails_says_both_and_who_was_first(world: JobWorld, dtj: CommandLine) -> None:
+    file = write(dtj.folder, manifest(runPolicy={"backoffLimit": 1}), manifest("later"))
+    running = dtj.start("run", "--cluster", file)
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_state("Running")
+    world.end_pod("digits-worker-1", exit_code=3, message="no space left")
+    world.await_pods(["worker-0-r1", "worker-1", "worker-1-r1"])
+    world.run_pods()
+    world.end_pod("digits-worker-1-r1", exit_code=3, message="No space left on device")
+    output, errors = running.communicate(timeout=30)
+    assert (running.returncode, errors) == (1, "")
+    assert re.search(r"^ +\d+s  \w+: .*worker-1", output, re.MULTILINE), "the restart"
+    assert re.search(r"^digits failed after \d+s$", output, re.MULTILINE)
+    assert re.search(r"^  cause        worker-1 exited with code 3$", output, re.MULTILINE)
+    assert "logs digits" in output
+    assert output.endswith("Not submitted: later.\n")
+    assert len(world.jobs()) == 1
+
+
+@pytest.mark.usefixtures("operator")
+def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: JobWorld, dtj: CommandLine) -> None:
+    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
+    read_until(running, "Starting")
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=30)
+    assert (running.returncode, errors) == (130, "")
+    assert output.startswith("Detached. digits goes on in the cluster.\nNext\n")
+    assert f"wait digits -n {world.namespace}" in output
+    assert set(world.pods()) == {"digits-worker-0", "digits-worker-1"}
+
+
+@pytest.mark.usefixtures("operator")
+def test_when_the_time_is_over_the_job_goes_on_too(world: JobWorld, dtj: CommandLine) -> None:
+    done = dtj.run("run", "--cluster", write(dtj.folder, manifest()), "--timeout", "0.5")
+    assert done.returncode == 3, done.stderr
+    assert "are over. digits goes on in the cluster.\n" in done.stdout
+    assert not world.job().status.terminal
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_that_the_cluster_cannot_run_as_it_is_written_is_bad_input(world: JobWorld, dtj: CommandLine) -> None:
+    done = dtj.run("run", "--cluster", write(dtj.folder, manifest(accelerator={"profile": "abacus"})))
+    assert done.returncode == 2
+    assert 'cause        spec.accelerator.profile: there is no accelerator profile "abacus"' in done.stdout
+    assert world.pods() == {}
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_deleted_meanwhile_ends_the_following(world: JobWorld, dtj: CommandLine) -> None:
+    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
+    read_until(running, "Starting")
+    world.delete_job()
+    _, errors = running.communicate(timeout=30)
+    assert (running.returncode, errors) == (1, "digits: was deleted\n")
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_terminal_gets_a_table_that_is_drawn_in_place(world: JobWorld, dtj: CommandLine) -> None:
+    terminal = Terminal()
+    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()), output=terminal.theirs)
+    terminal.opened()
+    world.await_pods(["worker-0", "worker-1"])
+    terminal.read_until("worker-1")
+    world.run_pods()
+    world.await_state("Running")
+    world.end_pod("digits-worker-0", exit_code=0)
+    shown = terminal.read_all()
+    terminal.close()
+    assert running.wait(timeout=30) == 0
+    assert "Replica" in shown
+    assert "\x1b[" in shown
+    assert "succeeded" in shown
+
+
+@pytest.mark.usefixtures("operator")
+def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, command_line: Callable[..., CommandLine]) -> None:
+    allow(world, "trainee", "distributedtrainingjobs", ["create", "get", "list", "watch"])
+    trainee = command_line(world, user="trainee")
+    running = trainee.start("run", "--cluster", write(trainee.folder, manifest()))
+    read_until(running, 'Its pods cannot be shown: pods is forbidden: User "trainee" cannot list resource "pods"')
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.end_pod("digits-worker-0", exit_code=0)
+    output, errors = running.communicate(timeout=30)
+    assert (running.returncode, errors) == (0, "")
+    assert "digits succeeded" in output
+
+
+# -- wait -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("operator")
+def test_waiting_ends_with_the_right_code(world: JobWorld, dtj: CommandLine) -> None:
+    for name in ("good", "bad"):
+        world.submit(name, runPolicy={"backoffLimit": 0})
+        world.await_pods(["worker-0", "worker-1"], name)
+    late = dtj.run("wait", "dtj/good", "--timeout", "200ms")
+    assert (late.returncode, late.stdout) == (3, "")
+    assert re.fullmatch(r"good: not at its end after 0\.2 seconds; it is Starting .*\n", late.stderr)
+    for name in ("good", "bad"):
+        world.run_pods(name)
+    ready = dtj.run("wait", "good", "--for", "ready", "--timeout", "20s")
+    assert (ready.returncode, ready.stdout) == (0, f"{KIND}/good condition met\n")
+    world.end_pod("good-worker-0", exit_code=0)
+    world.end_pod("bad-worker-0", exit_code=3)
+    good, bad = dtj.run("wait", "good"), dtj.run("wait", "bad")
+    assert (good.returncode, good.stdout, good.stderr) == (0, f"{KIND}/good complete\n", "")
+    assert (bad.returncode, bad.stdout) == (1, f"{KIND}/bad failed\n")
+    assert bad.stderr.startswith("bad: ")
+    hopeless = dtj.run("wait", "bad", "--for", "complete")
+    assert (hopeless.returncode, hopeless.stdout) == (1, "")
+    assert hopeless.stderr == "bad: has ended (Failed), and will never be Complete\n"
+
+
+def test_ctrl_c_ends_a_wait_and_says_that_the_job_goes_on(world: JobWorld, dtj: CommandLine) -> None:
+    world.submit()
+    mark = world.plane.audit.mark()
+    waiting = dtj.start("wait", "digits")
+
+    def watches() -> None:
+        calls = world.plane.audit.calls(since=mark, user="testbed-admin", namespace=world.namespace)
+        assert any(call.verb == "watch" for call in calls)
+
+    world.eventually(watches)
+    waiting.send_signal(signal.SIGINT)
+    output, errors = waiting.communicate(timeout=30)
+    assert (waiting.returncode, output) == (130, "")
+    assert errors.startswith("digits goes on; wait again: ")
+
+
+# -- suspend, resume, scale, delete -------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_is_suspended_resumed_scaled_and_deleted(world: JobWorld, dtj: CommandLine) -> None:
+    world.submit(elastic=ELASTIC)
+    world.await_pods(["worker-0", "worker-1"])
+    suspended = dtj.run("suspend", "digits", "--wait", "--timeout", "20s")
+    assert (suspended.returncode, suspended.stdout) == (0, f"{KIND}/digits suspended\n")
+    assert world.pods() == {}
+    resumed = dtj.run("resume", f"{KIND}/digits")
+    assert (resumed.returncode, resumed.stdout) == (0, f"{KIND}/digits resumed\n")
+    world.await_pods(["worker-0-r1", "worker-1-r1"])
+    scaled = dtj.run("scale", "digits", "--replicas", 3)
+    assert (scaled.returncode, scaled.stdout) == (0, f"{KIND}/digits scaled\n")
+    world.await_pods(["worker-0-r2", "worker-1-r2", "worker-2-r2"])
+    deleted = dtj.run("delete", "digits", "--wait")
+    assert (deleted.returncode, deleted.stdout) == (0, f'{KIND} "digits" deleted\n')
+    assert (world.jobs(), world.pods()) == ([], {})
+
+
+def test_what_cannot_be_scaled_says_why(world: JobWorld, dtj: CommandLine) -> None:
+    world.submit("fixed")
+    world.submit("elastic", elastic=ELASTIC)
+    fixed, far = dtj.run("scale", "fixed", "--replicas", 3), dtj.run("scale", "elastic", "--replicas", 9)
+    assert (fixed.returncode, far.returncode) == (2, 2)
+    assert fixed.stderr.startswith("fixed: spec.elastic: is not set, and without it the number of workers is fixed")
+    assert far.stderr == "elastic: 9 workers are out of the range that spec.elastic allows: 1 to 4\n"
+
+
+def test_one_that_is_not_there_does_not_keep_the_others_from_being_deleted(world: JobWorld, dtj: CommandLine) -> None:
+    world.submit("a")
+    world.submit("b")
+    done = dtj.run("delete", "a", "none", "b", "a")
+    assert done.returncode == 4
+    assert done.stdout == f'{KIND} "a" deleted\n{KIND} "b" deleted\n'
+    assert done.stderr == 'distributedtrainingjobs.training.dtj.dev "none" not found\n'
+    assert world.jobs() == []
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_that_has_ended_is_neither_suspended_nor_resumed(world: JobWorld, dtj: CommandLine) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.end_pod("digits-worker-0", exit_code=0)
+    world.await_condition(Condition.COMPLETE)
+    done = dtj.run("suspend", "digits")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "digits: has ended (Succeeded), and cannot be suspended\n"
+
+
+@pytest.mark.parametrize("command", ["list", "wait digits", "suspend digits", "delete digits", "submit -"])
+def test_a_missing_right_is_one_line_in_the_servers_words(
+    command: str, world: JobWorld, command_line: Callable[..., CommandLine]
+) -> None:
+    done = command_line(world, user="nobody").run(*command.split(), stdin=yaml.safe_dump(manifest()))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert 'is forbidden: User "nobody" cannot ' in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# -- list -------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_comes_as_a_table_as_names_and_as_whole_objects(world: JobWorld, dtj: CommandLine) -> None:
+    assert dtj.run("list").stderr == f"No jobs in namespace {world.namespace}.\n"
+    dtj.run("submit", write(dtj.folder, manifest("b"), manifest("a")))
+    assert [line.split()[0] for line in dtj.run("list").stdout.splitlines()] == ["NAME", "a", "b"]
+    assert dtj.run("list", "-o", "wide").stdout.splitlines()[0].split()[-1] == "REASON"
+    assert dtj.run("list", "-o", "name").stdout == f"{KIND}/a\n{KIND}/b\n"
+    whole = json.loads(dtj.run("list", "-o", "json").stdout)
+    assert [item["spec"]["strategy"] for item in whole["items"]] == ["MultiWorkerMirrored"] * 2
+    assert yaml.safe_load(dtj.run("list", "-o", "yaml", "-l", "team=none").stdout)["items"] == []
+
+
+def test_a_watched_list_is_a_line_a_change(world: JobWorld, operator: OperatorProcess, dtj: CommandLine) -> None:
+    world.submit("a")
+    world.await_state("Starting", "a")
+    watching = dtj.start("list", "--watch")
+    assert read_until(watching, "a ").splitlines()[0].split()[:2] == ["NAME", "STATE"]
+    world.run_pods("a")
+    assert "Running" in read_until(watching, "2/2")
+    world.delete_job("a")
+    read_until(watching, "a deleted")
+    watching.send_signal(signal.SIGINT)
+    _, errors = watching.communicate(timeout=30)
+    assert (watching.returncode, errors) == (130, "")
+
+
+def test_a_watched_list_on_a_terminal_is_drawn_in_place(world: JobWorld, dtj: CommandLine) -> None:
+    terminal = Terminal()
+    watching = dtj.start("list", "--watch", output=terminal.theirs)
+    terminal.opened()
+    terminal.read_until(f"No jobs in namespace {world.namespace}.")
+    world.submit("a")
+    terminal.read_until("MultiWorkerMirrored")
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(timeout=30) == 130
+    terminal.close()
+
+
+def allow(world: JobWorld, user: str, resource: str, verbs: list[str]) -> None:
+    """Give a user some rights to a resource of ours in the namespace."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
+    rules = [{"apiGroups": ["training.dtj.dev"], "resources": [resource], "verbs": verbs}]
+    world.api.request("POST", f"{rbac}/roles", {"metadata": {"name": user}, "rules": rules})
+    subjects = [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
+    binding = {"metadata": {"name": user}, "roleRef": role, "subjects": subjects}
+    world.api.request("POST", f"{rbac}/rolebindings", binding)

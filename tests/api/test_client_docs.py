@@ -1,0 +1,83 @@
+"""The Python of docs/client.md, run as a reader would run it, with a kubelet that is played."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dtj.api.json import dig
+from support.command_line import environment
+from support.job_world import JobWorld
+from testbed import ApiError
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+ROOT = Path(__file__).parents[2]
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.DOTALL | re.MULTILINE)
+
+ENDS_BY_ITSELF = "digits"
+"""The job of the examples; the others run until they are stopped."""
+
+
+@pytest.fixture
+def kubelet(world: JobWorld) -> Iterator[None]:
+    """Runs each pod, and ends the worker that decides of jobs that end by themselves."""
+    over = threading.Event()
+
+    def play() -> None:
+        while not over.wait(0.05):
+            for job in world.jobs():
+                name = str(dig(job, "metadata", "name"))
+                try:
+                    play_job(name)
+                except ApiError:
+                    continue  # a pod has gone since it was listed
+
+    def play_job(name: str) -> None:
+        for pod, body in world.pods(name).items():
+            phase = dig(body, "status", "phase")
+            if phase == "Pending":
+                world.run_pod(pod)
+            elif phase == "Running" and name == ENDS_BY_ITSELF and pod.startswith(f"{name}-worker-0"):
+                world.end_pod(pod, exit_code=0)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    yield
+    over.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("kubelet")
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_a_snippet_of_the_document_runs(number: int, world: JobWorld, tmp_path: Path) -> None:
+    config = yaml.safe_load(world.plane.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = world.namespace
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    script = tmp_path / "snippet.py"
+    script.write_text(SNIPPETS[number])
+    done = subprocess.run(
+        [sys.executable, script],
+        cwd=ROOT,
+        env=environment(KUBECONFIG=str(kubeconfig)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert world.jobs() == [], "each snippet cleans up what it has made"
+
+
+def test_the_document_has_snippets() -> None:
+    assert len(SNIPPETS) >= 5

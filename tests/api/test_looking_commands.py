@@ -1,0 +1,416 @@
+"""``dtj logs``, ``dtj status`` and ``dtj doctor`` against a real API server and operator, as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition
+from dtj.cli.exit_codes import Exit
+from dtj.cli.main import cli
+from support.api_proxy import ApiProxy, Upstream
+from support.job_world import MERGE_PATCH, JobWorld
+from support.kubelet_logs import KubeletLogs
+from support.loop_thread import LoopThread
+from support.waiting import eventually
+
+pytestmark = pytest.mark.api
+
+READ = ["get", "list", "watch"]
+
+
+@dataclass
+class Person:
+    """Someone with a kubeconfig, who types commands."""
+
+    kubeconfig: Path
+    namespace: str
+    kubelet: KubeletLogs = field(default_factory=KubeletLogs)
+
+    def types(self, *words: str) -> Result:
+        """A command and what came of it."""
+        place = ("-n", self.namespace, "--kubeconfig", str(self.kubeconfig))
+        return CliRunner().invoke(cli, [*words, *place], prog_name="dtj", standalone_mode=False)
+
+    def says(self, *words: str, code: int = Exit.OK) -> str:
+        """What a command prints."""
+        result = self.types(*words)
+        assert result.return_value == code, f"{result.output}{result.exception}"
+        return result.output
+
+
+@pytest.fixture
+def person(world: JobWorld) -> Person:
+    """An administrator."""
+    return Person(world.plane.kubeconfig, world.namespace)
+
+
+@pytest.fixture
+def reader(world: JobWorld, tmp_path: Path) -> Iterator[Person]:
+    """An administrator who can read logs, too: here are no kubelets to ask."""
+    kubelet = KubeletLogs()
+    with LoopThread() as loop:
+        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
+        proxy = ApiProxy(upstream, trouble=kubelet)
+        loop.run(proxy.start())
+        yield Person(proxy.kubeconfig(tmp_path), world.namespace, kubelet)
+        loop.run(proxy.close())
+        loop.run(upstream.close())
+
+
+def limited(world: JobWorld, user: str, *rules: JsonObject) -> Person:
+    """Someone who may do no more than this in the namespace."""
+    at = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
+    world.api.request("POST", f"{at}/roles", {"metadata": {"name": user}, "rules": [*rules]})
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user}
+    world.api.request(
+        "POST", f"{at}/rolebindings", {"metadata": {"name": user}, "roleRef": role, "subjects": [subject]}
+    )
+    return Person(world.plane.kubeconfig_for(user), world.namespace)
+
+
+def run(world: JobWorld, **arguments: object) -> None:
+    """A job of two workers that runs."""
+    world.submit(**arguments)  # type: ignore[arg-type]
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    world.await_condition(Condition.PODS_READY)
+
+
+# -- status ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("operator")
+def test_status_of_a_running_job(world: JobWorld, person: Person) -> None:
+    run(world)
+    text = person.says("status", "digits")
+    assert text.startswith("digits  Running 2/2 for ")
+    assert "worker-1  Running" in text
+    assert "created 2 pods (2 worker)" in text
+    assert "Why is it not running" not in text
+    assert f"dtj logs digits -f -n {world.namespace} --kubeconfig" in text
+
+
+@pytest.mark.usefixtures("operator")
+def test_status_gives_all_that_it_gathered_to_programs(world: JobWorld, person: Person) -> None:
+    run(world)
+    found = json.loads(person.says("status", "digits", "-o", "json"))
+    assert found["job"]["status"]["ready"] == "2/2"
+    assert [pod["metadata"]["name"] for pod in found["pods"]] == ["digits-worker-0", "digits-worker-1"]
+    assert [service["metadata"]["name"] for service in found["services"]] == ["digits"]
+    assert found["unread"] == {}
+    assert yaml.safe_load(person.says("status", "digits", "-o", "yaml")).keys() == found.keys()
+
+
+@pytest.mark.usefixtures("operator")
+def test_status_says_in_the_schedulers_words_why_a_job_does_not_run(world: JobWorld, person: Person) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+
+    def told() -> None:
+        text = person.says("status", "digits")
+        assert "Unschedulable: " in text
+        assert "no nodes available to schedule pods" in text
+        assert "do: add nodes, ask for less, or mend nodeSelector and tolerations" in text
+
+    world.eventually(told)
+
+
+@pytest.mark.usefixtures("operator")
+def test_status_says_who_suspended_a_job(world: JobWorld, person: Person) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    patch = '{"spec": {"runPolicy": {"suspend": true}}}'
+    world.plane.kubectl("patch", "-n", world.namespace, "dtj/digits", "--type=merge", "-p", patch)
+    world.await_state("Suspended")
+    text = person.says("status", "digits")
+    assert "runPolicy.suspend is true, set by kubectl-patch at 20" in text
+    assert "dtj resume digits" in text
+
+
+@pytest.mark.usefixtures("operator")
+def test_status_names_the_root_cause_of_a_failed_job(world: JobWorld, person: Person) -> None:
+    run(world, runPolicy={"backoffLimit": 0})
+    world.end_pod("digits-worker-1", exit_code=1, message="ModuleNotFoundError: No module named 'flowers'")
+    world.await_condition(Condition.FAILED)
+    text = person.says("status", "digits")
+    assert "worker-1 (pod digits-worker-1) exited with code 1 (Error): ModuleNotFoundError" in text
+    assert "hint: the image lacks a Python package" in text
+    assert "dtj logs digits --first-error" in text
+
+
+def test_a_job_that_no_operator_sees_is_told_from_one_that_is_new(world: JobWorld, person: Person) -> None:
+    world.submit()
+    assert "the job was created a moment ago" in person.says("status", "digits")
+
+
+@pytest.mark.usefixtures("operator")
+def test_what_a_person_may_not_read_is_said_in_its_place(world: JobWorld) -> None:
+    run(world)
+    jobs: JsonObject = {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["get"]}
+    someone = limited(world, "someone", jobs)
+    text = someone.says("status", "digits")
+    assert text.startswith("digits  Running 2/2")
+    assert 'Replicas\n  cannot be read: pods is forbidden: User "someone" cannot list' in text
+    assert "Events\n  cannot be read: events.events.k8s.io is forbidden" in text
+    assert set(json.loads(someone.says("status", "digits", "-o", "json"))["unread"]) >= {"pods", "events"}
+
+
+def test_a_job_that_is_not_there_is_one_line_and_code_4(world: JobWorld, person: Person) -> None:
+    for command in ("status", "logs"):
+        result = person.types(command, "nothing")
+        assert result.return_value == Exit.API
+        assert result.output == 'distributedtrainingjobs.training.dtj.dev "nothing" not found\n'
+
+
+@pytest.mark.usefixtures("operator")
+def test_watching_tells_each_change_and_ends_with_the_job(world: JobWorld, person: Person) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    results: list[Result] = []
+    watching = threading.Thread(target=lambda: results.append(person.types("status", "digits", "--watch")))
+    watching.start()
+    world.run_pods()
+    world.await_condition(Condition.PODS_READY)
+    for pod in ("digits-worker-0", "digits-worker-1"):
+        world.end_pod(pod, exit_code=0)
+    watching.join(timeout=30)
+    assert results, "it did not end"
+    assert results[0].return_value == Exit.OK
+    lines = results[0].output.splitlines()
+    assert lines[-1].endswith("Succeeded  0/2")
+    assert len(lines) == len(set(lines))
+
+
+# -- logs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("operator")
+def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, reader: Person) -> None:
+    run(world)
+    reader.kubelet.say("digits-worker-0", "first", second=1)
+    reader.kubelet.say("digits-worker-1", "second", second=2)
+    reader.kubelet.say("digits-worker-0", "third", second=3)
+    assert reader.says("logs", "digits") == "worker-0 | first\nworker-1 | second\nworker-0 | third\n"
+    assert reader.says("logs", "digits", "--role=worker", "--index=0") == "first\nthird\n"
+    assert reader.says("logs", "digits", "--tail=1") == "worker-1 | second\nworker-0 | third\n"
+    stamped = reader.says("logs", "digits", "--role=worker", "--index=1", "--timestamps", "--since=5m")
+    assert stamped == "2026-01-02T03:04:07.000000000Z second\n"
+    assert reader.kubelet.asked[-1][1]["sinceSeconds"] == "300"
+
+
+@pytest.mark.usefixtures("operator")
+def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_of_the_job(
+    world: JobWorld, reader: Person
+) -> None:
+    run(world)
+    kubelet = reader.kubelet
+    for index in (0, 1):
+        kubelet.say(f"digits-worker-{index}", "begins", second=1 + index)
+        for suffix in ("", "-r1"):
+            kubelet.lines.setdefault(f"digits-worker-{index}{suffix}", [])
+    results: list[Result] = []
+    following = threading.Thread(target=lambda: results.append(reader.types("logs", "digits", "-f")))
+    following.start()
+    eventually(lambda: _assert(len(kubelet.asked) >= 4))  # read once, and followed
+    kubelet.cut_after["digits-worker-0"] = 1
+    kubelet.say("digits-worker-0", "trains", "trains", second=3)
+    world.end_pod("digits-worker-1", exit_code=1, message="lost")
+    kubelet.ended.add("digits-worker-1")
+    world.await_pods(["worker-1", "worker-1-r1", "worker-0-r1"], seconds=40)
+    kubelet.ended.add("digits-worker-0")
+    for pod in ("digits-worker-0-r1", "digits-worker-1-r1"):
+        kubelet.say(pod, "goes on", second=5)
+        world.run_pod(pod)
+    world.await_condition(Condition.PODS_READY)
+    for pod in ("digits-worker-0-r1", "digits-worker-1-r1"):
+        kubelet.say(pod, "is done", second=6)
+        kubelet.ended.add(pod)
+        world.end_pod(pod, exit_code=0)
+    following.join(timeout=60)
+    assert results, "it did not end"
+    result = results[0]
+    assert result.return_value == Exit.OK, result.output
+    told = result.stdout.splitlines()
+    assert told[:2] == ["worker-0 | begins", "worker-1 | begins"]
+    assert told.count("worker-0 | trains") == 2
+    assert sorted(told[-4:]) == sorted(
+        f"worker-{index}-r1 | {words}" for index in (0, 1) for words in ("goes on", "is done")
+    )
+    assert len(told) == 8
+    assert "digits-worker-0-r1 has started, attempt 2" in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("digits has succeeded")
+
+
+def _assert(what: bool) -> None:
+    assert what
+
+
+@pytest.mark.usefixtures("operator")
+def test_the_pod_before_the_newest_is_kept_where_it_failed(world: JobWorld, reader: Person) -> None:
+    run(world)
+    assert "no earlier pod is left" in reader.says("logs", "digits", "--previous")
+    world.end_pod("digits-worker-1", exit_code=1)
+    world.await_condition(Condition.RESTARTING, seconds=30)
+    reader.kubelet.say("digits-worker-1", "its last words")
+    eventually(lambda: _assert("digits-worker-1-r1" in world.pods()), seconds=40)
+    assert reader.says("logs", "digits", "--previous", "--role=worker", "--index=1") == "its last words\n"
+
+
+@pytest.mark.usefixtures("operator")
+def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, reader: Person) -> None:
+    run(world, runPolicy={"backoffLimit": 0})
+    trace = ["Traceback (most recent call last):", "ModuleNotFoundError: No module named 'flowers'"]
+    reader.kubelet.say("digits-worker-1", *(f"step {number}" for number in range(30)), *trace)
+    assert reader.says("logs", "digits", "--first-error", code=Exit.USAGE).startswith("digits: no replica has failed")
+    world.end_pod("digits-worker-1", exit_code=1, message=trace[-1])
+    world.await_condition(Condition.FAILED)
+    text = reader.says("logs", "digits", "--first-error")
+    assert "step 24\n" not in text
+    assert "  step 29\n> Traceback (most recent call last):\n" in text
+    assert "hint: the image lacks a Python package" in text
+    world.delete("pods", "digits-worker-1")
+    gone = reader.says("logs", "digits", "--first-error")
+    assert "pod digits-worker-1 is gone, and its log with it" in gone
+    assert "> ModuleNotFoundError" in gone
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--role=evaluator"], '--role: digits has no role "evaluator": it has worker'),
+        (["--role=wroker"], '--role: digits has no role "wroker": it has worker'),
+        (["--index=2"], "--index: digits has no replica 2: the last one is 1"),
+        (["--container=sidecar"], '--container: no container "sidecar": there are trainer'),
+    ],
+)
+def test_what_the_job_has_not_is_one_line_and_code_2(
+    world: JobWorld, person: Person, words: list[str], said: str
+) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    assert person.says("logs", "digits", *words, code=Exit.USAGE) == said + "\n"
+    assert person.says("logs", "digits", "-f", *words, code=Exit.USAGE) == said + "\n"
+
+
+@pytest.mark.usefixtures("operator")
+def test_pods_that_have_not_started_say_why_there_is_no_log(world: JobWorld, person: Person) -> None:
+    world.submit()
+    world.await_pods(["worker-0", "worker-1"])
+    world.eventually(
+        lambda: _assert("digits-worker-0 has not started: no nodes available" in person.says("logs", "digits"))
+    )
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_missing_right_to_logs_is_one_line_and_code_4(world: JobWorld) -> None:
+    run(world)
+    someone = limited(
+        world,
+        "looker",
+        {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": [*READ]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": [*READ]},
+    )
+    for words in (["logs", "digits"], ["logs", "digits", "--follow"]):
+        text = someone.says(*words, code=Exit.API)
+        assert 'cannot get resource "pods/log"' in text
+        assert text.count("\n") == 1
+
+
+# -- doctor ----------------------------------------------------------------------------------------------------
+
+
+def install(world: JobWorld, *, well: bool) -> None:
+    """What `helm install` leaves of an operator that runs in this namespace, for this namespace."""
+    at = f"/apis/apps/v1/namespaces/{world.namespace}/deployments"
+    labels = {"app.kubernetes.io/name": "dtj-operator"}
+    args = [f"--namespace={world.namespace}", f"--lease-namespace={world.namespace}", "--lease-name=dtj"]
+    container = {"name": "operator", "image": "example/operator:1", "args": args}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    world.api.request("POST", at, {"metadata": {"name": "dtj", "labels": labels}, "spec": spec})
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if well else "2020-01-01T00:00:00.000000Z"
+    lease = {"metadata": {"name": "dtj"}, "spec": {"holderIdentity": "dtj-0", "renewTime": now}}
+    world.api.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{world.namespace}/leases", lease)
+
+
+def _operators_pods(world: JobWorld) -> list[str]:
+    """The pods that the cluster makes of the Deployment."""
+    path = f"/api/v1/namespaces/{world.namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Ddtj-operator"
+    names = [pod["metadata"]["name"] for pod in world.api.request("GET", path)["items"]]
+    assert len(names) == 2
+    return names
+
+
+def checks(text: str) -> dict[str, str]:
+    """Verdict by title."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        title = line[13:].partition(":")[0]
+        if line[:1].strip() and title:
+            found.setdefault(title, line[:13].strip())
+    return found
+
+
+def test_the_doctor_finds_what_is_missing_and_changes_nothing(world: JobWorld, person: Person) -> None:
+    install(world, well=False)
+    text = person.says("doctor", "--operator-namespace", world.namespace, code=Exit.FAILED)
+    found = checks(text)
+    assert found["cluster"] == "ok"
+    assert found["CRD"] == "ok", text
+    assert found["operator"] == "fail"
+    assert found["leader"] == "fail"
+    assert found["operator's rights"] == "fail"
+    assert found["your rights"] == "ok"
+    assert found["submitting"] == "ok"
+    assert world.jobs() == []
+
+
+def test_the_doctor_is_content_with_a_whole_installation(world: JobWorld, person: Person) -> None:
+    install(world, well=True)
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": world.namespace}
+    binding = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}/rolebindings/dtj-operator"
+    world.api.request("PATCH", binding, {"subjects": [subject]}, content_type=MERGE_PATCH)
+    for pod in world.eventually(lambda: _operators_pods(world)):
+        world.run_pod(pod)
+    text = world.eventually(lambda: person.says("doctor", "--operator-namespace", world.namespace))
+    assert {checks(text)[title] for title in ("operator", "leader", "operator's rights")} == {"ok"}, text
+
+
+def test_the_doctor_says_what_it_may_not_ask(world: JobWorld) -> None:
+    someone = limited(world, "nobody-much")
+    text = someone.says("doctor", code=Exit.FAILED)
+    found = checks(text)
+    assert found["operator"] == "not checked"
+    assert found["CRD"] == "not checked"
+    assert found["accelerators"] == "not checked"
+    assert found["your rights"] == "fail"
+    assert "you may not get distributedtrainingjobs (to see jobs)" in text
+
+
+def test_the_doctor_sees_a_full_quota(world: JobWorld, person: Person) -> None:
+    at = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
+    world.api.request("POST", at, {"metadata": {"name": "tiny"}, "spec": {"hard": {"pods": "0"}}})
+    eventually(lambda: _assert("tiny pods 0 of 0" in person.types("doctor").output))
+
+
+def test_a_cluster_that_does_not_answer_is_one_line_and_code_4(world: JobWorld, tmp_path: Path) -> None:
+    config = yaml.safe_load(world.plane.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    path = tmp_path / "nowhere"
+    path.write_text(yaml.safe_dump(config))
+    for command in (["doctor"], ["status", "digits"], ["logs", "digits", "-f"]):
+        text = Person(path, world.namespace).says(*command, code=Exit.API)
+        assert text.startswith("the cluster does not answer: ")
+        assert text.count("\n") == 1

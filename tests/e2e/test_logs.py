@@ -1,0 +1,58 @@
+"""Logs of real pods on a real node, as `dtj logs` follows them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dtj.cli.exit_codes import Exit
+from dtj.cli.main import cli
+from support.cluster_jobs import ClusterJobs, tiny
+
+pytestmark = pytest.mark.e2e
+
+FAILS_ONCE = """
+for line in 1 2 3; do echo "attempt $DTJ_ATTEMPT line $line"; done
+if [ "$DTJ_ATTEMPT" = 2 ]; then sleep 3; echo done; exit 0; fi
+if [ "$DTJ_INDEX" = 0 ]; then sleep 300; fi
+sleep 3
+echo "Traceback (most recent call last):"
+exit 3
+"""
+
+
+def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: ClusterJobs) -> None:
+    def typed(*words: str) -> Result:
+        place = ("-n", jobs.namespace, "--kubeconfig", str(jobs.cluster.kubeconfig))
+        return CliRunner().invoke(cli, [*words, *place], prog_name="dtj", standalone_mode=False)
+
+    policy = {"successPolicy": "AllWorkers"}
+    jobs.submit(tiny("told", FAILS_ONCE, roles={"worker": 2}, runPolicy=policy))
+    results: list[Result] = []
+    following = threading.Thread(target=lambda: results.append(typed("logs", "told", "--follow")))
+    following.start()
+    jobs.await_condition("told", "Complete")
+    following.join(timeout=30)
+    assert results, "it did not end"
+    assert results[0].return_value == Exit.OK, results[0].output
+    lines = [f"attempt {attempt} line {line}" for attempt in (1, 2) for line in (1, 2, 3)]
+    first, second = lines[:3], [*lines[3:], "done"]
+    expected = {
+        "worker-0   ": first,
+        "worker-1   ": [*first, "Traceback (most recent call last):"],
+        "worker-0-r1": second,
+        "worker-1-r1": second,
+    }
+    told: dict[str, list[str]] = {}
+    for line in results[0].stdout.splitlines():
+        title, _, text = line.partition(" | ")
+        told.setdefault(title.ljust(11), []).append(text)
+    assert told == expected
+    assert (
+        typed("logs", "told", "--previous").stdout.splitlines()[-1] == "worker-1 | Traceback (most recent call last):"
+    )
+    found = typed("status", "told")
+    assert found.return_value == Exit.OK
+    assert found.stdout.startswith("told  Succeeded")

@@ -1,0 +1,88 @@
+"""``dtj`` as a person runs it: a process of its own, with a kubeconfig and a namespace."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[2] / "operator"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment, in which Python finds this tree's ``dtj``."""
+    return {**os.environ, "PYTHONPATH": str(SOURCES), **variables}
+
+
+@dataclass
+class CommandLine:
+    """``dtj`` in a folder; what is still running when it is closed is killed."""
+
+    folder: Path
+    kubeconfig: Path
+    namespace: str
+    columns: int = 200
+    _started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def run(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """To its end."""
+        process = self.start(command, *arguments)
+        output, errors = process.communicate(input=stdin, timeout=60)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+
+    def start(self, command: str, *arguments: object, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
+        """And let it go on."""
+        words = [command, *map(str, arguments), "--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dtj.cli.main", *words],
+            cwd=self.folder,
+            env=environment(COLUMNS=str(self.columns), LINES="40"),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+
+
+class Terminal:
+    """A terminal for the output of one process: a pseudo terminal, of which a test reads the other side."""
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = pty.openpty()
+        self.shown = ""
+
+    def opened(self) -> None:
+        """The process has it: our own handle must not keep it open."""
+        os.close(self.theirs)
+
+    def read_until(self, words: str) -> None:
+        """Read until ``words`` have been shown. Raises AssertionError where the process ends before."""
+        while words not in self.shown:
+            assert self._read(), f"{words!r} was not shown:\n{self.shown}"
+
+    def read_all(self) -> str:
+        """Read to the end; all that was shown."""
+        while self._read():
+            continue
+        return self.shown
+
+    def close(self) -> None:
+        os.close(self._ours)
+
+    def _read(self) -> bool:
+        with suppress(OSError):  # so Linux tells that the other side has closed
+            chunk = os.read(self._ours, 65_536)
+            self.shown += chunk.decode(errors="replace")
+            return bool(chunk)
+        return False

@@ -1,0 +1,63 @@
+"""The logs of pods that nobody runs: answered on the way to a real API server, as a kubelet would."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+from aiohttp import web
+
+from support.api_proxy import Call, Forward, refusal
+
+_POLL_SECONDS = 0.02
+_START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass
+class KubeletLogs:
+    """A trouble for :class:`~support.api_proxy.ApiProxy`: it answers for the logs, and lets all else through."""
+
+    lines: dict[str, list[tuple[datetime, str]]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    """Pods whose containers have ended: who follows their logs is told the end."""
+
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    """Pod and query of each reading."""
+
+    cut_after: dict[str, int] = field(default_factory=dict)
+    """Pods of which a reading that is followed breaks after so many lines, once."""
+
+    def say(self, pod: str, *texts: str, second: float = 0.0) -> None:
+        """A pod prints lines, so many seconds after the start of all time."""
+        at = _START + timedelta(seconds=second)
+        self.lines.setdefault(pod, []).extend((at, text) for text in texts)
+
+    async def __call__(self, call: Call, forward: Forward) -> web.StreamResponse:
+        if call.resource != "pods/log":
+            return await forward()
+        query = {name: values[0] for name, values in parse_qs(urlsplit(call.url).query).items()}
+        self.asked.append((call.name, query))
+        if call.name not in self.lines:
+            return refusal(404, reason="NotFound", message=f'pods "{call.name}" not found')
+        return web.Response(body=self._read(call.name, query), content_type="text/plain")
+
+    async def _read(self, pod: str, query: dict[str, str]) -> AsyncIterator[bytes]:
+        follow = query.get("follow") == "true"
+        since = datetime.fromisoformat(query["sinceTime"]) if "sinceTime" in query else _START
+        there = [line for line in self.lines[pod] if line[0] >= since]
+        place = len(self.lines[pod])
+        for number, (at, text) in enumerate(there[-int(query["tailLines"]) :] if "tailLines" in query else there):
+            if follow and self.cut_after.get(pod) == number:
+                del self.cut_after[pod]
+                raise ConnectionResetError("the kubelet's connection breaks")
+            yield f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z {text}\n".encode()
+        while follow:
+            for at, text in self.lines[pod][place:]:
+                place += 1
+                yield f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z {text}\n".encode()
+            if pod in self.ended and place == len(self.lines[pod]):
+                return
+            await asyncio.sleep(_POLL_SECONDS)

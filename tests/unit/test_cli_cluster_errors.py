@@ -1,0 +1,159 @@
+"""Commands for a cluster that cannot be: one line, the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.cli.main import cli
+from support.local_runs import write
+
+pytestmark = pytest.mark.unit
+
+NOBODY = "http://127.0.0.1:1"
+"""Nothing listens on this port, and a client gets no other."""
+
+ANY = ("list", "wait digits", "suspend digits", "resume digits", "scale digits --replicas 2", "delete digits")
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    file = folder / "kubeconfig"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+class _Refusal(BaseHTTPRequestHandler):
+    """An API server without our resource, as it speaks of paths that it does not know."""
+
+    def do_GET(self) -> None:
+        body = b"404 page not found\n"
+        self.send_response(404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class calls it so
+        """Say nothing."""
+
+
+@pytest.fixture
+def without_crd(tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig for a server that does not know our jobs."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusal)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def run(*arguments: object) -> object:
+    return cli.main([str(argument) for argument in arguments], prog_name="dtj", standalone_mode=False)
+
+
+def errors(capsys: pytest.CaptureFixture[str]) -> str:
+    output = capsys.readouterr()
+    assert output.out == ""
+    return output.err
+
+
+@pytest.mark.parametrize("command", ANY)
+def test_a_cluster_that_does_not_answer_is_one_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command.split(), "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
+    said = errors(capsys)
+    assert said.startswith(f"the cluster does not answer: {NOBODY}: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["submit", "run --cluster"])
+def test_a_manifest_cannot_be_submitted_to_nobody(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest("a"), manifest("b"))
+    assert run(*command.split(), file, "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
+    assert errors(capsys).count("the cluster does not answer") == 1
+
+
+@pytest.mark.parametrize("command", ANY)
+def test_a_cluster_without_the_crd_is_told_by_what_to_install(
+    command: str, without_crd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*command.split(), "--kubeconfig", without_crd) == 4
+    assert errors(capsys) == (
+        "404 page not found: is the CRD installed? (kubectl get crd; helm install dtj charts/dtj)\n"
+    )
+
+
+def test_a_manifest_for_a_cluster_without_the_crd_names_the_manifest_too(
+    without_crd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest("a"))
+    assert run("submit", file, "--kubeconfig", without_crd) == 4
+    assert errors(capsys).startswith(f"{file}: a: 404 page not found: is the CRD installed?")
+
+
+@pytest.mark.parametrize("command", ["submit", "run --cluster"])
+def test_nothing_is_asked_of_the_cluster_when_any_document_is_bad(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, manifest("a"), manifest("b", port=0))
+    assert run(*command.split(), file, "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 2
+    assert errors(capsys).startswith(f"{file}: document 2 (b): spec.port: ")
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("list", "--kubeconfig", tmp_path / "none") == 2
+    assert errors(capsys) == (f"kubeconfig {tmp_path}/none does not exist: give one with --kubeconfig or $KUBECONFIG\n")
+
+
+def test_an_unknown_condition_is_refused_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("wait", "digits", "--for", "done", "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 2
+    assert errors(capsys).startswith('"done" is no condition of a job: wait for one of complete, ')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["wait", "digits", "--timeout", "soon"], '"soon" is no duration: write 30s, 5m or 1h30m'),
+        (["wait"], "Missing argument 'NAME'"),
+        (["scale", "digits"], "Missing option '--replicas'"),
+        (["scale", "digits", "--replicas", "0"], "0 is not in the range x>=1"),
+        (["scale", "digits", "--replicas", "many"], "'many' is not a valid integer"),
+        (["delete"], "Missing argument 'NAME...'"),
+        (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
+        (["delete", "digits", "--timeout", "5s"], "--timeout is how long --wait waits: give both"),
+        (["list", "--watch", "-o", "json"], "--watch shows a table: it cannot be had with -o json"),
+        (["list", "-o", "xml"], "'xml' is not one of 'wide', 'json', 'yaml', 'name'"),
+        (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),
+        (["run", "x.yaml", "--cluster", "--resume"], "--resume is for runs on this machine"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_name(tmp_path: Path, arguments: list[str], words: str) -> None:
+    where = [] if arguments[0] == "run" else ["--kubeconfig", kubeconfig(tmp_path, NOBODY)]
+    with pytest.raises(click.UsageError) as refused:
+        run(*arguments, *where)
+    assert words in refused.value.format_message()
