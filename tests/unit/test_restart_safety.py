@@ -179,7 +179,7 @@ def run(workload: Workload, *, dies_after: int) -> MortalWorld:
         strategy, roles = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
     more = {"checkpoint": {"claimTemplate": {"storage": "1Gi"}}, "tensorBoard": {"ttlSeconds": 60}}
     shown = more if workload is a_life_with_tensorboard else {}
-    world = MortalWorld(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}, **shown))
+    world = MortalWorld(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}, **shown))  # type: ignore[arg-type]
     world.dies_after = dies_after
     workload(world)
     return world
