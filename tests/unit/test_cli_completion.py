@@ -127,7 +127,9 @@ def test_help_lists_every_command_below_the_heading_of_its_section(capsys: Caugh
     cli.main(["--help"], standalone_mode=False)
     text = capsys.readouterr().out
     assert text.index("Start here:") < text.index("  init ") < text.index("On this machine:") < text.index("  run ")
-    assert set(cli.list_commands(click.Context(cli))) == set(cli.commands)
+    listed = cli.list_commands(click.Context(cli))
+    assert listed[0] == "init", "and so in completion and in docs/cli.md"
+    assert set(listed) == set(cli.commands)
     assert [section for section in Section if f"\n{section}:\n" in text] == [
         section for section in Section if section in cli.sections.values()
     ]

@@ -94,7 +94,7 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
         yield field("cause", condition.message if condition is not None else "not known")
     yield from _folders(place)
     yield Text("Next")
-    yield _report(place, "see all of it, as a page")
+    yield _look(place, ("report", "--html"), "see it all, as a page")
 
 
 def _invalid(ended: Ended, place: Place) -> Iterator[Text]:
@@ -147,15 +147,18 @@ def _folders(place: Place) -> Iterator[Text]:
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
-    yield _report(place, "see the curves, as a page")
+    yield _look(place, ("report", "--html"), "see it all, as a page")
+    yield _look(place, ("tensorboard",), "see the curves")
     if place.document.path is not None:
         yield command(shlex.join((*place.command, place.document.path)), "run it again")
         yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
 
 
-def _report(place: Place, purpose: str) -> Text:
+def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
+    """A command that looks at the run."""
     program = place.command[: place.command.index("run")]
-    return command(shlex.join((*program, "report", "--run", place.shown(place.directory.path), "--html")), purpose)
+    name, *options = words
+    return command(shlex.join((*program, name, "--run", place.shown(place.directory.path), *options)), purpose)
 
 
 def field(name: str, value: str) -> Text:

@@ -6,6 +6,7 @@ Who starts again, and who decides, is asked of the functions by which the planne
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -29,6 +30,8 @@ from dtj.core.replicas import Replica, deciding_replicas
 _SHOWN: Final = 6
 """Most pods of a role that are listed one by one."""
 
+_FURTHER: Final = " " * 6
+
 _GRACE: Final = 30
 """What Kubernetes takes for terminationGracePeriodSeconds where nothing is said."""
 
@@ -38,8 +41,13 @@ _LOSS_EXIT: Final = 3
 Row = tuple[str, ...]
 
 
-def explanation(rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None) -> tuple[Text, ...]:
-    """All of it in titled sections; with ``role``, what concerns pods is shown for that role alone."""
+def explanation(
+    rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None, width: int | None = None
+) -> tuple[Text, ...]:
+    """All of it in titled sections; with ``role``, what concerns pods is shown for that role alone.
+
+    Lines that are longer than ``width`` go on below, indented; words, and TF_CONFIG is one, stay whole to be copied.
+    """
     roles = tuple(one for one in spec.roles() if role in (None, one))
     lines = [_headline(rehearsal, spec)]
     for title, body in (
@@ -48,12 +56,26 @@ def explanation(rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None
         *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(rehearsal)),
         *_shared(rehearsal),
         *_environments(rehearsal, roles, every=role is not None),
-        ("When a pod is lost", _columns(_losses(spec, roles))),
+        ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
         ("The end", _endings(spec)),
         ("Limits in force", _columns(_limits(spec))),
     ):
-        lines += [Text(""), Text(title, style="bold"), *(Text(f"  {line}".rstrip()) for line in body)]
+        lines += [Text(""), Text(title, style="bold")]
+        lines += [Text(part) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
     return tuple(lines)
+
+
+def _fitted(line: str, width: int | None) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=_FURTHER,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
 
 
 def _headline(rehearsal: Rehearsal, spec: JobSpec) -> Text:
@@ -200,8 +222,14 @@ _OURS: Final = frozenset(value for name, value in vars(Env).items() if name.isup
 def _losses(spec: JobSpec, roles: Sequence[Role]) -> Iterator[Row]:
     """For each role: what follows an error of its own, and what follows when it is taken away."""
     for role in roles:
-        yield str(role), "an error of its own:", _after_error(spec, role)
-        yield "", "node lost, drained, preempted:", _after_disruption(spec, role)
+        yield str(role), "error", _after_error(spec, role)
+        yield "", "disruption", _after_disruption(spec, role)
+
+
+def _remarks(spec: JobSpec) -> Iterator[str]:
+    yield "A disruption is what the infrastructure does: a node is lost or drained, a pod is preempted."
+    if spec.checkpoint is None:
+        yield "spec.checkpoint is not set: who starts again begins at step 0, unless the script saves somewhere itself."
 
 
 def _after_error(spec: JobSpec, role: Role) -> str:
@@ -261,14 +289,14 @@ def _limits(spec: JobSpec) -> Iterator[Row]:
     """Every number and policy by which the operator goes, also those that the manifest leaves out."""
     for role in spec.roles():
         role_spec = spec.replica_specs.get(role) or ReplicaSpec()
-        yield f"replicaSpecs.{role}.restartPolicy", *_setting(role_spec, "restart_policy")
+        yield f"replicaSpecs.{role}.restartPolicy", _setting(role_spec, "restart_policy")
     for name, field in type(spec).model_fields.items():
         part = getattr(spec, name)
         if isinstance(part, SpecModel):
             yield from _settings(part, str(field.alias))
-    yield "port", *_setting(spec, "port")
+    yield "port", _setting(spec, "port")
     grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
-    yield "terminationGracePeriodSeconds", str(_GRACE if grace is None else grace), "default" if grace is None else ""
+    yield "terminationGracePeriodSeconds", _marked(str(_GRACE if grace is None else grace), default=grace is None)
 
 
 def _settings(model: SpecModel, path: str) -> Iterator[Row]:
@@ -277,12 +305,16 @@ def _settings(model: SpecModel, path: str) -> Iterator[Row]:
         if isinstance(value, SpecModel):
             yield from _settings(value, f"{path}.{field.alias}")
         else:
-            yield f"{path}.{field.alias}", *_setting(model, name)
+            yield f"{path}.{field.alias}", _setting(model, name)
 
 
-def _setting(model: SpecModel, name: str) -> tuple[str, str]:
+def _setting(model: SpecModel, name: str) -> str:
     value = getattr(model, name)
-    return "none" if value is None else _plain(value), "" if name in model.model_fields_set else "default"
+    return _marked("none" if value is None else _plain(value), default=name not in model.model_fields_set)
+
+
+def _marked(value: str, *, default: bool) -> str:
+    return f"{value} (default)" if default else value
 
 
 # -- text ----------------------------------------------------------------------------------------------------
