@@ -24,15 +24,19 @@ operator:
 
 trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
+	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-.PHONY: test test-unit test-trainer test-api test-e2e
+.PHONY: test test-unit test-browser test-trainer test-api test-e2e
 test: ## every level that this machine can run; says what it left out and why
-	@scripts/test.sh unit trainer api e2e
+	@scripts/test.sh unit browser trainer api e2e
 
 test-unit: ## pure code: unit and property tests (seconds)
 	@scripts/test.sh unit
+
+test-browser: ## our pages in a real browser (Chromium, 90 MB by apt where there is none and root may)
+	@scripts/test.sh browser
 
 test-trainer: ## real TensorFlow processes
 	@scripts/test.sh trainer
@@ -71,26 +75,41 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/python scripts/generate_reference.py --check
 	$(OPERATOR)/python scripts/generate_cli.py --check
 	$(OPERATOR)/python scripts/generate_chart.py --check
+	$(OPERATOR)/python scripts/generate_metrics.py --check
 	$(OPERATOR)/python scripts/generate_behaviour.py --check
 
 format: operator ## let ruff mend what it can
 	$(OPERATOR)/ruff format .
 	$(OPERATOR)/ruff check --fix .
 
+# -- documents ------------------------------------------------------------------------------------------------
+
+.PHONY: docs picture
+docs: ## the documents as a site, in site/; complains of every link that leads nowhere
+	@scripts/make_venv.sh .venv-docs "the environment of the documents" requirements/docs.lock
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "site/index.html"
+
+picture: setup ## docs/images/demo.svg, from a run of the demo
+	@$(OPERATOR)/python scripts/terminal_picture.py
+
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/{reference,cli,behaviour}.md and the generated parts of the chart
+generate: operator ## crds/, docs/{reference,cli,metrics,behaviour}.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
 	$(OPERATOR)/python scripts/generate_cli.py
 	$(OPERATOR)/python scripts/generate_chart.py
+	$(OPERATOR)/python scripts/generate_metrics.py
 	$(OPERATOR)/python scripts/generate_behaviour.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies anew
 	$(UV_COMPILE) pyproject.toml --output-file requirements/operator.lock
 	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
+	$(UV_COMPILE) requirements/docs.in --output-file requirements/docs.lock
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
 	cd trainer-image && $(UV_COMPILE) --no-deps requirements-tfjs.in --output-file requirements-tfjs.lock
+	cd trainer-image && $(UV_COMPILE) requirements-tensorboard.in $(addprefix --no-emit-package ,absl-py grpcio numpy packaging protobuf typing-extensions tensorboard-data-server) --output-file requirements-tensorboard.lock

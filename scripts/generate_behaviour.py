@@ -24,6 +24,7 @@ CHAPTERS = {
     "Why pods end, and what follows": (
         "unit/test_endings.py",
         "unit/test_recovery.py",
+        "unit/test_recovery_alone.py",
         "api/test_operator_attempts.py",
     ),
     "The tf.data service": ("unit/test_data_service.py",),
@@ -33,6 +34,8 @@ CHAPTERS = {
     "Scaling": ("unit/test_elastic.py",),
     "All pods or none": ("unit/test_gangs.py", "api/test_operator_gangs.py"),
     "Progress and stalls": ("unit/test_progress.py", "api/test_operator_progress.py"),
+    "TensorBoard": ("unit/test_tensorboard.py", "api/test_operator_tensorboard.py"),
+    "Stragglers": ("unit/test_stragglers.py",),
     "Pod security": ("unit/test_pod_security.py", "api/test_operator_pod_security.py"),
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run test levels, one after the other, and say at the end what passed, what failed and what was left out.
-#   usage: scripts/test.sh LEVEL...     (unit, trainer, api, e2e)
+#   usage: scripts/test.sh LEVEL...     (unit, browser, trainer, api, e2e)
 # More arguments for pytest: PYTEST_ARGS="-k planner -x"
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +28,7 @@ for level in "$@"; do
     make --no-print-directory operator || exit 1
     case $level in
     unit) run unit .venv tests/unit tests/property -m "unit or property" -q -n auto ;;
+    browser) run browser .venv tests/browser -m browser -q ;;
     trainer)
         make --no-print-directory trainer || exit 1
         run trainer .venv-trainer tests/trainer -m trainer -q -n 2
@@ -36,7 +37,7 @@ for level in "$@"; do
     api) run api .venv tests/api -m api -q -n 2 --dist loadscope ;;
     e2e) run e2e .venv tests/e2e -m e2e -q ;;
     *)
-        echo "unknown level: $level (unit, trainer, api, e2e)" >&2
+        echo "unknown level: $level (unit, browser, trainer, api, e2e)" >&2
         exit 2
         ;;
     esac

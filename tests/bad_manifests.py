@@ -102,6 +102,11 @@ RULE_BREAKERS: dict[str, JsonObject] = {
         checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": {"storage": "1Gi"}}
     ),
     "a relative mount path": manifest(checkpoint={"path": "here", "volume": {"emptyDir": {}}}),
+    "TensorBoard without checkpoints": manifest(tensorBoard={}),
+    "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
+    "TensorBoard with a volume of each pod's own": manifest(
+        tensorBoard={"enabled": True}, checkpoint={"volume": {"emptyDir": {}}}
+    ),
     "a size that is none": manifest(checkpoint={"claimTemplate": {"storage": "much"}}),
 }
 """Every rule that needs no stored object has at least one manifest that breaks it and nothing else."""

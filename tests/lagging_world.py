@@ -11,6 +11,7 @@ from dtj.core.observed import Observed
 from dtj.core.plan import (
     Action,
     ApplyService,
+    Beside,
     CreateClaim,
     CreateGang,
     CreatePod,
@@ -48,6 +49,7 @@ class LaggingWorld(World):
             pods=self.seen.pods,
             service=self.seen.service,
             claim=self.seen.claim,
+            tensorboard=self.seen.tensorboard,
             gang=self.seen.gang,
         )
         return plan(known, self.now)
@@ -56,6 +58,9 @@ class LaggingWorld(World):
         """Plan once from what is seen, and carry it out as far as the API server lets it."""
         actions = self.planned()
         for action in actions:
+            if isinstance(action, Beside):
+                self._try_beside(action)
+                continue
             if self._is_refused(action):
                 break
             if not self._is_void(action):
@@ -64,6 +69,19 @@ class LaggingWorld(World):
             if isinstance(action, PatchStatus):
                 self.seen = replace(self.seen, job=self.job)
         return actions
+
+    def _try_beside(self, beside: Beside) -> None:
+        """What is refused here stops nothing."""
+        match beside.action:
+            case ApplyService():
+                fits = self.tensorboard is None
+            case DeleteService(uid=uid):
+                fits = self.tensorboard is not None and self.tensorboard.uid == uid
+            case action:
+                fits = not self._is_refused(action)
+        if fits:
+            self._carry_out(beside)
+            self.history.append(beside)
 
     def settle(self, *, passes: int = 20) -> None:
         """Plan until there is nothing left to do, with watches that keep up."""
@@ -121,7 +139,7 @@ class LaggingWorld(World):
     def collect_garbage(self) -> None:
         """What has no living owner goes."""
         self.pods = {name: pod for name, pod in self.pods.items() if pod.owner_uid == self.job.uid}
-        for kind in ("service", "claim", "gang"):
+        for kind in ("service", "claim", "tensorboard", "gang"):
             child = getattr(self, kind)
             if child is not None and child.owner_uid != self.job.uid:
                 setattr(self, kind, None)

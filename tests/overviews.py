@@ -36,6 +36,7 @@ def body(*conditions: JsonObject, roles: dict[str, int] | None = None, **status:
     metadata = found["metadata"]
     assert isinstance(metadata, dict)
     metadata["creationTimestamp"] = moment(120)
+    status = {"startTime": moment(110), **status}
     return {**found, "status": {**status, **({"conditions": [*conditions]} if conditions else {})}}  # type: ignore[dict-item]
 
 

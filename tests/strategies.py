@@ -27,6 +27,7 @@ _SPEC_FIELDS = (
     "port",
     "checkpoint",
     "export",
+    "tensorBoard",
     "runPolicy",
 )
 
@@ -63,7 +64,7 @@ _STALLS = st.sampled_from(
 def jobs(draw: st.DrawFn, *, lively: bool = False) -> Job:
     """A valid job of any strategy but TPU, whose topology fixes its replicas.
 
-    A lively one may besides be elastic, wait for its gang, and be watched for stalls.
+    A lively one may besides be elastic, wait for its gang, be watched for stalls, and have a TensorBoard.
     """
     strategy = draw(st.sampled_from([s for s in Strategy if s is not Strategy.TPU]))
     policy = {
@@ -73,8 +74,9 @@ def jobs(draw: st.DrawFn, *, lively: bool = False) -> Job:
         "restartScope": draw(st.sampled_from(["Auto", "Auto", "Pod", "Job"])),
         **draw(st.fixed_dictionaries({}, optional={"disruptionLimit": st.integers(0, 3)})),
     }
-    elastic = None
+    elastic = checkpoint = None
     if lively:
+        checkpoint = draw(st.sampled_from([None, {"claimTemplate": {"storage": "1Gi"}}]))
         policy |= {**draw(_LIVELY_POLICIES), **draw(_STALLS)}
         elastic = {"maxReplicas": 12} if strategy in ELASTIC and draw(st.booleans()) else None
     body = manifest(
@@ -82,6 +84,8 @@ def jobs(draw: st.DrawFn, *, lively: bool = False) -> Job:
         strategy=strategy,
         roles=draw(roles(strategy)),
         elastic=elastic,
+        checkpoint=checkpoint,
+        tensorBoard={"ttlSeconds": 100} if checkpoint is not None and draw(st.booleans()) else None,
         port=draw(st.integers(1024, 65535).filter(lambda port: port != 2223)),
         runPolicy=policy,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from builders import NOW, ended
+from builders import NOW, ended, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Condition, Label, Reason
@@ -30,6 +30,8 @@ from dtj.core.observed import (
 from dtj.core.plan import (
     Action,
     ApplyService,
+    AskForStacks,
+    Beside,
     CheckPods,
     CreateClaim,
     CreateGang,
@@ -49,6 +51,7 @@ from dtj.core.plan import (
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from dtj.core.stragglers import Straggler
 
 GRACE = timedelta(seconds=30)
 """The grace period of every pod."""
@@ -64,6 +67,7 @@ class World:
     manifests: dict[str, JsonObject] = field(default_factory=dict)
     service: Child | None = None
     claim: Child | None = None
+    tensorboard: Child | None = None
     verdict: TemplateVerdict | None = None
     template_errors: tuple[str, ...] = ()
     enforces_restricted: bool = False
@@ -78,6 +82,7 @@ class World:
     known_flavors: dict[str, Flavor] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
     progress: SeenProgress | None = None
+    stragglers: tuple[Straggler, ...] = ()
     now: datetime = NOW
     events: list[Emit] = field(default_factory=list)
     history: list[Action] = field(default_factory=list)
@@ -90,6 +95,7 @@ class World:
             pods=tuple(self.pods.values()),
             service=self.service,
             claim=self.claim,
+            tensorboard=self.tensorboard,
             verdict=self.verdict,
             refusal=self.refusal,
             obstacle=self.obstacle,
@@ -98,6 +104,7 @@ class World:
             gang=self.gang,
             flavors=self.flavors,
             progress=self.progress,
+            stragglers=self.stragglers,
         )
 
     def step(self) -> Plan:
@@ -209,6 +216,8 @@ class World:
                 self.kueue_says(
                     {key: value for key, value in {**self.gang.status, **given}.items() if value is not None}
                 )
+            case Beside(action=inner):
+                self._carry_out_beside(inner)
             case ApplyService(manifest=body):
                 self.service = self._child(body)
             case CreateClaim(manifest=body):
@@ -233,8 +242,19 @@ class World:
                 self.status_written_at = self.now
             case Emit():
                 self.events.append(action)
-            case RequeueAfter():
+            case RequeueAfter() | AskForStacks():
                 pass
+
+    def _carry_out_beside(self, action: Action) -> None:
+        match action:
+            case ApplyService(manifest=body):
+                self.tensorboard = self._child(body)
+            case DeleteService(uid=uid):
+                assert self.tensorboard is not None
+                assert self.tensorboard.uid == uid
+                self.tensorboard = None
+            case _:
+                self._carry_out(action)
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod says of the training now."""
@@ -282,7 +302,22 @@ class World:
             owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
             job_name=text(dig(body, "metadata", "labels", Label.JOB_NAME)),
             role=text(dig(body, "metadata", "labels", Label.ROLE)),
-            index=int(text(dig(body, "metadata", "labels", Label.INDEX))),
-            attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT))),
+            index=int(text(dig(body, "metadata", "labels", Label.INDEX)) or -1),
+            attempt=int(text(dig(body, "metadata", "labels", Label.ATTEMPT)) or 1),
             created_at=self.now,
         )
+
+
+def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None, **policy: object) -> World:
+    """A job whose pods have all been running for some seconds."""
+    world = World(job(strategy=strategy, roles=roles or {"worker": 2}, runPolicy=policy))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(20)
+    return world
+
+
+def live(world: World) -> set[str]:
+    """Pods that are not on their way out."""
+    return {name for name, pod in world.pods.items() if not pod.terminating}

@@ -66,6 +66,7 @@ EVERYTHING: JsonObject = {
     },
     "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "dashboard": {"enabled": True},
+    "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
 }
 MODES: Mapping[str, JsonObject] = {"cluster-wide": {}, "namespaced": NAMESPACED, "everything": EVERYTHING}
 
@@ -165,6 +166,12 @@ class TestWhatItRenders:
 
         assert template("a") != template("b")
 
+    def test_alerts_are_those_of_the_chart_with_prometheus_own_templates_left_as_they_are(self, helm: Helm) -> None:
+        (rule,) = of_kind(helm.objects(EVERYTHING), "PrometheusRule")
+        assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+        assert dig(rule, "metadata", "labels", "release") == "prometheus"
+        assert "{{ $labels.verb }}" in json.dumps(rule)
+
     def test_a_digest_wins_over_a_tag(self, helm: Helm) -> None:
         digest = f"sha256:{'1' * 64}"
         (deployment,) = of_kind(helm.objects({"image": {"tag": "1.2", "digest": digest}}), "Deployment")
@@ -196,6 +203,7 @@ class TestWhatItRefuses:
             ({"leaderElection": {"enabled": False}}, "two operators would run the same jobs; set replicas to 1"),
             ({"networkPolicy": {"trainingPods": {"enabled": True}}}, "set namespaces or networkPolicy.trainingPods"),
             ({"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}, "there is nothing to scrape"),
+            ({"metrics": {"enabled": False}, "alerts": {"enabled": True}}, "there is nothing to alert on"),
         ],
         ids=lambda value: "" if isinstance(value, str) else json.dumps(value),
     )
@@ -413,7 +421,14 @@ def _kubeconform(program: Path, cluster: ControlPlane, manifests: str, *, folder
     write_schemas(cluster.api.request("GET", "/openapi/v2"), yaml.safe_load(crd.read_text()), schemas)
     done = subprocess.run(
         # Kinds of other projects' CRDs have no schema here.
-        [program, "-strict", "-output=json", "-skip=PodMonitor", f"-schema-location={schemas}/{SCHEMA_LOCATION}", "-"],
+        [
+            program,
+            "-strict",
+            "-output=json",
+            "-skip=PodMonitor,PrometheusRule",
+            f"-schema-location={schemas}/{SCHEMA_LOCATION}",
+            "-",
+        ],
         input=manifests,
         capture_output=True,
         text=True,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dtj import __version__
+from dtj.engine.metrics import TABLE
 from support.job_world import JobWorld
 from support.operator_process import SOURCES, OperatorProcess, grant
 from support.waiting import eventually
@@ -39,6 +41,14 @@ def metrics(port: int) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
+def told(port: int) -> dict[str, str]:
+    """Each metric with its help."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+        lines = reply.read().decode().splitlines()
+    found = (line.split(" ", 3)[2:] for line in lines if line.startswith("# HELP "))
+    return {name: text for name, text in found if not name.endswith("_created")}
+
+
 def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_path: Path) -> None:
     health, numbers = free_port(), free_port()
     ports = (f"--health-port={health}", f"--metrics-port={numbers}")
@@ -53,7 +63,11 @@ def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_pa
         assert found['dtj_jobs{state="Running"}'] == 1
         assert found['dtj_api_requests_total{code="201",resource="services",verb="create"}'] == 1
         assert found['workqueue_adds_total{name="jobs"}'] >= 2
+        assert found['dtj_launch_seconds_count{until="AllReady"}'] == 1
+        assert found["dtj_leader"] == 1
+        assert found[f'dtj_build_info{{version="{__version__}"}}'] == 1
         assert not [name for name in found if "digits" in name], "no label may hold a job's name"
+        assert told(numbers) == {metric.shown: metric.text for metric in TABLE}
 
 
 def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: Path) -> None:

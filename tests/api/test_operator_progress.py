@@ -24,6 +24,7 @@ class StatusPort:
 
     def __init__(self) -> None:
         self.says: JsonObject = {}
+        self.told: list[str] = []
         port = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,6 +34,11 @@ class StatusPort:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                port.told.append(self.path)
+                self.send_response(200)
+                self.end_headers()
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""
@@ -63,11 +69,18 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
         progress = world.job().status.progress
         assert progress is not None
         assert (progress.step, progress.percent, progress.metrics) == (120, 24, {"loss": "0.41"})
+        shown = world.plane.kubectl("get", "-n", world.namespace, "dtj/digits").stdout.splitlines()[-1].split()
+        assert shown[:5] == ["digits", "Running", "MultiWorkerMirrored", "1/1", "24%"]
 
     eventually(told, seconds=40)
     stalled = world.await_condition(Condition.STALLED, seconds=60).status.condition(Condition.STALLED)
     assert stalled is not None
     assert "step 120 since" in stalled.message
+
+    def asked_for_stacks() -> None:
+        assert trainer.told == ["/stacks"]
+
+    eventually(asked_for_stacks)
     trainer.says["step"] = 121
 
     def moved() -> None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
 import pytest
 
+from dtj.api.json import JsonObject
 from support.cluster_jobs import ClusterJobs, example, tiny
+from support.operator_process import SOURCES
 from testbed import NodeCluster
 from testbed.fake_nodes import FakeNode
 from testbed.processes import wait_until
@@ -61,3 +70,23 @@ def test_replicas_land_on_the_nodes_that_have_their_accelerator(
     landed = [nodes[pod["spec"]["nodeName"]] for pod in jobs.pods().values()]
     assert len({node.name for node in landed}) == 2
     assert {node.resource for node in landed} == {resource}
+
+
+def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs: ClusterJobs) -> None:
+    script = 'mkdir -p "$DTJ_LOG_DIR"; echo loss 0.41 > "$DTJ_LOG_DIR/curves"; sleep 300'
+    storage: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+    jobs.submit(tiny("curves", script, roles={"worker": 1}, checkpoint=storage, tensorBoard={}))
+    place = (f"--namespace={jobs.namespace}", f"--kubeconfig={node_testbed.kubeconfig}")
+    command = [sys.executable, "-m", "dtj.cli.main", "tensorboard", "curves", "--port=0", "--timeout=90", *place]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        line = shown.stdout.readline()
+        assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
+        (url,) = re.findall(r"http://[0-9.:]+/", line)
+        for _ in range(2):
+            with urllib.request.urlopen(f"{url}curves", timeout=10) as reply:
+                assert reply.read() == b"loss 0.41\n"
+        shown.send_signal(signal.SIGINT)
+    assert shown.returncode == 130
+    jobs.delete("curves")

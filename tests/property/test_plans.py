@@ -13,14 +13,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import JsonValue
 
 from builders import NOW, pod
+from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env, Reason
 from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
+from dtj.api.tensorboard import TensorBoard
 from dtj.core import blockers
 from dtj.core.gangs import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Observed, Phase, TemplateVerdict
-from dtj.core.plan import CreatePod, DeletePod
+from dtj.core.plan import Beside, CreatePod, DeletePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
@@ -125,7 +127,8 @@ class Monkey(RuleBasedStateMachine):
         actions = self.world.step()
         if self.ended:
             assert not any(isinstance(action, CreatePod) for action in actions), "a pod was created after the end"
-        deleted = [action.uid for action in actions if isinstance(action, DeletePod)]
+        done = [action.action if isinstance(action, Beside) else action for action in actions]
+        deleted = [action.uid for action in done if isinstance(action, DeletePod)]
         assert all(known[uid] == self.world.job.uid for uid in deleted), "a pod of somebody else's was deleted"
 
     @precondition(lambda self: self.world.pods)
@@ -236,6 +239,16 @@ class Monkey(RuleBasedStateMachine):
         self.world.advance(seconds)
         self.world.finish_deletions()
 
+    @rule(enabled=st.booleans())
+    def somebody_turns_tensorboard_on_or_off(self, enabled: bool) -> None:
+        self._change(tensor_board=TensorBoard(enabled=enabled, ttl_seconds=100))
+
+    @invariant()
+    def tensorboard_is_counted_nowhere(self) -> None:
+        status = self.world.job.status
+        assert names.TENSORBOARD not in status.replica_statuses
+        assert status.root_cause is None or status.root_cause.role != names.TENSORBOARD
+
     @invariant()
     def the_end_is_one_and_final(self) -> None:
         now = {end for end in (Condition.COMPLETE, Condition.FAILED) if self.world.is_true(end)}
@@ -285,6 +298,15 @@ class Monkey(RuleBasedStateMachine):
                 if not pod_.ended:
                     self.world.set_pod(name.removeprefix(f"{self.world.job.name}-"), Phase.SUCCEEDED)
         assert self.world.job.status.terminal
+        self._outlive_tensorboard()
+
+    def _outlive_tensorboard(self) -> None:
+        for _ in range(3):
+            self.world.advance(200)
+            self.world.settle()
+            self.world.finish_deletions()
+        assert self.world.tensorboard is None
+        assert f"{self.world.job.name}-{names.TENSORBOARD}" not in self.world.pods
 
 
 TestMonkey = pytest.mark.property(Monkey.TestCase)

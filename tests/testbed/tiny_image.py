@@ -14,12 +14,21 @@ from pathlib import Path
 
 NAME = "localhost/tiny:1"
 BUSYBOX = Path("/bin/busybox")
+TENSORBOARD = """#!/bin/sh
+for argument; do
+  case "$argument" in --logdir=*) logs="${argument#*=}" ;; --port=*) port="${argument#*=}" ;; esac
+done
+exec httpd -f -p "$port" -h "$logs"
+"""
+"""Stands in for the command of that name: it serves the files of the log directory."""
+
 GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def write(path: Path) -> Path:
     """Write the image as an archive at `path`, and return `path`. Its command sleeps for 68 years."""
-    layer = _tar(_file("bin/busybox", BUSYBOX.read_bytes()), _folder("tmp"), *map(_link, _commands()))
+    programs = _file("bin/busybox", BUSYBOX.read_bytes()), _file("bin/tensorboard", TENSORBOARD.encode())
+    layer = _tar(*programs, _folder("tmp"), *map(_link, _commands()))
     configuration = {
         "architecture": GO_ARCHITECTURES[platform.machine()],
         "os": "linux",

@@ -6,21 +6,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
 from pydantic import JsonValue
 
 from dtj import __version__
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import Profile
-from dtj.engine.metrics import Metrics
-from dtj.engine.queue import WorkQueue
-from dtj.engine.stores import JobStore
-from dtj.kube.backoff import Backoff
+from dtj.engine.metrics import TABLE
 
 pytestmark = pytest.mark.unit
 
@@ -58,12 +54,14 @@ class TestTheChart:
 
     def test_the_dashboard_asks_for_metrics_that_the_operator_has(self) -> None:
         dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
-        asked = {
-            name
-            for panel in objects(dashboard["panels"])
-            for target in objects(panel["targets"])
-            for name in re.findall(r"\b(?:dtj|workqueue)_\w+", text(target["expr"]))
-        }
+        targets = (target for panel in objects(dashboard["panels"]) for target in objects(panel["targets"]))
+        asked = _asked(text(target["expr"]) for target in targets)
+        assert asked
+        assert asked <= _series()
+
+    def test_the_alerts_ask_for_metrics_that_the_operator_has(self) -> None:
+        groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+        asked = _asked(rule["expr"] for group in groups for rule in group["rules"])
         assert asked
         assert asked <= _series()
 
@@ -120,12 +118,11 @@ def _names(schema: JsonValue) -> set[str]:
     return set(found) if isinstance(found, dict) else set()
 
 
+def _asked(queries: Iterable[str]) -> set[str]:
+    return {name for query in queries for name in re.findall(r"\b(?:dtj|workqueue)_\w+", query)}
+
+
 def _series() -> set[str]:
     """The name of each time series of an operator."""
-    metrics = Metrics()
-    metrics.watch_jobs(JobStore())
-    metrics.watch_queue(WorkQueue(backoff=Backoff(base=1.0, cap=1.0), rest=0.0, observer=metrics))
-    lines = generate_latest(metrics.registry).decode().splitlines()
-    types = dict(line.split()[2:4] for line in lines if line.startswith("# TYPE"))
-    suffixes = {"histogram": ("_bucket", "_sum", "_count")}
-    return {f"{name}{suffix}" for name, kind in types.items() for suffix in suffixes.get(kind, ("",))}
+    histogram = ("_bucket", "_sum", "_count")
+    return {f"{m.shown}{suffix}" for m in TABLE for suffix in (histogram if m.kind == "histogram" else ("",))}

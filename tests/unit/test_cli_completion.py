@@ -12,9 +12,11 @@ import click
 import pytest
 
 from dtj.cli import completion
+from dtj.cli.cluster import Place
 from dtj.cli.completion import JobName, kubectl_lines
 from dtj.cli.main import cli
 from dtj.cli.sections import Section
+from dtj.client import ConfigError
 
 pytestmark = pytest.mark.unit
 
@@ -29,11 +31,11 @@ def follow(names: tuple[str, ...], namespace: str | None) -> None:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> list[completion.Place]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
     """A cluster with three jobs; the places that were asked for."""
-    asked: list[completion.Place] = []
+    asked: list[Place] = []
 
-    async def ask(place: completion.Place) -> list[str]:
+    async def ask(place: Place) -> list[str]:
         asked.append(place)
         return ["digits", "digits-ps", "reviews"]
 
@@ -46,21 +48,21 @@ def completed(words: list[str]) -> list[str]:
     return list(kubectl_lines(group, words))
 
 
-def test_jobs_of_the_namespace_that_is_meant_are_completed(cluster: list[completion.Place]) -> None:
+def test_jobs_of_the_namespace_that_is_meant_are_completed(cluster: list[Place]) -> None:
     assert completed(["follow", "-n", "team", "dig"]) == ["digits", "digits-ps", ":4"]
     assert cluster[0].namespace == "team"
 
 
-def test_a_kind_before_the_name_stays_and_a_job_is_offered_once(cluster: list[completion.Place]) -> None:
+def test_a_kind_before_the_name_stays_and_a_job_is_offered_once(cluster: list[Place]) -> None:
     assert completed(["follow", "dtj/r"]) == ["dtj/reviews", ":4"]
     assert completed(["follow", "digits", ""]) == ["digits-ps", "reviews", ":4"]
 
 
-@pytest.mark.parametrize("trouble", [OSError("no route"), TimeoutError(), completion.ConfigError("no kubeconfig")])
+@pytest.mark.parametrize("trouble", [OSError("no route"), TimeoutError(), ConfigError("no kubeconfig")])
 def test_where_nobody_answers_nothing_is_offered_and_nothing_said(
     monkeypatch: pytest.MonkeyPatch, capsys: Caught, trouble: Exception
 ) -> None:
-    async def ask(place: completion.Place) -> list[str]:
+    async def ask(place: Place) -> list[str]:
         raise trouble
 
     monkeypatch.setattr(completion, "_ask", ask)
@@ -125,7 +127,9 @@ def test_help_lists_every_command_below_the_heading_of_its_section(capsys: Caugh
     cli.main(["--help"], standalone_mode=False)
     text = capsys.readouterr().out
     assert text.index("Start here:") < text.index("  init ") < text.index("On this machine:") < text.index("  run ")
-    assert set(cli.list_commands(click.Context(cli))) == set(cli.commands)
+    listed = cli.list_commands(click.Context(cli))
+    assert listed[0] == "init", "and so in completion and in docs/cli.md"
+    assert set(listed) == set(cli.commands)
     assert [section for section in Section if f"\n{section}:\n" in text] == [
         section for section in Section if section in cli.sections.values()
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 import yaml
 
 from dtj.cli.main import cli
+from dtj.cli.tfjob import convert
+from dtj.cli.tfjob_pods import NotConvertible
 from support.tfjobs import SHAPES
 
 pytestmark = pytest.mark.unit
@@ -270,3 +274,32 @@ def test_a_chief_and_a_master_are_one_too_many(tmp_path: Path, capsys: Caught) -
     text = changed(SHAPES["an estimator with a chief and an evaluator"], "Evaluator:", "Master:")
     assert run("convert", file_of(tmp_path, text)) == 2
     assert "there is a chief already" in capsys.readouterr().err
+
+
+# -- whatever is in the file ---------------------------------------------------------------------------------
+
+
+def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where there is something in a document, at all depths."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in inner:
+        yield (*above, key)
+        yield from places(child, (*above, key))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str) -> None:
+    body = yaml.safe_load(SHAPES[shape])
+    body = body["items"][0] if body["kind"] == "List" else body
+    for place in places(body):
+        for junk in (None, 7, "x", [], {"a": None}):
+            changed_body = copy.deepcopy(body)
+            holder = changed_body
+            for step in place[:-1]:
+                holder = holder[step]
+            holder[place[-1]] = junk
+            try:
+                said = convert(changed_body).notes
+            except NotConvertible as error:
+                said = (str(error),)
+            assert not any("\n" in line for line in said), place

@@ -170,7 +170,7 @@ def test_rights_that_the_person_lacks_are_named_and_fatal_only_where_jobs_cannot
     answers = [Answered(right, allowed=right.verbs != ("create",), verb="create") for right in OF_A_PERSON]
     (finding,) = bad(installation(rights=Part(tuple(answers))))
     assert finding.verdict is Verdict.WARN
-    assert "may not create distributedtrainingjobs (submit them)" in finding.words
+    assert "may not create distributedtrainingjobs (to submit them)" in finding.words
     answers[0] = Answered(OF_A_PERSON[0], allowed=False, verb="get")
     assert bad(installation(rights=Part(tuple(answers))))[0].verdict is Verdict.FAIL
 
@@ -227,10 +227,23 @@ def test_what_admission_says_against_a_job_fails() -> None:
 @pytest.mark.parametrize("width", [50, 80])
 def test_the_report_fits_the_terminal_and_counts(width: int) -> None:
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    for line in report(findings(installation(operator(ready=0), nodes=Part(unread="nodes is forbidden")))):
+    found = findings(installation(operator(ready=0), nodes=Part(unread="nodes is forbidden")))
+    for line in report(found, wrapped=True):
         console.print(line)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert all(len(line.rstrip()) <= width for line in lines)
-    assert lines[-1].strip() == "10 ok, 1 fail, 1 not checked"
+    assert lines[-1].strip() == "9 ok, 1 fail, 1 not checked"
     assert any(line.startswith("not checked  accelerators: nodes is forbidden") for line in lines)
+
+
+def test_without_a_terminal_no_line_is_broken() -> None:
+    console = Console(file=io.StringIO(), width=40, color_system=None, highlight=False)
+    long = Finding(Verdict.FAIL, "leader", "nobody " * 30, "look " * 30)
+    for line in report([long], wrapped=False):
+        console.print(line, soft_wrap=True)
+    assert isinstance(console.file, io.StringIO)
+    first, second, last, _ = console.file.getvalue().split("\n")
+    assert first.startswith("fail         leader: nobody nobody")
+    assert second.startswith("             do: look look")
+    assert last == "1 fail"

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from builders import manifest
+from builders import manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import Strategy
 from dtj.cli.main import cli
 from dtj.cli.rehearsal import UID, rehearse
+from dtj.cli.render_explain import explanation
 from dtj.core import manifests
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
@@ -58,8 +59,7 @@ def kinds(found: tuple[JsonObject, ...]) -> list[str]:
 
 def test_the_pods_are_those_that_the_operator_makes() -> None:
     body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-    stored = {**body, "metadata": {"name": "digits", "namespace": "default", "uid": UID}}
-    job = Job.from_object(stored)
+    job = Job.from_object(stored(body, uid=UID))
     assert job.spec is not None
     wanted = manifests.pods(job, job.spec, replicas(job.spec), platform=Platform())
     assert tuple(item for item in objects_of(body) if item["kind"] == "Pod") == wanted
@@ -68,6 +68,15 @@ def test_the_pods_are_those_that_the_operator_makes() -> None:
 def test_service_and_claim_come_before_the_pods() -> None:
     body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}})
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
+
+
+def test_tensorboard_beside_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"enabled": True})
+    assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
+    text = explained(capsys, write(tmp_path, body))
+    assert section(text, "Pods")[-1].startswith("digits-tensorboard")
+    assert "image      example/trainer:1" in section(text, "Pod digits-tensorboard")
+    assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
 
 
 def test_a_later_attempt_has_names_of_its_own_and_its_service_selects_it() -> None:
@@ -174,6 +183,16 @@ def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: 
     assert "Each ps" not in workers
 
 
+def test_a_narrow_terminal_gets_lines_that_go_on_below_and_tf_config_whole() -> None:
+    body = manifest()
+    rehearsal = rehearse(body, Platform(), namespace="default", attempt=1, now=datetime.now(UTC))
+    assert rehearsal.job.spec is not None
+    lines = [line.plain for line in explanation(rehearsal, rehearsal.job.spec, width=50)]
+    assert all(len(line) <= 50 for line in lines[1:] if '{"cluster"' not in line)
+    assert any(json.loads(line)["task"]["index"] == 0 for line in lines if '{"cluster"' in line)
+    assert "      last checkpoint, without limit" in lines
+
+
 LOST = {
     "a worker of collectives": (
         manifest(),
@@ -221,12 +240,18 @@ LOST = {
 def test_what_follows_the_loss_of(tmp_path: Path, capsys: Caught, who: str) -> None:
     body, error, taken = LOST[who]
     lines = section(explained(capsys, write(tmp_path, body), "--role", "worker"), "When a pod is lost")
-    assert lines == [f"worker  an error of its own:            {error}", f"node lost, drained, preempted:  {taken}"]
+    assert lines[:2] == [f"worker  error       {error}", f"disruption  {taken}"]
+
+
+def test_a_job_without_checkpoints_is_told_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
+    said = "spec.checkpoint is not set: who starts again begins at step 0"
+    assert said in explained(capsys, write(tmp_path, manifest()))
+    assert said not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, capsys: Caught) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
-    first, *_, last = section(explained(capsys, file), "When a pod is lost")
+    first, *_, last, _, _ = section(explained(capsys, file), "When a pod is lost")
     assert "it starts again alone, once the one before has ended for certain" in first
     assert last.endswith("all start again from the last checkpoint, without limit")
 
@@ -247,10 +272,10 @@ def test_limits_tell_defaults_from_what_was_set(tmp_path: Path, capsys: Caught) 
     body = manifest(runPolicy={"backoffLimit": 3, "scheduling": {"gang": "None"}})
     rows = [row.split() for row in section(explained(capsys, write(tmp_path, body)), "Limits in force")]
     assert ["runPolicy.backoffLimit", "3"] in rows
-    assert ["runPolicy.activeDeadlineSeconds", "none", "default"] in rows
+    assert ["runPolicy.activeDeadlineSeconds", "none", "(default)"] in rows
     assert ["runPolicy.scheduling.gang", "None"] in rows
-    assert ["port", "2222", "default"] in rows
-    assert ["terminationGracePeriodSeconds", "30", "default"] in rows
+    assert ["port", "2222", "(default)"] in rows
+    assert ["terminationGracePeriodSeconds", "30", "(default)"] in rows
 
 
 # -- objects -------------------------------------------------------------------------------------------------
@@ -297,14 +322,14 @@ def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, capsys: Caught)
 @pytest.mark.parametrize("strategy", Strategy)
 def test_every_strategy_is_explained_in_words(tmp_path: Path, capsys: Caught, strategy: Strategy) -> None:
     roles = {"worker": 1}
-    extra: dict[str, object] = {}
+    accelerator = None
     if strategy is Strategy.PARAMETER_SERVER:
         roles = {"chief": 1, "worker": 1, "ps": 1}
     elif strategy is Strategy.PIPELINE:
         roles = {"worker": 2}
     elif strategy is Strategy.TPU:
-        extra = {"accelerator": {"profile": "tpu-v5e", "topology": "2x2"}}
-    body = manifest(strategy=strategy, roles=roles, **extra)
+        accelerator = {"profile": "tpu-v5e", "topology": "2x2"}
+    body = manifest(strategy=str(strategy), roles=roles, accelerator=accelerator)
     assert f"digits: {strategy} with " in explained(capsys, write(tmp_path, body))
 
 

@@ -16,6 +16,7 @@ from dtj.api.names import Condition, Reason
 from dtj.cli.render_status import change_line, status_view
 from dtj.client.overview import Event, Overview, aggregated
 from dtj.client.why import reasons, suspended_by
+from dtj.core import blockers
 from overviews import body, condition, job_pod, moment, overview
 
 pytestmark = pytest.mark.unit
@@ -265,6 +266,13 @@ def test_a_pod_that_is_not_there_is_missing() -> None:
     assert "worker-1  Missing" in shown(overview(body(READY, state="Running"), job_pod("worker-0")), 80)
 
 
+def test_no_pod_is_missing_that_need_not_be_there() -> None:
+    stopped = condition(Condition.SUSPENDED, "True", Reason.SUSPENDED)
+    assert "Missing" not in shown(overview(body(stopped, state="Suspended", startTime=None)), 80)
+    done = {"worker": {"completedIndexes": "1"}}
+    assert "Missing" not in shown(overview(body(READY, replicaStatuses=done), job_pod("worker-0")), 80)
+
+
 def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:
     old = Event("Warning", "BackOff", "pulling", "digits-worker-0", 3, NOW - timedelta(seconds=9))
     new = Event("Warning", "BackOff", "pulling", "digits-worker-0", 2, NOW)
@@ -356,9 +364,7 @@ def test_a_node_that_is_not_ready_is_a_reason() -> None:
     assert words[0] == "node node-1 is not ready, with worker-0 on it: Kubelet stopped posting"
 
 
-@pytest.mark.parametrize("reason", [r for r in Reason if r.value.endswith(("Failed", "Rejected", "Taken"))])
+@pytest.mark.parametrize("reason", [*blockers.REASONS, Reason.POD_CREATION_FAILED, Reason.NAME_TAKEN])
 def test_every_reason_that_waits_for_a_person_has_a_remedy(reason: Reason) -> None:
-    if reason is Reason.REPLICA_FAILED:
-        pytest.skip("the job has ended then")
     found = body(condition(Condition.PODS_READY, "False", reason, "words"), state="Starting")
     assert reasons(overview(found))[0].remedy

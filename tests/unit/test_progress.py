@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
-from builders import NOW, job
+from builders import NOW, job, pod
 from dtj.api.names import Condition, Reason
+from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, Progress
 from dtj.core.observed import Phase
-from dtj.core.plan import PatchStatus
+from dtj.core.plan import AskForStacks, PatchStatus
+from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
+from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
+from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.informer import Change
+from dtj.kube.records import Key
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -74,6 +79,19 @@ class TestInTheStatus:
         told = world.job.status.progress
         assert told is not None
         assert (told.examples_per_second, told.updated_at) == (50.0, "2026-01-02T03:04:15Z")
+
+    @pytest.mark.parametrize(
+        ("said", "text"),
+        [({"step": 6, "percent": 24}, "24%"), ({"step": 1200}, "step 1200"), ({"phase": "Building"}, "")],
+    )
+    def test_it_is_also_there_in_words_for_kubectl_get(self, said: dict[str, object], text: str) -> None:
+        world = running()
+        world.report("worker-0", **said)
+        world.advance(10)
+        world.settle()
+        told = world.job.status.progress
+        assert told is not None
+        assert told.text == text
 
     def test_what_a_pod_of_an_older_attempt_said_does_not_count(self) -> None:
         world = running()
@@ -182,6 +200,26 @@ class TestAStall:
         assert failed(world).reason == Reason.STALLED
         assert "runPolicy.backoffLimit" in failed(world).message
 
+    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
+    def test_has_the_pods_that_train_print_their_stacks_once(self, action: str) -> None:
+        world = World(
+            job(roles={"worker": 2, "evaluator": 1}, runPolicy={"stallTimeoutSeconds": 60, "onStall": action})
+        )
+        world.settle()
+        world.pods = {name: replace(pod, ip=name) for name, pod in world.pods.items()}
+        world.run_all()
+        world.settle()
+        world.report("worker-0", step=1)
+        world.settle()
+        world.advance(61)
+        world.settle()
+        world.advance(10)
+        world.report("worker-0", step=1, examplesPerSecond=5.0)
+        world.settle()
+        (asked,) = world.taken(AskForStacks)
+        assert isinstance(asked, AskForStacks)
+        assert [pod.name for pod in asked.pods] == ["digits-worker-0", "digits-worker-1"]
+
     def test_is_forgotten_when_the_job_ends(self) -> None:
         world = running(stallTimeoutSeconds=60)
         world.advance(61)
@@ -215,6 +253,16 @@ async def serving(answer: bytes, *, hang: bool = False, flood: bool = False) -> 
         yield server.sockets[0].getsockname()[1]
 
 
+@dataclass(frozen=True)
+class OnePort(ClusterNetwork):
+    """All pods serve their progress on this port."""
+
+    port: int = 0
+
+    def status_port(self, *, role: Role, index: int) -> int:
+        return self.port
+
+
 class TestAsking:
     async def test_an_answer_is_read(self) -> None:
         async with serving(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}") as port:
@@ -227,6 +275,25 @@ class TestAsking:
     async def test_a_pod_that_floods_is_cut_off(self) -> None:
         async with serving(b"HTTP/1.0 200 OK\r\n\r\n", flood=True) as port:
             assert await progress.fetch("127.0.0.1", port) is None
+
+    async def test_stacks_are_asked_for_by_another_request_and_nobody_waits(self) -> None:
+        lines: list[bytes] = []
+        heard = asyncio.Event()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            lines.append(await reader.readline())
+            heard.set()
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        async with server:
+            owner = job()
+            port = server.sockets[0].getsockname()[1]
+            platform = Platform(network=OnePort(port=port))
+            StackRequests(platform).ask([replace(pod(owner, "worker-0"), ip="127.0.0.1")])
+            assert lines == []
+            await asyncio.wait_for(heard.wait(), 5)
+        assert lines == [b"POST /stacks HTTP/1.0\r\n"]
 
     async def test_another_status_is_no_answer(self) -> None:
         async with serving(b"HTTP/1.0 404 Not Found\r\n\r\n{}") as port:
@@ -262,7 +329,8 @@ class TestAsking:
             return b'{"step": 7}'
 
         monkeypatch.setattr(progress, "fetch", fetch)
-        await progress.ProgressReader(state, WorkQueue(backoff=progress.SILENCE), now=lambda: NOW).ask_all()
+        queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
+        await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
         assert asked == ["digits-worker-0-r1"]
         told = state.memories.of(world.job.uid).progress
         assert told is not None

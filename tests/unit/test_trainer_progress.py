@@ -161,7 +161,7 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
     assert steps_within(20, 0.1) == 1
 
 
-def test_the_status_is_served_and_other_paths_are_not() -> None:
+def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixture[str]) -> None:
     board = Board()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -180,6 +180,12 @@ def test_the_status_is_served_and_other_paths_are_not() -> None:
             assert answer.read() == b"ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+        stacks = urllib.request.Request(f"http://127.0.0.1:{port}/stacks", method="POST")
+        with urllib.request.urlopen(stacks, timeout=5) as answer:
+            assert answer.read() == b"the stacks are in the log\n"
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(stacks, timeout=5)
+        assert "do_POST" in capfd.readouterr().err
         assert serve(board, port, say=said.append) is None
         assert len(said) == 1
         assert said[0].startswith(f"warning: no status on port {port}: ")

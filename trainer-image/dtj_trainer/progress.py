@@ -7,6 +7,7 @@ be hurt by being watched: what fails here is one warning.
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import json
 import os
@@ -26,6 +27,7 @@ from typing import Any
 UTC = timezone.utc  # noqa: UP017 - of Python 3.11
 
 _RATE_SECONDS = 20.0
+_STACKS_SECONDS = 10.0
 
 
 class Phase(Enum):
@@ -50,6 +52,8 @@ class Progress:
     """Counted from 1."""
     epochs: int | None = None
     examples_per_second: float | None = None
+    step_seconds: float | None = None
+    """Of this replica's own part of a step."""
     eta_seconds: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     last_checkpoint_step: int | None = None
@@ -77,6 +81,7 @@ class Progress:
             "percent": self.percent,
             "etaSeconds": None if self.eta_seconds is None else round(self.eta_seconds),
             "examplesPerSecond": None if self.examples_per_second is None else round(self.examples_per_second, 1),
+            "stepSeconds": self.step_seconds,
             "metrics": {name: f"{value:.4g}" for name, value in self.metrics.items()} or None,
             "lastCheckpointStep": self.last_checkpoint_step,
             "attempt": self.attempt,
@@ -121,6 +126,7 @@ _GAUGES = {
     "epoch": "the epoch under way, from 1",
     "epochs": "epochs that the run is to do",
     "examples_per_second": "over all replicas, in the last seconds",
+    "step_seconds": "this replica's own part of a step, without waiting for the others",
     "eta_seconds": "until the last step",
     "last_checkpoint_step": "step of the newest checkpoint",
 }
@@ -256,7 +262,9 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
 
 
 def serve(board: Board, port: int, *, say: Callable[[str], object] = print) -> ThreadingHTTPServer | None:
-    """Serves GET /status, /metrics and /healthz on all interfaces, on threads of its own, until the process ends.
+    """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
+
+    On all interfaces, on threads of its own, until the process ends.
 
     Returns:
         None, after one warning, where it cannot.
@@ -288,6 +296,7 @@ class _Server(ThreadingHTTPServer):
 def _handler(board: Board) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10
+        printed = float("-inf")
 
         def do_GET(self) -> None:
             if self.path == "/status":
@@ -298,6 +307,14 @@ def _handler(board: Board) -> type[BaseHTTPRequestHandler]:
                 self._answer(200, "text/plain", "ok\n")
             else:
                 self._answer(404, "text/plain", "not found; try /status, /metrics or /healthz\n")
+
+        def do_POST(self) -> None:
+            if self.path == "/stacks" and time.monotonic() - Handler.printed >= _STACKS_SECONDS:
+                Handler.printed = time.monotonic()
+                faulthandler.dump_traceback(all_threads=True)
+                self._answer(200, "text/plain", "the stacks are in the log\n")
+            else:
+                self._answer(404, "text/plain", "not found, or the stacks were printed a moment ago\n")
 
         def _answer(self, code: int, kind: str, text: str) -> None:
             body = text.encode()
@@ -368,6 +385,7 @@ def report(
     epochs: int | None = None,
     metrics: Mapping[str, Any] | None = None,
     batch_size: int | None = None,
+    step_seconds: float | None = None,
     last_checkpoint: int | None = None,
 ) -> None:
     """Shows how far a training is, on GET /status and /metrics of DTJ_STATUS_PORT; what is left out stays.
@@ -380,6 +398,7 @@ def report(
         epoch: the one under way, counted from 1.
         metrics: name -> anything that float() takes.
         batch_size: examples in one step, over all replicas; without it the rate stays unknown.
+        step_seconds: of this replica's own part of a step, without waiting for others: it shows which one is slow.
         last_checkpoint: step of the newest checkpoint.
     """
     publisher = _common()
@@ -387,6 +406,8 @@ def report(
     given = {"step": step, "total_steps": total, "epoch": epoch, "epochs": epochs}
     given["last_checkpoint_step"] = last_checkpoint
     changes: dict[str, Any] = {name: int(value) for name, value in given.items() if value is not None}
+    if step_seconds is not None and 0 < step_seconds < float("inf"):
+        changes["step_seconds"] = float(step_seconds)
     if metrics is not None:
         changes["metrics"] = {str(name): float(value) for name, value in metrics.items()}
     if step is not None:

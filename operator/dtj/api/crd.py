@@ -39,8 +39,12 @@ PRINTER_COLUMNS: Final = (
     ("State", "string", ".status.state", 0),
     ("Strategy", "string", ".spec.strategy", 0),
     ("Ready", "string", ".status.ready", 0),
+    ("Progress", "string", ".status.progress.text", 0),
     ("Restarts", "integer", ".status.restarts.total", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Step", "integer", ".status.progress.step", 1),
+    ("Ex/s", "number", ".status.progress.examplesPerSecond", 1),
+    ("ETA(s)", "integer", ".status.progress.etaSeconds", 1),
     ("Reason", "string", ".status.reason", 1),
     ("Attempt", "integer", ".status.attempt", 1),
 )

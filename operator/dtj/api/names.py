@@ -36,6 +36,11 @@ DEFAULT_PORT: Final = 2222
 STATUS_PORT: Final = 2223
 """Where a trainer serves its progress; next to TensorFlow's own default port."""
 
+TENSORBOARD: Final = "tensorboard"
+"""The role label of a job's TensorBoard, which is no replica."""
+
+TENSORBOARD_PORT: Final = 6006
+
 CHECKPOINT_MOUNT: Final = "/dtj/checkpoint"
 CHECKPOINT_VOLUME: Final = "dtj-checkpoint"
 
@@ -161,4 +166,6 @@ class Reason(StrEnum):
     GANG_UNAVAILABLE = "GangUnavailable"
     STALLED = "Stalled"
     NOT_STALLED = "NotStalled"
+    STRAGGLING = "Straggling"
+    TENSORBOARD_FAILED = "TensorBoardFailed"
     TRAINING_SUCCEEDED = "TrainingSucceeded"

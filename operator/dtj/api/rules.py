@@ -184,6 +184,18 @@ def _bounds(elastic: JsonValue) -> tuple[int, int] | None:
     return (least, most) if isinstance(least, int) and isinstance(most, int) else None
 
 
+def _shares_logs(checkpoint: JsonValue) -> bool:
+    """Whether a pod that is no replica finds the checkpoint directory of the others."""
+    if not isinstance(checkpoint, dict):
+        return False
+    volume = checkpoint.get("volume")
+    if "claimTemplate" in checkpoint:
+        return True
+    if isinstance(volume, dict):
+        return not {"emptyDir", "ephemeral"} & volume.keys()
+    return "://" in text(checkpoint.get("path"))
+
+
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
 _RESERVED_MESSAGE: Final = "TF_CONFIG and variables that begin with DTJ_ are set by the operator: remove them"
 
@@ -467,6 +479,20 @@ RULES: Final[tuple[Rule, ...]] = (
         message="maxMemory is a size such as 64Gi",
         holds=lambda given: _matches(_QUANTITY, given.get("maxMemory")),
         field="maxMemory",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.tensorBoard) || !self.tensorBoard.enabled || (has(self.checkpoint) && "
+        "(has(self.checkpoint.claimTemplate) || (has(self.checkpoint.volume) ? !has(self.checkpoint.volume.emptyDir) "
+        "&& !has(self.checkpoint.volume.ephemeral) : has(self.checkpoint.path) && self.checkpoint.path.contains('://'))))",
+        message="TensorBoard reads the logs below the checkpoint directory, so it must share that with the pods: set "
+        "checkpoint.claimTemplate, checkpoint.volume (no emptyDir, no ephemeral), or a URL as checkpoint.path",
+        holds=lambda spec: (
+            dig(spec, "tensorBoard", "enabled") is False
+            or not isinstance(spec.get("tensorBoard"), dict)
+            or _shares_logs(spec.get("checkpoint"))
+        ),
+        field="tensorBoard",
     ),
     *CHANGES,
 )

@@ -16,6 +16,7 @@ from dtj.api.base import SpecModel
 from dtj.api.fragments import PodTemplateFragment
 from dtj.api.json import JsonObject
 from dtj.api.storage import Checkpoint, Export
+from dtj.api.tensorboard import TensorBoard
 
 
 class Strategy(StrEnum):
@@ -402,6 +403,11 @@ class JobSpec(SpecModel):
         default=None, description="checkpoint tells where and how often training state is saved."
     )
     export: Export | None = Field(default=None, description="export tells where the trained model goes.")
+    tensor_board: TensorBoard | None = Field(
+        default=None,
+        description="tensorBoard shows the curves of the job, out of logs below the checkpoint directory, while it "
+        "runs and for some time after.",
+    )
     run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy tells how the job runs and ends.")
 
     def replicas(self, role: Role) -> int:

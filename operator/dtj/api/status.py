@@ -95,6 +95,9 @@ MOST = 2**53
 """The largest number that a pod is believed: the API server, like JSON at large, knows no larger whole ones exactly."""
 
 
+MOST_STRAGGLERS: Final = 8
+
+
 class Progress(_Model):
     """How far the training is, as its chief or worker 0 says."""
 
@@ -133,6 +136,17 @@ class Progress(_Model):
         description="restartsInPlace is how often the launcher in this pod started the training again without a new "
         "pod, since a peer was lost.",
     )
+    stragglers: tuple[Annotated[str, StringConstraints(max_length=63)], ...] = Field(
+        default=(),
+        max_length=MOST_STRAGGLERS,
+        description="stragglers are replicas, such as worker-3, whose steps take more than 1.5 times as long as those "
+        "of the others, where each publishes its own speed; the first eight.",
+    )
+    text: str = Field(
+        default="",
+        max_length=32,
+        description="text is how far the training is for people: 24%, or step 1200 where the end is not known.",
+    )
     updated_at: str = Field(
         default="",
         max_length=32,
@@ -143,8 +157,15 @@ class Progress(_Model):
     def from_object(cls, raw: object) -> Progress | None:
         """Read what a pod says, field by field: what cannot be is as if it were not there. None where all is so."""
         readable = _readable(cls, raw if isinstance(raw, dict) else {})
-        readable.pop("updatedAt", None)
+        for ours in ("stragglers", "text", "updatedAt"):
+            readable.pop(ours, None)
         return cls.model_validate(readable) if readable else None
+
+    def in_words(self) -> str:
+        """What :attr:`text` should be."""
+        if self.percent is not None:
+            return f"{self.percent}%"
+        return f"step {self.step}" if self.step is not None else ""
 
     def advanced(self, since: Progress) -> bool:
         """Whether the training has moved: rates and estimates change also while it stands still."""

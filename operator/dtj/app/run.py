@@ -57,6 +57,7 @@ async def run(settings: OperatorSettings) -> None:
             metrics=metrics,
         )
         lease = _lease(gateway, settings)
+        metrics.watch_leader(lambda: lease is None or lease.leading)
         health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: _ready(engine, lease))
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))

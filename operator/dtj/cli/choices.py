@@ -13,5 +13,5 @@ E = TypeVar("E", bound=StrEnum)
 class OneOf(click.Choice[E]):
     """A choice among an enumeration's values; :class:`click.Choice` alone would take its members' names."""
 
-    def normalize_choice(self, choice: E, ctx: click.Context | None) -> str:
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)

@@ -32,7 +32,7 @@ _NO_FILES, _FILES = ":4", ":0"
 """Cobra's directives, which kubectl reads: the candidates are all there is, or files may follow."""
 
 
-class JobName(click.ParamType):
+class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the oldest click that we take
     """The name of a job: ``digits``, or as kubectl prints it, ``distributedtrainingjob.training.dtj.dev/digits``."""
 
     name = "job"
@@ -56,7 +56,7 @@ class JobName(click.ParamType):
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print the script that completes dtj's commands, options and jobs in a SHELL.
+    """Print a script by which a SHELL completes commands and jobs.
 
     \b
     bash:  source <(dtj completion bash)         in ~/.bashrc

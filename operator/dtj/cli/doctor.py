@@ -18,6 +18,8 @@ from dtj.client.installation import inspect
 
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "dim"}
 
+_VERDICT_WIDTH: Final = max(map(len, Verdict))
+
 
 @click.command()
 @click.option(
@@ -33,23 +35,41 @@ async def doctor(client: AsyncClient, operator_namespace: str | None) -> int:
     """
     found = findings(await inspect(client.gateway, namespace=client.namespace, operator_namespace=operator_namespace))
     console = Console(highlight=False)
-    for line in report(found):
+    for line in report(found, wrapped=console.is_terminal):
         console.print(line, soft_wrap=not console.is_terminal)
     return Exit.FAILED if any(finding.verdict is Verdict.FAIL for finding in found) else Exit.OK
 
 
-def report(found: Sequence[Finding]) -> Iterator[RenderableType]:
-    """A line for each finding, its remedy below it, and how many of each there are."""
+def report(found: Sequence[Finding], *, wrapped: bool) -> Iterator[RenderableType]:
+    """A line for each finding, its remedy below it, and how many of each there are. ``wrapped`` keeps words that do not
+    fit a line below each other; without it, lines are as long as they are."""
     for finding in found:
-        line = Table.grid(padding=(0, 2, 0, 0))
-        line.add_column(width=11)
-        line.add_column()
-        line.add_row(Text(finding.verdict, style=_COLOURS[finding.verdict]), _words(finding))
-        yield line
+        yield from _wrapped(finding) if wrapped else _plain(finding)
     counts = {verdict: len([f for f in found if f.verdict is verdict]) for verdict in Verdict}
     yield Text(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count), style="bold")
 
 
-def _words(finding: Finding) -> Text:
-    remedy = (f"\ndo: {finding.remedy}",) if finding.remedy else ()
-    return Text.assemble((f"{finding.title}: ", "bold"), finding.words, *remedy)
+def _wrapped(finding: Finding) -> Iterator[RenderableType]:
+    line = Table.grid(padding=(0, 2, 0, 0))
+    line.add_column(width=_VERDICT_WIDTH)
+    line.add_row(_verdict(finding), Text("\n").join(_words(finding)))
+    yield line
+
+
+def _plain(finding: Finding) -> Iterator[RenderableType]:
+    margin = " " * (_VERDICT_WIDTH + 2)
+    for place, words in enumerate(_words(finding)):
+        if place:
+            yield Text.assemble(margin, words)
+        else:
+            yield Text.assemble(_verdict(finding), margin[len(finding.verdict) :], words)
+
+
+def _verdict(finding: Finding) -> Text:
+    return Text(finding.verdict, style=_COLOURS[finding.verdict])
+
+
+def _words(finding: Finding) -> Iterator[Text]:
+    yield Text.assemble((f"{finding.title}: ", "bold"), finding.words)
+    if finding.remedy:
+        yield Text.assemble(("do: ", "dim"), finding.remedy)

@@ -17,7 +17,7 @@ from dtj.cli.quantities import counted, listed, short_time
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
 from dtj.core.observed import GangApi
 from dtj.engine.profile_file import ProfilesError, read_profiles
-from dtj.kube.rights import FOR_GANGS, Right
+from dtj.kube.rights import FOR_GANGS
 
 OLDEST_KUBERNETES: Final = (1, 30)
 """The oldest Kubernetes that is supported: what the chart's kubeVersion says, too."""
@@ -28,7 +28,8 @@ _NEARLY_FULL: Final = 0.9
 _LITTLE_MEMORY: Final = 2**30
 """Bytes below which TensorFlow hardly starts."""
 
-_MOST_PATHS: Final = 3
+_MOST_NAMED: Final = 3
+"""So many fields or rights are named; of more, only the number."""
 
 
 class Verdict(StrEnum):
@@ -80,8 +81,8 @@ def _definition(found: Installation) -> Iterator[Finding]:
         return
     different = schema_differences(found.crd.items[0])
     if different:
-        more = f" and {len(different) - _MOST_PATHS} more" if len(different) > _MOST_PATHS else ""
-        words = f"it is not that of dtj {__version__}: {', '.join(different[:_MOST_PATHS])}{more}"
+        more = f" and {len(different) - _MOST_NAMED} more" if len(different) > _MOST_NAMED else ""
+        words = f"it is not that of dtj {__version__}: {', '.join(different[:_MOST_NAMED])}{more}"
         yield Finding(Verdict.WARN, "CRD", words, f"have operator, CRD and this program of one version: {install}")
     else:
         yield Finding(Verdict.OK, "CRD", f"{names.API_VERSION}, the same as that of dtj {__version__}")
@@ -191,11 +192,10 @@ def _rights(found: Installation) -> Iterator[Finding]:
 
 
 def _said(missing: Sequence[Answered]) -> str:
-    return listed(f"{each.verb} {each.right.path} ({_reason(each.right)})" for each in missing)
-
-
-def _reason(right: Right) -> str:
-    return right.why.removeprefix("to ")
+    """The first of the missing rights with what they are for, and how many more there are."""
+    first = [f"{each.verb} {each.right.path} ({each.right.why})" for each in missing[:_MOST_NAMED]]
+    more = len(missing) - len(first)
+    return listed([*first, *([f"{more} more"] if more else [])])
 
 
 def _gangs(found: Installation) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ _UNITS: Final = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since click 8.5
     """Becomes a number of seconds, more than 0, or where ``zero`` is allowed, at least 0. A bare number is seconds."""
 
     name = "duration"

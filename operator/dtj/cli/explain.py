@@ -119,7 +119,8 @@ def _print_tables(shown: list[tuple[Manifest, Rehearsal]], role: Role | None) ->
         if number:
             console.print()
         if rehearsal.objects:
-            for line in explanation(rehearsal, item.spec, role=role):
+            width = console.width if console.is_terminal else None
+            for line in explanation(rehearsal, item.spec, role=role, width=width):
                 console.print(line, soft_wrap=True)
 
 

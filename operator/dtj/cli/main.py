@@ -20,11 +20,13 @@ from dtj.cli.init import init
 from dtj.cli.list_jobs import list_jobs
 from dtj.cli.logs import logs
 from dtj.cli.quantities import shown_path
+from dtj.cli.report.command import report
 from dtj.cli.run import run
 from dtj.cli.sections import Section, SectionedGroup
 from dtj.cli.status import status
 from dtj.cli.steer import delete, resume, scale, suspend
 from dtj.cli.submit import submit
+from dtj.cli.tensorboard import tensorboard
 from dtj.cli.validate import validate
 from dtj.cli.wait import wait
 
@@ -34,7 +36,7 @@ dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
   dtj init first                  write a manifest and a script to start from
   cd first && dtj run job.yaml    train on this machine
   dtj explain job.yaml            what a cluster would be asked for
-  kubectl apply -f job.yaml       train on a cluster
+  dtj run --cluster job.yaml      train on a cluster, and follow it from here
 
 Have a TFJob of Kubeflow? dtj convert tfjob.yaml > job.yaml
 
@@ -60,6 +62,8 @@ cli.add_command(wait, section=Section.CLUSTER)
 cli.add_command(list_jobs, section=Section.LOOK)
 cli.add_command(status, section=Section.LOOK)
 cli.add_command(logs, section=Section.LOOK)
+cli.add_command(tensorboard, section=Section.LOOK)
+cli.add_command(report, section=Section.LOOK)
 cli.add_command(doctor, section=Section.LOOK)
 cli.add_command(suspend, section=Section.STEER)
 cli.add_command(resume, section=Section.STEER)

@@ -1,7 +1,7 @@
 """What the planner would create for a manifest, without a cluster: it plans, and gets the answers that it hopes for.
 
-The API server takes the pods, the gang scheduler that the job names is there, Kueue admits. Decides nothing: each
-object comes out of :func:`dtj.core.planner.plan`, as in the operator.
+The API server takes the pods, the gang scheduler that the job names is there, Kueue admits, and all pods run. Decides
+nothing: each object comes out of :func:`dtj.core.planner.plan`, as in the operator.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Annotation, Label
-from dtj.core import gangs
-from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Pod, TemplateVerdict
+from dtj.core import gangs, manifests
+from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.plan import (
     Action,
     ApplyService,
+    Beside,
     CheckPods,
     CreateClaim,
     CreateGang,
@@ -28,6 +29,7 @@ from dtj.core.plan import (
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from dtj.core.tensorboard import tensorboard_name
 
 UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give to the job."""
@@ -100,8 +102,9 @@ class _Stage:
             job=self.job,
             platform=self.platform,
             pods=pods,
-            service=self._child("Service"),
-            claim=self._child("PersistentVolumeClaim"),
+            service=self._child("Service", self.job.name),
+            claim=self._child("PersistentVolumeClaim", manifests.claim_name(self.job)),
+            tensorboard=self._child("Service", tensorboard_name(self.job.name)),
             verdict=self.verdict,
             gangs=self.found,
             gang=self._gang(),
@@ -109,35 +112,32 @@ class _Stage:
 
     def play(self, actions: tuple[Action, ...]) -> bool:
         """Answer what is asked; whether anything was."""
-        before = len(self.objects), self.verdict, self.found
+        before = len(self.objects), self.verdict, self.found, self.job.status.ready_time
         for action in actions:
-            match action:
-                case CheckPods():
-                    self.verdict = TemplateVerdict(action.generation, self.now, restricted=action.restricted)
+            match action.action if isinstance(action, Beside) else action:
+                case CheckPods(generation=generation, restricted=restricted):
+                    self.verdict = TemplateVerdict(generation, self.now, restricted=restricted)
                 case LookForGangs():
                     self.found = GangsFound(gangs.APIS, self.now)
-                case PatchStatus():
-                    self.job = replace(self.job, status=action.status)
-                case CreateGang():
-                    self.api = action.api
-                    self._add(action.manifest)
-                case ApplyService() | CreateClaim() | CreatePod():
-                    self._add(action.manifest)
-        return (len(self.objects), self.verdict, self.found) != before
+                case PatchStatus(status=status):
+                    self.job = replace(self.job, status=status)
+                case CreateGang(api=api, manifest=manifest):
+                    self.api = api
+                    self._add(manifest)
+                case ApplyService(manifest=manifest) | CreateClaim(manifest=manifest) | CreatePod(manifest=manifest):
+                    self._add(manifest)
+        return (len(self.objects), self.verdict, self.found, self.job.status.ready_time) != before
 
     def _add(self, manifest: JsonObject) -> None:
         self.objects.setdefault((str(manifest["kind"]), text(dig(manifest, "metadata", "name"))), manifest)
 
-    def _child(self, kind: str) -> Child | None:
-        found = self.objects.get((kind, self._name_of(kind)))
+    def _child(self, kind: str, name: str) -> Child | None:
+        found = self.objects.get((kind, name))
         if found is None:
             return None
         selector = dig(found, "spec", "selector")
         labels = {key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {}
-        return Child(self.job.namespace, self._name_of(kind), UID, UID, labels)
-
-    def _name_of(self, kind: str) -> str:
-        return next((name for known, name in self.objects if known == kind), "")
+        return Child(self.job.namespace, name, UID, UID, labels)
 
     def _gang(self) -> GangObject | None:
         found = self.objects.get((self.api.kind, self.job.name)) if self.api is not None else None
@@ -148,7 +148,7 @@ class _Stage:
 
 
 def _pod(manifest: JsonObject) -> Pod:
-    """A pod that was just created, as the planner sees it."""
+    """A pod that runs and is ready, as the planner sees it."""
     labels = dig(manifest, "metadata", "labels")
     return Pod(
         namespace=text(dig(manifest, "metadata", "namespace")),
@@ -159,4 +159,6 @@ def _pod(manifest: JsonObject) -> Pod:
         role=text(dig(labels, Label.ROLE)),
         index=int(text(dig(labels, Label.INDEX), "0")),
         attempt=int(text(dig(labels, Label.ATTEMPT), "1")),
+        phase=Phase.RUNNING,
+        ready=True,
     )

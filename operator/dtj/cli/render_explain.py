@@ -6,6 +6,7 @@ Who starts again, and who decides, is asked of the functions by which the planne
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -29,6 +30,8 @@ from dtj.core.replicas import Replica, deciding_replicas
 _SHOWN: Final = 6
 """Most pods of a role that are listed one by one."""
 
+_FURTHER: Final = " " * 6
+
 _GRACE: Final = 30
 """What Kubernetes takes for terminationGracePeriodSeconds where nothing is said."""
 
@@ -38,21 +41,41 @@ _LOSS_EXIT: Final = 3
 Row = tuple[str, ...]
 
 
-def explanation(rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None) -> tuple[Text, ...]:
-    """All of it in titled sections; with ``role``, what concerns pods is shown for that role alone."""
+def explanation(
+    rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None, width: int | None = None
+) -> tuple[Text, ...]:
+    """All of it in titled sections; with ``role``, what concerns pods is shown for that role alone.
+
+    Lines that are longer than ``width`` go on below, indented; words, and TF_CONFIG is one, stay whole to be copied.
+    """
     roles = tuple(one for one in spec.roles() if role in (None, one))
     lines = [_headline(rehearsal, spec)]
     for title, body in (
         ("Pods", _pods(rehearsal, roles)),
         *((f"Each {one}", _container(_pods_of(rehearsal, one)[0])) for one in roles if _pods_of(rehearsal, one)),
+        *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(rehearsal)),
         *_shared(rehearsal),
         *_environments(rehearsal, roles, every=role is not None),
-        ("When a pod is lost", _columns(_losses(spec, roles))),
+        ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
         ("The end", _endings(spec)),
         ("Limits in force", _columns(_limits(spec))),
     ):
-        lines += [Text(""), Text(title, style="bold"), *(Text(f"  {line}".rstrip()) for line in body)]
+        lines += [Text(""), Text(title, style="bold")]
+        lines += [Text(part) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
     return tuple(lines)
+
+
+def _fitted(line: str, width: int | None) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=_FURTHER,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
 
 
 def _headline(rehearsal: Rehearsal, spec: JobSpec) -> Text:
@@ -72,7 +95,7 @@ def _pods(rehearsal: Rehearsal, roles: Sequence[Role]) -> list[str]:
         rows += map(_pod_row, _few(pods))
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
-    rows += [_pod_row(pod) for pod in rehearsal.pods if as_role(_label(pod, Label.ROLE)) is None]
+    rows += map(_pod_row, _beside(rehearsal))
     return _columns(rows)
 
 
@@ -87,20 +110,12 @@ def _pod_row(pod: JsonObject) -> Row:
 
 
 def _address(pod: JsonObject) -> str:
-    """Where its TensorFlow server is reached."""
-    spec = dig(pod, "spec")
-    host = ".".join(
-        part
-        for part in (
-            text(dig(spec, "hostname")),
-            text(dig(spec, "subdomain")),
-            text(dig(pod, "metadata", "namespace")),
-            "svc",
-        )
-        if part
-    )
+    """Where its TensorFlow server is reached; nothing for a pod that has none."""
+    host, subdomain = (text(dig(pod, "spec", key)) for key in ("hostname", "subdomain"))
     ports = {text(port.get("name")): port.get("containerPort") for port in objects(_main(pod).get("ports"))}
-    return f"{host}:{ports['tf']}" if "tf" in ports else host
+    if not host or "tf" not in ports:
+        return ""
+    return f"{host}.{subdomain}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{ports['tf']}"
 
 
 def _container(pod: JsonObject) -> list[str]:
@@ -207,8 +222,14 @@ _OURS: Final = frozenset(value for name, value in vars(Env).items() if name.isup
 def _losses(spec: JobSpec, roles: Sequence[Role]) -> Iterator[Row]:
     """For each role: what follows an error of its own, and what follows when it is taken away."""
     for role in roles:
-        yield str(role), "an error of its own:", _after_error(spec, role)
-        yield "", "node lost, drained, preempted:", _after_disruption(spec, role)
+        yield str(role), "error", _after_error(spec, role)
+        yield "", "disruption", _after_disruption(spec, role)
+
+
+def _remarks(spec: JobSpec) -> Iterator[str]:
+    yield "A disruption is what the infrastructure does: a node is lost or drained, a pod is preempted."
+    if spec.checkpoint is None:
+        yield "spec.checkpoint is not set: who starts again begins at step 0, unless the script saves somewhere itself."
 
 
 def _after_error(spec: JobSpec, role: Role) -> str:
@@ -268,14 +289,14 @@ def _limits(spec: JobSpec) -> Iterator[Row]:
     """Every number and policy by which the operator goes, also those that the manifest leaves out."""
     for role in spec.roles():
         role_spec = spec.replica_specs.get(role) or ReplicaSpec()
-        yield f"replicaSpecs.{role}.restartPolicy", *_setting(role_spec, "restart_policy")
+        yield f"replicaSpecs.{role}.restartPolicy", _setting(role_spec, "restart_policy")
     for name, field in type(spec).model_fields.items():
         part = getattr(spec, name)
         if isinstance(part, SpecModel):
             yield from _settings(part, str(field.alias))
-    yield "port", *_setting(spec, "port")
+    yield "port", _setting(spec, "port")
     grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
-    yield "terminationGracePeriodSeconds", str(_GRACE if grace is None else grace), "default" if grace is None else ""
+    yield "terminationGracePeriodSeconds", _marked(str(_GRACE if grace is None else grace), default=grace is None)
 
 
 def _settings(model: SpecModel, path: str) -> Iterator[Row]:
@@ -284,12 +305,16 @@ def _settings(model: SpecModel, path: str) -> Iterator[Row]:
         if isinstance(value, SpecModel):
             yield from _settings(value, f"{path}.{field.alias}")
         else:
-            yield f"{path}.{field.alias}", *_setting(model, name)
+            yield f"{path}.{field.alias}", _setting(model, name)
 
 
-def _setting(model: SpecModel, name: str) -> tuple[str, str]:
+def _setting(model: SpecModel, name: str) -> str:
     value = getattr(model, name)
-    return "none" if value is None else _plain(value), "" if name in model.model_fields_set else "default"
+    return _marked("none" if value is None else _plain(value), default=name not in model.model_fields_set)
+
+
+def _marked(value: str, *, default: bool) -> str:
+    return f"{value} (default)" if default else value
 
 
 # -- text ----------------------------------------------------------------------------------------------------
@@ -332,6 +357,11 @@ def _fields(value: JsonValue) -> JsonObject:
 
 def _pods_of(rehearsal: Rehearsal, role: Role) -> list[JsonObject]:
     return [pod for pod in rehearsal.pods if _label(pod, Label.ROLE) == role]
+
+
+def _beside(rehearsal: Rehearsal) -> list[JsonObject]:
+    """The pods that are no replica's."""
+    return [pod for pod in rehearsal.pods if as_role(_label(pod, Label.ROLE)) is None]
 
 
 def _label(pod: JsonObject, label: str) -> str:

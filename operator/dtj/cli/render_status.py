@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -138,7 +138,8 @@ def _image(overview: Overview) -> str:
     job = overview.job
     if job.spec is None:
         return ""
-    templates = [job.spec.template, *(replica.template for replica in job.spec.replica_specs.values())]
+    replica_specs = filter(None, job.spec.replica_specs.values())
+    templates = [job.spec.template, *(replica.template for replica in replica_specs)]
     specs = (dig(template, "spec") for template in templates if template is not None)
     images = (text(main_container(spec).get("image")) for spec in specs if isinstance(spec, dict))
     return ", ".join(dict.fromkeys(filter(None, images)))
@@ -355,20 +356,21 @@ def _event_words(overview: Overview, event: Event) -> str:
 
 def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableType]:
     job, status = overview.job, overview.job.status
+    commands: list[tuple[tuple[str, ...], str]] = []
     if status.is_true(Condition.FAILED):
         commands = [(("dtj", "logs", job.name, "--first-error"), "where it began")]
     elif status.is_true(Condition.COMPLETE):
         commands = [(("dtj", "logs", job.name), "what it printed")]
-    elif status.is_true(Condition.SUSPENDED):
-        commands = []
-    else:
-        commands = [(("dtj", "logs", job.name, "-f"), "follow what it prints")]
-        commands.append((("dtj", "status", job.name, "--watch"), "watch this"))
+    elif not status.is_true(Condition.SUSPENDED):
+        commands = [
+            (("dtj", "logs", job.name, "-f"), "follow what it prints"),
+            (("dtj", "status", job.name, "--watch"), "watch this"),
+        ]
     for command, purpose in commands:
         yield Text.assemble((typed(command), "bold"), (f"  # {purpose}" if width >= _ROOMY else "", "dim"))
 
 
-def _unread(part: Part[object]) -> Text:
+def _unread(part: Part[Any]) -> Text:
     return Text(f"cannot be read: {part.unread}", style="yellow")
 
 

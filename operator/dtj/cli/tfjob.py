@@ -93,8 +93,8 @@ class _Converter:
         spec = mapping(body.get("spec"), "spec")
         if "replicaSpecs" in spec:
             raise NotConvertible("spec.replicaSpecs: a TFJob of v1alpha1: bring it to kubeflow.org/v1 first")
-        before = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
-        policy = {**before, **mapping(spec.pop("runPolicy", {}) or {}, "spec.runPolicy")}
+        before: JsonObject = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
+        policy: JsonObject = {**before, **mapping(spec.pop("runPolicy", {}) or {}, "spec.runPolicy")}
         metadata, queue = self._metadata(mapping(body.get("metadata"), "metadata"))
         pods = Pods(self._notes)
         roles = self._roles(mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs"), pods)
@@ -130,7 +130,7 @@ class _Converter:
 
     def _metadata(self, given: JsonObject) -> tuple[JsonObject, str]:
         """Metadata as a person would write it, and the queue of Kueue that it names, if it does."""
-        made = {key: value for key, value in given.items() if key not in (*_STORED, "generateName") and value}
+        made: JsonObject = {k: value for k, value in given.items() if k not in (*_STORED, "generateName") and value}
         if not made.get("name"):
             made = {"name": text(given.get("generateName")).rstrip("-") or "job", **made}
             self._note("metadata.generateName", f"a job needs a name of its own: it is now {made['name']}")
@@ -215,7 +215,7 @@ class _Converter:
     def _run_policy(
         self, given: JsonObject, roles: dict[Role, JsonObject], queue: str, success: JsonValue
     ) -> JsonObject:
-        made = {name: value for name in _PLAIN if (value := given.pop(name, None)) is not None}
+        made: JsonObject = {name: given.pop(name) for name in _PLAIN if given.get(name) is not None}
         if made.get("suspend") is False:
             del made["suspend"]
         if queue and made.pop("suspend", None):

@@ -24,6 +24,10 @@ _DIFFERENCES: Final[dict[str, JsonValue]] = {"command": [], "args": [], "resourc
 """What of the trainer's container a role can have of its own beside a shared template, and how it says "nothing"."""
 
 
+_SHARERS: Final = (Role.WORKER, *(role for role in Role if role is not Role.WORKER))
+"""Whose template is the shared one: the first of these that there is."""
+
+
 class NotConvertible(Exception):
     """No TFJob that Kubeflow would run; the message names the field, in one line."""
 
@@ -88,8 +92,8 @@ class Pods:
     @property
     def shared(self) -> JsonObject:
         """The template of the job: that of the workers, or of who there is."""
-        sharer = next((role for role in (Role.WORKER, Role.CHIEF) if role in self._templates), None)
-        return self._templates[sharer or next(iter(self._templates))]
+        sharer = min(self._templates, key=_SHARERS.index)
+        return self._templates[sharer]
 
     def role_specs(self, roles: dict[Role, JsonObject]) -> JsonObject:
         """``replicaSpecs`` of a job: roles that differ little from the shared template say how; others have one."""

@@ -145,15 +145,17 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
     """Look at everything. Raises ApiError where the API server does not answer at all."""
     version = await gateway.version()
     served = bool(await gateway.served([JOBS]))
-    crd, operators, rights, nodes, quotas, limits, gangs, refusal = await asyncio.gather(
-        _part(_one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
+    operators, rights, crd, gangs, refusal = await asyncio.gather(
         _operators(gateway, namespace, operator_namespace),
         _part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
+        _part(_one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
+        _part(_gangs(gateway)),
+        _refusal(gateway, namespace) if served else _nothing(),
+    )
+    nodes, quotas, limits = await asyncio.gather(
         _part(_all(gateway.list(NODES, namespace=None))),
         _part(_all(gateway.list(QUOTAS, namespace=namespace))),
         _part(_all(gateway.list(LIMIT_RANGES, namespace=namespace))),
-        _part(_gangs(gateway)),
-        _refusal(gateway, namespace) if served else _nothing(),
     )
     return Installation(
         server=gateway.server,

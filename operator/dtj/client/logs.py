@@ -145,8 +145,11 @@ async def merged(logs: Iterable[tuple[JobPod, ContainerLog]]) -> AsyncGenerator[
     """The unread lines of several logs by time; of each log they stay in their order. Raises Forbidden."""
     streams = [_Stream(each, log.read(follow=False)) for each, log in logs]
     try:
-        found = await asyncio.gather(*(stream.advance() for stream in streams))
+        # All of them have answered before one of them is closed: a reading cannot be closed while it is awaited.
+        found = await asyncio.gather(*(stream.advance() for stream in streams), return_exceptions=True)
         for note in found:
+            if isinstance(note, BaseException):
+                raise note
             if note is not None:
                 yield note
         heads = [(stream.at, place) for place, stream in enumerate(streams) if stream.line is not None]
@@ -187,7 +190,7 @@ class _Stream:
             self.line = None
             return unreadable(self.owner, error)
         if self.line is not None and self.line.at is not None:
-            self.at = max(self.at, self.line.at)
+            self.at = self.line.at
         return None
 
     async def close(self) -> None:
@@ -198,7 +201,7 @@ class _Stream:
 def unreadable(owner: JobPod, error: ApiError) -> LogNote:
     """That a log cannot be read, and why."""
     if isinstance(error, NotFound):
-        return LogNote(f"{owner.pod.name}: the pod is gone, and its log with it")
+        return LogNote(f"{owner.pod.name}: its log is gone")
     return LogNote(f"{owner.pod.name}: its log cannot be read: {error.message}")
 
 

@@ -17,6 +17,7 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import incarnation, pod_name, replicas
+from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, NotFound
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Listing, Resource
@@ -90,12 +91,13 @@ class Overview:
     @property
     def missing_pods(self) -> tuple[str, ...]:
         """Names of pods that the job should have and has not; unknown where pods cannot be read."""
-        job = self.job
-        if job.spec is None or self.pods.unread or job.status.terminal:
+        job, status = self.job, self.job.status
+        if job.spec is None or self.pods.unread or status.start_time is None or status.terminal:
             return ()
         there = {each.replica for each in self.pods.items}
-        wanted = (replica for replica in replicas(job.spec) if (str(replica.role), replica.index) not in there)
-        return tuple(pod_name(job.name, replica, incarnation(job.status, replica)) for replica in wanted)
+        done = recorded_completions(status)
+        wanted = (r for r in replicas(job.spec) if r not in done and (str(r.role), r.index) not in there)
+        return tuple(pod_name(job.name, replica, incarnation(status, replica)) for replica in wanted)
 
     def to_object(self) -> JsonObject:
         """All of it, as JSON."""

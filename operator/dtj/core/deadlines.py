@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec
+from dtj.api.status import JobStatus
 
 
 def active(job: Job, spec: JobSpec) -> datetime | None:
@@ -19,9 +20,14 @@ def start(job: Job, spec: JobSpec) -> datetime | None:
     suspended = job.status.condition(Condition.SUSPENDED)
     if job.status.ready_time is not None or (suspended is not None and suspended.status == "True"):
         return None  # it was ready once, or its resumption is about to be recorded
+    return _after(begun(job, job.status), spec.run_policy.start_deadline_seconds)
+
+
+def begun(job: Job, status: JobStatus) -> datetime | None:
+    """When the job could first begin this run: at its creation, or when it was resumed or admitted the last time."""
+    suspended = status.condition(Condition.SUSPENDED)
     resumed = suspended is not None and suspended.reason == Reason.RESUMED
-    begin = parse_time(suspended.last_transition_time) if suspended is not None and resumed else job.created_at
-    return _after(begin, spec.run_policy.start_deadline_seconds)
+    return parse_time(suspended.last_transition_time) if suspended is not None and resumed else job.created_at
 
 
 def removal(job: Job, spec: JobSpec) -> datetime | None:

@@ -38,7 +38,7 @@ def service(job: Job, spec: JobSpec, *, attempt: int) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(job, job.name, labels=_labels(job)),
+        "metadata": metadata_of(job, job.name, labels=labels_of(job)),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -70,7 +70,7 @@ def claim(job: Job, spec: JobSpec) -> JsonObject | None:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": _metadata(job, claim_name(job), labels=_labels(job)),
+        "metadata": metadata_of(job, claim_name(job), labels=labels_of(job)),
         "spec": claim_spec,
     }
 
@@ -85,7 +85,7 @@ def pods(job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platfo
     cluster = Cluster.of(job, spec, platform.network)
     attempt = max(job.status.attempt, 1)
     roles = {replica.role for replica in wanted}
-    templates = {role: _role_template(job, spec, role, platform=platform) for role in roles}
+    templates = {role: role_template(job, spec, role, platform=platform) for role in roles}
     return tuple(
         _pod(
             job,
@@ -98,8 +98,8 @@ def pods(job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platfo
     )
 
 
-def _role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
-    """The user's template with all that is the same for every replica of a role. The pods share its parts."""
+def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
+    """The user's pod template with all that is the same for every replica of a role. The pods share its parts."""
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
     template = copy.deepcopy(role_spec.template or spec.template or {})
     pod_spec = object_at(template, "spec")
@@ -111,10 +111,10 @@ def _role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -
     _apply_more_memory(job, spec, role, main)
     _apply_accelerator(pod_spec, main, accelerators.needs(spec, role, platform))
     _apply_ports(main, spec)
-    _apply_checkpoint_volume(job, spec, pod_spec)
+    mount_checkpoint(job, spec, pod_spec)
     for container in _containers(pod_spec):
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    _apply_security(pod_spec, restricted=platform.restricted)
+    apply_security(pod_spec, restricted=platform.restricted)
     pod_spec.update(restartPolicy="Never", subdomain=job.name)
     pod_spec.setdefault("enableServiceLinks", False)
     scheduling = spec.run_policy.scheduling
@@ -129,12 +129,12 @@ def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: dict[
     for kind in _CONTAINER_KINDS:
         if kind in pod_spec:
             pod_spec[kind] = [_with_environment(container, environment) for container in objects(pod_spec[kind])]
-    metadata = _metadata(
+    metadata = metadata_of(
         job,
         pod_name(job.name, replica, incarnation(job.status, replica)),
         labels={
             **_map(template, "metadata", "labels"),
-            **_labels(job),
+            **labels_of(job),
             Label.APP_COMPONENT: str(replica.role),
             Label.ROLE: str(replica.role),
             Label.INDEX: str(replica.index),
@@ -161,7 +161,8 @@ def _containers(pod_spec: JsonObject) -> list[JsonObject]:
     return [container for kind in _CONTAINER_KINDS for container in objects(pod_spec.get(kind))]
 
 
-def _labels(job: Job) -> JsonObject:
+def labels_of(job: Job) -> JsonObject:
+    """The labels of everything that the job owns."""
     return {
         Label.APP_NAME: "distributed-training-job",
         Label.APP_INSTANCE: job.name,
@@ -174,10 +175,11 @@ def _labels(job: Job) -> JsonObject:
 
 def gang_metadata(job: Job) -> JsonObject:
     """Metadata of the one PodGroup or Workload of a job."""
-    return _metadata(job, job.name, labels=_labels(job))
+    return metadata_of(job, job.name, labels=labels_of(job))
 
 
-def _metadata(job: Job, name: str, *, labels: JsonObject) -> JsonObject:
+def metadata_of(job: Job, name: str, *, labels: JsonObject) -> JsonObject:
+    """Metadata of an object that the job owns."""
     return {
         "name": name,
         "namespace": job.namespace,
@@ -234,7 +236,8 @@ def _apply_ports(main: JsonObject, spec: JobSpec) -> None:
             extend(main, "ports", ({"name": name, "containerPort": number},))
 
 
-def _apply_checkpoint_volume(job: Job, spec: JobSpec, pod_spec: JsonObject) -> None:
+def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only: bool = False) -> None:
+    """Mount the checkpoint volume into each container, where there is such a volume."""
     checkpoint = spec.checkpoint
     if checkpoint is None or not checkpoint.mounted or checkpoint.directory is None:
         return
@@ -246,6 +249,8 @@ def _apply_checkpoint_volume(job: Job, spec: JobSpec, pod_spec: JsonObject) -> N
     extend(pod_spec, "volumes", ({**source, "name": names.CHECKPOINT_VOLUME},))
     for container in _containers(pod_spec):
         mount: JsonObject = {"name": names.CHECKPOINT_VOLUME, "mountPath": checkpoint.directory}
+        if read_only:
+            mount["readOnly"] = True
         extend(container, "volumeMounts", (mount,))
 
 
@@ -298,7 +303,7 @@ def _merged_environment(container: JsonObject, variables: list[JsonObject]) -> l
     return list(merged.values())
 
 
-def _apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
+def apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
     """Safe defaults where the user set nothing; the whole "restricted" standard where it is asked for.
 
     A service account that the user names is there to be used, so its token stays mounted.

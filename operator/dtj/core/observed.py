@@ -15,6 +15,7 @@ from dtj.api.names import Reason
 from dtj.api.spec import Gang
 from dtj.api.status import Progress
 from dtj.core.platform import Platform
+from dtj.core.stragglers import Straggler
 
 
 class Phase(StrEnum):
@@ -191,6 +192,9 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     service: Child | None = None
     claim: Child | None = None
+    tensorboard: Child | None = None
+    """The Service that has the name of TensorBoard's."""
+
     verdict: TemplateVerdict | None = None
     refusal: CreationRefusal | None = None
     obstacle: str = ""
@@ -203,3 +207,4 @@ class Observed:
     gang: GangObject | None = None
     flavors: dict[str, Flavor] = field(default_factory=dict)
     progress: SeenProgress | None = None
+    stragglers: tuple[Straggler, ...] = ()

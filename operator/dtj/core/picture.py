@@ -18,6 +18,7 @@ from dtj.core.gangs import Group
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, TemplateVerdict
 from dtj.core.outcome import completed, replica_of
 from dtj.core.plan import CreateGang, DeleteGang
+from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
     Assertion,
@@ -27,6 +28,7 @@ from dtj.core.status import (
     recorded_completions,
     replica_statuses,
 )
+from dtj.core.stragglers import Straggler
 from dtj.core.validity import Problem
 from dtj.core.view import View
 
@@ -163,12 +165,17 @@ class Picture:
             return ()
         return (DeleteGang(found.api, found.name, found.uid),)
 
+    @property
+    def platform(self) -> Platform:
+        """What the pods are made for: that of all jobs, and what this namespace was found to enforce."""
+        platform = self.view.observed.platform
+        enforced = self.verdict is not None and self.verdict.restricted
+        return replace(platform, restricted=True) if enforced else platform
+
     def pods(self, wanted: Iterable[Replica], *, restricted: bool = False) -> tuple[JsonObject, ...]:
         """Their manifests; made to fit the Pod Security Standard "restricted" where the namespace was found to
         enforce it, too."""
-        platform = self.view.observed.platform
-        if restricted or (self.verdict is not None and self.verdict.restricted):
-            platform = replace(platform, restricted=True)
+        platform = replace(self.platform, restricted=True) if restricted else self.platform
         wanted = tuple(wanted)
         made = manifests.pods(self.job, self.spec, wanted, platform=platform)
         group = self._group(self.gang) if self.gang is not None else None
@@ -223,7 +230,16 @@ class Picture:
         if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
             return before
         at = format_time(seen.at) if before is None or seen.progress.advanced(before) else before.updated_at
-        return seen.progress.model_copy(update={"updated_at": at})
+        slow = tuple(straggler.hostname for straggler in self.view.observed.stragglers)
+        return seen.progress.model_copy(update={"text": seen.progress.in_words(), "stragglers": slow, "updated_at": at})
+
+    @property
+    def new_stragglers(self) -> tuple[Straggler, ...]:
+        """The slow replicas of which the status does not tell yet, where it is about to."""
+        before, now = self.job.status.progress, self._progress
+        known = before.stragglers if before is not None else ()
+        told = now.stragglers if now is not None else ()
+        return tuple(s for s in self.view.observed.stragglers if s.hostname in told and s.hostname not in known)
 
     def stalled(self) -> Assertion:
         """What the condition Stalled should say: whether a job whose pods are all ready has stood still too long."""

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
-from dtj.core.observed import GangApi
+from dtj.core.observed import GangApi, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,21 @@ class PatchStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Do this where it can be done: the job goes on without. That it cannot be is said in an event, and it is tried
+    again later; nothing else waits for it."""
+
+    action: ApplyService | CreatePod | DeletePod | DeleteService
+
+
+@dataclass(frozen=True, slots=True)
+class AskForStacks:
+    """Have these pods print to their logs where their threads are; whether they do is not known."""
+
+    pods: tuple[Pod, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Emit:
     """Record an event about the job."""
 
@@ -151,6 +166,8 @@ Action: TypeAlias = (
     | CreatePod
     | DeletePod
     | DeleteJob
+    | Beside
+    | AskForStacks
     | PatchStatus
     | Emit
     | RequeueAfter

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from dtj.api import names
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall, Role
 from dtj.api.status import JobStatus
-from dtj.core import deadlines, recovery
+from dtj.core import deadlines, recovery, tensorboard
 from dtj.core.endings import Ended, Ending
 from dtj.core.holding import Holding
 from dtj.core.observed import Observed, Pod
@@ -33,6 +33,7 @@ from dtj.core.outcome import (
     root_cause,
 )
 from dtj.core.plan import (
+    AskForStacks,
     DeleteJob,
     Emit,
     LookForGangs,
@@ -49,7 +50,10 @@ from dtj.core.status import (
     replica_statuses,
 )
 from dtj.core.validity import Problem, problems
-from dtj.core.view import View
+from dtj.core.view import View, writes
+
+MOST_STACKS: Final = 64
+"""Pods of a job that are asked for their stacks: the first ones."""
 
 
 def plan(observed: Observed, now: datetime) -> Plan:
@@ -61,12 +65,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if job.deleting or not job.uid or dig(job.raw_spec, "runPolicy", "managedBy") not in (None, names.CONTROLLER):
         return ()
     view = View.of(observed, now)
-    if job.status.terminal:
-        return view.stop_pods() or _removal(view)
-    found = problems(job, observed.platform)
     if job.spec is None:
-        return view.report_invalid(found)
-    return _Valid(view=view, spec=job.spec).plan(found)
+        ended = view.stop_pods() or _removal(view)
+        return ended if job.status.terminal else view.report_invalid(problems(job, observed.platform))
+    valid = _Valid(view=view, spec=job.spec)
+    wanted = view.stop_pods() or _removal(view) if job.status.terminal else valid.plan(problems(job, observed.platform))
+    if DeleteJob() in wanted:
+        return wanted
+    return (*wanted, *valid.stacks(wanted), *tensorboard.beside(valid, wanted))
 
 
 def _removal(view: View) -> Plan:
@@ -98,6 +104,14 @@ class _Valid(Holding):
         if late is not None:
             return self._finish(late)
         return (*self._go_on(outcome, done, found), *self._deadlines())
+
+    def stacks(self, plan: Plan) -> Plan:
+        """What a job that stands still does is asked of its pods once, in the pass that records the stall."""
+        known = self.job.status.terminal or self.job.status.is_true(Condition.STALLED)
+        if known or self.stalled().status != "True" or not writes(plan):
+            return ()
+        reached = [pod for pod in self.current() if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
+        return (AskForStacks(tuple(reached[:MOST_STACKS])),) if reached else ()
 
     def _go_on(self, loss: Loss | None, done: frozenset[Replica], found: tuple[Problem, ...]) -> Plan:
         if found:

@@ -86,3 +86,6 @@ class Platform:
     restricted: bool = False
     trainer_image: str = ""
     """The image of trainer containers whose template names none."""
+
+    tensorboard: bool = True
+    """Whether a job's TensorBoard can be a pod beside the others."""

@@ -14,7 +14,7 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
 from dtj.api.status import JobStatus, ReplicaStatus, RestartCounts
 from dtj.core.endings import LATEST, Ended, Ending
-from dtj.core.observed import Pod
+from dtj.core.observed import Phase, Pod
 from dtj.core.outcome import Failure, how_it_failed, root_cause
 from dtj.core.replicas import Replica
 
@@ -118,7 +118,7 @@ def due(status: JobStatus, ended: Ended, *, all_at_once: bool, now: datetime) ->
 
 def _next_pod(pod: Pod, now: datetime) -> datetime:
     """When a replica may have another pod that nothing else delays."""
-    started = pod.termination is not None or pod.ready
+    started = pod.termination is not None or pod.phase is Phase.RUNNING
     return now if started or pod.created_at is None else pod.created_at + ATTEMPT_INTERVAL
 
 

@@ -24,6 +24,7 @@ from dtj.core.plan import (
 )
 from dtj.core.replicas import Replica, replicas
 from dtj.core.status import Assertion, Verdicts, format_time
+from dtj.core.stragglers import Straggler
 from dtj.core.validity import Problem
 from dtj.core.view import writes
 
@@ -127,7 +128,17 @@ class Starting(Picture):
         again = (RequeueAfter(min(held.values())),) if held else ()
         if stalled.status == "True" and writes(changed) and not self.job.status.is_true(Condition.STALLED):
             events = (*events, Emit("Warning", Reason.STALLED, stalled.message))
+        if writes(changed):
+            events = (*events, *map(self._told_slow, self.new_stragglers))
         return (*made, *events, *self._blocked_news(readiness, changed=writes(changed)), *again)
+
+    def _told_slow(self, straggler: Straggler) -> Emit:
+        node = next((pod.node for pod in self.current() if f"{pod.role}-{pod.index}" == straggler.hostname), "")
+        words = (
+            f"{straggler.hostname} is slower than the others: its steps take {straggler.times:.1f} times as long as "
+            f"the median" + (f"; look at node {node}" if node else "")
+        )
+        return Emit("Warning", Reason.STRAGGLING, words)
 
     def room_in(self, replica: Replica) -> float:
         """Seconds for which a replica that comes back alone waits for its predecessor: two must not share an address.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import CleanPodPolicy
@@ -41,7 +42,7 @@ def writes(actions: tuple[Action, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An observation with its pods told apart: ours by owner UID, and strangers."""
+    """An observation with its pods told apart: those of our replicas, by owner UID, and strangers."""
 
     observed: Observed
     now: datetime
@@ -50,7 +51,7 @@ class View:
 
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> View:
-        own = tuple(pod for pod in observed.pods if pod.owner_uid == observed.job.uid)
+        own = tuple(pod for pod in observed.pods if pod.owner_uid == observed.job.uid and pod.role != names.TENSORBOARD)
         strangers = tuple(pod for pod in observed.pods if pod.owner_uid != observed.job.uid)
         return cls(observed=observed, now=now, own=own, strangers=strangers)
 

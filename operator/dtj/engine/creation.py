@@ -107,6 +107,19 @@ class Creator:
         if taken:
             raise Replan
 
+    async def create_beside(self, job: Job, wanted: Wanted) -> None:
+        """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
+        resource, manifest = wanted
+        name = text(dig(manifest, "metadata", "name"))
+        expectation = Expectation(Deed.CREATED, resource.plural, name)
+        self._expectations.expect(job.uid, expectation)
+        try:
+            await self._gateway.create(resource, namespace=job.namespace, body=manifest)
+        except ApiError:
+            self._expectations.settle(job.uid, expectation)
+            raise
+        log.info("created %s %s", resource.kind, name, extra=about(job, action="create"))
+
     async def check(self, check: CheckPods, job: Job) -> TemplateVerdict:
         """What the API server has against these pods, as ``<role>: <its words>``.
 

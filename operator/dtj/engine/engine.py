@@ -25,8 +25,10 @@ from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
 from dtj.engine.progress import ProgressReader
 from dtj.engine.queue import WorkQueue
+from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import ChildStore, Labelled, R, claim_from, labelled, pod_from, service_from
+from dtj.engine.stragglers import StragglerFinder
 from dtj.kube.backoff import Backoff
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import CLAIMS, PODS, SERVICES, Gateway, Resource
@@ -88,7 +90,8 @@ class Engine:
             expectations=self._expectations,
             recorder=self._recorder,
         )
-        self._progress = ProgressReader(self.state, self.queue, now=now)
+        self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now)
+        self._stragglers = StragglerFinder(self.state, self.queue)
         self._gangs = Gangs(
             gateway,
             self.state,
@@ -118,6 +121,7 @@ class Engine:
                 group.create_task(self._recorder.run(), name="event recorder"),
                 group.create_task(self._gangs.run(), name="gangs"),
                 group.create_task(self._progress.run(), name="progress"),
+                group.create_task(self._stragglers.run(), name="stragglers"),
                 *(
                     group.create_task(informer.run(), name=f"informer of {informer.resource.plural}")
                     for informer in self._informers
@@ -156,6 +160,8 @@ class Engine:
             expectations=self._expectations,
             gangs=self._gangs,
             recorder=self._recorder,
+            metrics=metrics,
+            stacks=StackRequests(self.state.platform),
             now=now,
         )
         return Controller(

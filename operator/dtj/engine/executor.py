@@ -6,6 +6,7 @@ operator will know. Events come last, and only where everything before them succ
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,13 @@ from itertools import groupby
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
+from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core.plan import (
     Action,
     ApplyService,
+    AskForStacks,
+    Beside,
     CheckPods,
     CreateClaim,
     CreateGang,
@@ -36,15 +40,18 @@ from dtj.core.plan import (
     ReleaseQuota,
     RequeueAfter,
 )
-from dtj.engine.creation import Creator, Replan, Wanted
+from dtj.engine import history
+from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
 from dtj.engine.expectations import Deed, Expectation, Expectations
 from dtj.engine.gangs import Gangs, resource_of
 from dtj.engine.logs import about
-from dtj.engine.memory import Memories
+from dtj.engine.memory import FAILURES_TO_TELL_OF, Memories
+from dtj.engine.metrics import Metrics
 from dtj.engine.parallel import slow_start
 from dtj.engine.patching import status_patch
+from dtj.engine.stacks import StackRequests
 from dtj.engine.stores import JobRecord, JobStore
-from dtj.kube.errors import ApiError, Forbidden, NotFound
+from dtj.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
 
@@ -89,6 +96,8 @@ class Executor:
         expectations: Expectations,
         gangs: Gangs,
         recorder: EventRecorder,
+        metrics: Metrics,
+        stacks: StackRequests,
         now: Callable[[], datetime],
     ) -> None:
         self._gateway = gateway
@@ -98,6 +107,8 @@ class Executor:
         self._expectations = expectations
         self._gangs = gangs
         self._recorder = recorder
+        self._metrics = metrics
+        self._stacks = stacks
         self._now = now
 
     async def execute(self, record: JobRecord, plan: Plan) -> Result:
@@ -156,12 +167,42 @@ class Executor:
                     await self._delete(JOBS, running.job, name=running.job.name, uid=running.job.uid)
                 case PointService():
                     await self._point_service(running.job, action)
+                case AskForStacks():
+                    self._stacks.ask(action.pods)
+                case Beside():
+                    await self._try_beside(running, action.action)
                 case PatchStatus():
                     running.record = await self._write_status(running.record, action.status)
                 case Emit():
                     running.emits.append(action)
                 case RequeueAfter():
                     running.come_back(action.seconds)
+
+    async def _try_beside(self, running: _Pass, action: ApplyService | CreatePod | DeletePod | DeleteService) -> None:
+        """What fails here is said, and tried again later: the job does not wait for it."""
+        job, memory = running.job, self._memories.of(running.job.uid)
+        held = memory.beside_hold_until - asyncio.get_running_loop().time()
+        if held > 0.0:
+            running.come_back(held)
+            return
+        try:
+            match action:
+                case DeletePod():
+                    await self._delete_pods(job, [action])
+                case DeleteService():
+                    await self._delete(SERVICES, job, name=action.name, uid=action.uid)
+                case ApplyService() | CreatePod():
+                    await self._creator.create_beside(job, _wanted(action))
+        except ApiError as error:
+            memory.beside_failures += 1
+            delay = max(REFUSAL_BACKOFF.delay(memory.beside_failures), error.retry_after or 0.0)
+            memory.beside_hold_until = asyncio.get_running_loop().time() + delay
+            running.come_back(delay)
+            if memory.beside_failures >= FAILURES_TO_TELL_OF or isinstance(error, Forbidden | Invalid):
+                message = f"{error.message}; the job goes on without TensorBoard, which is tried again"
+                self._emit(job, Emit("Warning", Reason.TENSORBOARD_FAILED, message))
+        else:
+            memory.beside_failures = 0
 
     async def _check(self, job: Job, check: CheckPods) -> None:
         self._memories.of(job.uid).verdict = await self._creator.check(check, job)
@@ -239,7 +280,9 @@ class Executor:
         )
         stored = JobRecord.from_object(body)
         self._jobs.put(stored)
-        self._memories.of(job.uid).status_written_at = self._now()
+        memory, now = self._memories.of(job.uid), self._now()
+        memory.status_written_at = now
+        history.note(self._metrics, job, wanted, memory=memory, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",

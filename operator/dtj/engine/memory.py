@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, TemplateVerdict
+from dtj.core.stragglers import Reading, Straggler
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
 
@@ -31,6 +32,25 @@ class Sighting:
 
 
 @dataclass(slots=True)
+class Paces:
+    """How the steps of a job's replicas went, by host name."""
+
+    readings: dict[str, Reading] = field(default_factory=dict)
+    uids: dict[str, str] = field(default_factory=dict)
+    """The pods that were asked."""
+
+    in_a_row: dict[str, int] = field(default_factory=dict)
+    """Readings in which a replica was slow, up to the latest."""
+
+    stragglers: tuple[Straggler, ...] = ()
+    silences: int = 0
+    """Rounds in a row that brought nothing to compare."""
+
+    ask_after: float = 0.0
+    """Event loop's time."""
+
+
+@dataclass(slots=True)
 class JobMemory:
     """Of one job, by UID."""
 
@@ -45,10 +65,19 @@ class JobMemory:
     failures: int = 0
     """Passes in a row that the API server's answer to some call has ended."""
 
+    beside_failures: int = 0
+    """Failures in a row of what the job can do without."""
+
+    beside_hold_until: float = 0.0
+    """Event loop's time before which none of it is tried."""
+
     obstacle: str = ""
     """That answer, where it is none that passes by itself within moments."""
 
     status_written_at: datetime | None = None
+    lost_at: datetime | None = None
+    """When a replica was seen to be lost for which not all are ready again."""
+
     progress: SeenProgress | None = None
     silences: int = 0
     """Times in a row that the pod did not say how far it is."""
@@ -56,6 +85,7 @@ class JobMemory:
     ask_progress_after: float = 0.0
     """Event loop's time."""
 
+    paces: Paces = field(default_factory=Paces)
     flavors: dict[str, Flavor] = field(default_factory=dict)
     """ResourceFlavors of Kueue that the job was given, by name."""
 

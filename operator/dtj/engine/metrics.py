@@ -1,4 +1,7 @@
-"""Prometheus metrics of the operator. No label holds a job's name: their number must not grow with the jobs."""
+"""Prometheus metrics of the operator. No label holds a job's name: their number must not grow with the jobs.
+
+:data:`TABLE` is the one list of them: the metrics are made from it, and so is docs/metrics.md.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from dtj import __version__
 from dtj.api.names import State
+from dtj.core.endings import Ending
 from dtj.engine.queue import QueueObserver, WorkQueue
 from dtj.engine.stores import JobStore
 from dtj.kube.gateway import Resource
@@ -20,7 +26,115 @@ from dtj.kube.records import Key
 
 QUEUE_NAME: Final = "jobs"
 
-_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_SLOW: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One metric: its name without the suffix that Prometheus' types add, its labels, and what it tells."""
+
+    kind: Literal["gauge", "counter", "histogram", "info"]
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = _QUICK
+
+    @property
+    def shown(self) -> str:
+        """The name by which a query finds it."""
+        return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
+
+
+JOBS: Final = Described("gauge", "dtj_jobs", "Jobs, by state.", ("state",))
+FINISHED: Final = Described(
+    "counter",
+    "dtj_jobs_finished",
+    "Jobs that ended: outcome is Succeeded or Failed, class is what kind of end failed it, as status.rootCause.class; "
+    "None where no replica did.",
+    ("outcome", "class"),
+)
+RESTARTS: Final = Described("counter", "dtj_restarts", "Restarts, by who caused them, as status.restarts.", ("class",))
+LAUNCH: Final = Described(
+    "histogram",
+    "dtj_launch_seconds",
+    "Seconds from creation, resumption or admission of a job until FirstPod (its pods are being created) and until "
+    "AllReady (all of them are ready for the first time).",
+    ("until",),
+    _SLOW,
+)
+RECOVERY: Final = Described(
+    "histogram",
+    "dtj_recovery_seconds",
+    "Seconds from the loss of a replica until all are ready again, backoff included.",
+    buckets=_SLOW,
+)
+PROGRESS: Final = Described(
+    "counter",
+    "dtj_progress_reads",
+    "Questions to pods for their progress, by result: read, or silent (no answer in time, or none that can be read).",
+    ("result",),
+)
+RECONCILE: Final = Described(
+    "histogram", "dtj_reconcile_seconds", "Seconds of one pass over a job, by result: success or error.", ("result",)
+)
+REQUESTS: Final = Described(
+    "counter",
+    "dtj_api_requests",
+    "Calls to the API server, by verb, resource and HTTP status (0: no answer). A list that is not the first after a "
+    "start is a watch that lost its place.",
+    ("verb", "resource", "code"),
+)
+REQUEST_SECONDS: Final = Described(
+    "histogram", "dtj_api_request_seconds", "Seconds of calls to the API server, watches aside.", ("verb",)
+)
+LEADER: Final = Described("gauge", "dtj_leader", "1 where this operator runs the jobs, 0 where it stands by.")
+BUILD: Final = Described("info", "dtj_build", "1, with the version of the operator.", ("version",))
+DEPTH: Final = Described("gauge", "workqueue_depth", "Jobs that wait for a worker.", ("name",))
+ADDS: Final = Described("counter", "workqueue_adds", "Jobs that were put into the queue.", ("name",))
+RETRIES: Final = Described(
+    "counter", "workqueue_retries", "Jobs whose pass failed and that were put into it again.", ("name",)
+)
+WAITED: Final = Described(
+    "histogram", "workqueue_queue_duration_seconds", "Seconds that jobs wait for a worker.", ("name",)
+)
+WORKED: Final = Described(
+    "histogram", "workqueue_work_duration_seconds", "Seconds that workers spend with a job.", ("name",)
+)
+UNFINISHED: Final = Described(
+    "gauge", "workqueue_unfinished_work_seconds", "Seconds of running passes together.", ("name",)
+)
+LONGEST: Final = Described(
+    "gauge",
+    "workqueue_longest_running_processor_seconds",
+    "Seconds of the oldest pass; at 600 the liveness probe fails.",
+    ("name",),
+)
+
+TABLE: Final = (
+    JOBS,
+    FINISHED,
+    RESTARTS,
+    LAUNCH,
+    RECOVERY,
+    PROGRESS,
+    RECONCILE,
+    REQUESTS,
+    REQUEST_SECONDS,
+    LEADER,
+    BUILD,
+    DEPTH,
+    ADDS,
+    RETRIES,
+    WAITED,
+    WORKED,
+    UNFINISHED,
+    LONGEST,
+)
+"""All metrics, in the order of the documents."""
+
+RESTART_CLASSES: Final = ("user", "outOfMemory", "preemption", "disruption")
+NO_CLASS: Final = "None"
 
 
 class Metrics(QueueObserver):
@@ -28,48 +142,38 @@ class Metrics(QueueObserver):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._depth = Gauge("workqueue_depth", "Keys that wait for a worker.", ["name"], registry=self.registry).labels(
-            QUEUE_NAME
-        )
-        self._adds = Counter("workqueue_adds", "Keys that were added.", ["name"], registry=self.registry).labels(
-            QUEUE_NAME
-        )
-        self._retries = Counter(
-            "workqueue_retries", "Keys that failed and were added again.", ["name"], registry=self.registry
-        ).labels(QUEUE_NAME)
-        self._waited = Histogram(
-            "workqueue_queue_duration_seconds",
-            "Seconds that keys wait for a worker.",
-            ["name"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        ).labels(QUEUE_NAME)
-        self._worked = Histogram(
-            "workqueue_work_duration_seconds",
-            "Seconds that workers spend with a key.",
-            ["name"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        ).labels(QUEUE_NAME)
-        self._reconcile = Histogram(
-            "dtj_reconcile_seconds",
-            "Seconds of one pass over a job, by how it ended.",
-            ["result"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._requests = Counter(
-            "dtj_api_requests",
-            "Calls to the API server, by verb, resource and HTTP status (0: no answer).",
-            ["verb", "resource", "code"],
-            registry=self.registry,
-        )
-        self._request_seconds = Histogram(
-            "dtj_api_request_seconds",
-            "Seconds of calls to the API server, watches aside.",
-            ["verb"],
-            buckets=_SECONDS,
-            registry=self.registry,
+        self._depth = self._gauge(DEPTH).labels(QUEUE_NAME)
+        self._adds = self._counter(ADDS).labels(QUEUE_NAME)
+        self._retries = self._counter(RETRIES).labels(QUEUE_NAME)
+        self._waited = self._histogram(WAITED).labels(QUEUE_NAME)
+        self._worked = self._histogram(WORKED).labels(QUEUE_NAME)
+        self._reconcile = self._histogram(RECONCILE)
+        self._requests = self._counter(REQUESTS)
+        self._request_seconds = self._histogram(REQUEST_SECONDS)
+        self._finished = self._counter(FINISHED)
+        self._restarts = self._counter(RESTARTS)
+        self._launch = self._histogram(LAUNCH)
+        self._recovery = self._histogram(RECOVERY)
+        self._progress = self._counter(PROGRESS)
+        for name in RESTART_CLASSES:  # a rate needs the zero before the first
+            self._restarts.labels(name)
+        for result in ("read", "silent"):
+            self._progress.labels(result)
+        self._finished.labels(str(State.SUCCEEDED), NO_CLASS)
+        for kind in (NO_CLASS, *Ending):
+            if kind != Ending.COMPLETED:
+                self._finished.labels(str(State.FAILED), str(kind))
+        Info(BUILD.name, BUILD.text, registry=self.registry).info({"version": __version__})
+
+    def _gauge(self, described: Described) -> Gauge:
+        return Gauge(described.name, described.text, described.labels, registry=self.registry)
+
+    def _counter(self, described: Described) -> Counter:
+        return Counter(described.name, described.text, described.labels, registry=self.registry)
+
+    def _histogram(self, described: Described) -> Histogram:
+        return Histogram(
+            described.name, described.text, described.labels, buckets=described.buckets, registry=self.registry
         )
 
     def added(self, depth: int) -> None:
@@ -103,6 +207,31 @@ class Metrics(QueueObserver):
         finally:
             self._reconcile.labels(result).observe(time.perf_counter() - started)
 
+    def finished_job(self, outcome: State, kind: str) -> None:
+        """A job ended; ``kind`` is its root cause's class, empty where it has none."""
+        known = kind if kind in list(Ending) else NO_CLASS
+        self._finished.labels(str(outcome), known).inc()
+
+    def restarted(self, kind: str, number: int) -> None:
+        """``number`` restarts more of one of :data:`RESTART_CLASSES`."""
+        self._restarts.labels(kind).inc(number)
+
+    def launched(self, until: Literal["FirstPod", "AllReady"], seconds: float) -> None:
+        """A job came so far, so long after its creation or resumption."""
+        self._launch.labels(until).observe(max(seconds, 0.0))
+
+    def recovered(self, seconds: float) -> None:
+        """All replicas are ready again, so long after a loss."""
+        self._recovery.observe(max(seconds, 0.0))
+
+    def asked_for_progress(self, *, answered: bool) -> None:
+        """A pod was asked how far it is."""
+        self._progress.labels("read" if answered else "silent").inc()
+
+    def watch_leader(self, leads: Callable[[], bool]) -> None:
+        """Report whether this operator leads, found out when asked."""
+        self.registry.register(_Collected(lambda: [_family(LEADER, [((), float(leads()))])]))
+
     def watch_jobs(self, jobs: JobStore) -> None:
         """Report the number of jobs by state, counted when asked."""
         self.registry.register(_Collected(lambda: _jobs_by_state(jobs)))
@@ -120,20 +249,19 @@ class _Collected(Collector):
         return self._collect()
 
 
+def _family(described: Described, values: Iterable[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(described.name, described.text, labels=described.labels)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
+
+
 def _jobs_by_state(jobs: JobStore) -> Iterable[Metric]:
     known = {str(state): 0 for state in State}
     tally = Tally(record.job.status.state or str(State.PENDING) for record in list(jobs))
-    family = GaugeMetricFamily("dtj_jobs", "Jobs, by state.", labels=["state"])
-    for state, number in (known | tally).items():
-        family.add_metric([state], number)
-    yield family
+    yield _family(JOBS, (((state,), number) for state, number in (known | tally).items()))
 
 
 def _running_passes(queue: WorkQueue[Key]) -> Iterable[Metric]:
-    for name, text, value in (
-        ("workqueue_unfinished_work_seconds", "Seconds of running passes together.", queue.unfinished_work()),
-        ("workqueue_longest_running_processor_seconds", "Seconds of the oldest pass.", queue.longest_running()),
-    ):
-        family = GaugeMetricFamily(name, text, labels=["name"])
-        family.add_metric([QUEUE_NAME], value)
-        yield family
+    yield _family(UNFINISHED, [((QUEUE_NAME,), queue.unfinished_work())])
+    yield _family(LONGEST, [((QUEUE_NAME,), queue.longest_running())])

@@ -21,6 +21,7 @@ from dtj.core.observed import Pod, SeenProgress
 from dtj.core.outcome import replica_of
 from dtj.core.replicas import deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
+from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.backoff import Backoff
@@ -42,13 +43,13 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 """After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
 
 
-async def fetch(host: str, port: int, *, timeout: float = TIMEOUT) -> bytes | None:
-    """The body of ``GET /status``; None where none came in time, or one that is too large."""
+async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: float = TIMEOUT) -> bytes | None:
+    """The body of the answer; None where none came in time, or one that is too large."""
     with suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(host, port, limit=MOST_BYTES)
             try:
-                writer.write(f"GET /status HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                writer.write(f"{request} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
                 answer = bytearray()
                 while len(answer) <= MOST_BYTES and (more := await reader.read(MOST_BYTES)):
                     answer += more
@@ -70,9 +71,12 @@ def read(body: bytes) -> Progress | None:
 class ProgressReader:
     """Asks the pods of running jobs, and has a job planned when its answer is another."""
 
-    def __init__(self, state: ClusterState, queue: WorkQueue[Key], *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, state: ClusterState, queue: WorkQueue[Key], *, metrics: Metrics, now: Callable[[], datetime]
+    ) -> None:
         self._state = state
         self._queue = queue
+        self._metrics = metrics
         self._now = now
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -110,6 +114,7 @@ class ProgressReader:
             body = await fetch(pod.ip, port)
         memory = self._state.memories.of(job.uid)
         progress = read(body) if body is not None else None
+        self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:
             memory.silences += 1
             memory.ask_progress_after = asyncio.get_running_loop().time() + SILENCE.delay(memory.silences)

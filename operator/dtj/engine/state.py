@@ -5,6 +5,7 @@ from __future__ import annotations
 from dtj.core.manifests import claim_name
 from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
 from dtj.core.platform import Platform
+from dtj.core.tensorboard import tensorboard_name
 from dtj.engine.memory import JobMemory, Memories
 from dtj.engine.stores import ChildStore, JobRecord, JobStore
 from dtj.kube.gateway import CLAIMS, PODS, SERVICES
@@ -36,6 +37,7 @@ class ClusterState:
             service=self.services.get(job.key) or _child(memory.sighted(SERVICES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))
             or _child(memory.sighted(CLAIMS).get(claim_name(job))),
+            tensorboard=self.services.get((job.namespace, tensorboard_name(job.name))),
             verdict=memory.verdict,
             refusal=memory.refusal,
             obstacle=memory.obstacle,
@@ -44,6 +46,7 @@ class ClusterState:
             gang=self.gangs.get(job.key) or _gang(memory, job.name),
             flavors=dict(memory.flavors),
             progress=memory.progress,
+            stragglers=memory.paces.stragglers,
         )
 
 

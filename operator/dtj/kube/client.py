@@ -61,6 +61,9 @@ _JSON = "application/json"
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
 """Asks for an object's metadata alone: a pod of a large job holds the addresses of all its peers."""
 
+PORT_FORWARD_PROTOCOL: Final = "v4.channel.k8s.io"
+"""What a kubelet has always spoken over websockets."""
+
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -216,6 +219,29 @@ class KubeGateway:
         options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": propagation}
         path = _path(resource, namespace, name)
         await self._call("delete", resource, path=path, body=options, decode=_decode_object, accept=_METADATA)
+
+    @asynccontextmanager
+    async def dial(self, *, namespace: str, pod: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A websocket to a port of a pod, in the protocol that :mod:`dtj.kube.port_forward` speaks. Raises ApiError."""
+        path = f"{_path(PODS, namespace, pod, 'portforward')}?{urlencode({'ports': port})}"
+        headers = {"User-Agent": self._user_agent}
+        configuration = self._client.configuration
+        try:
+            await self._client.update_params_for_auth(headers, None, ["BearerToken"], path, "GET", None)
+            async with self._session().ws_connect(
+                f"{self.server}{path}",
+                protocols=(PORT_FORWARD_PROTOCOL,),
+                headers=headers,
+                proxy=configuration.proxy,
+                proxy_headers=configuration.proxy_headers,
+                server_hostname=configuration.tls_server_name,
+            ) as socket:
+                yield socket
+        except aiohttp.WSServerHandshakeError as error:
+            words = f"port {port} of pod {pod} cannot be forwarded: HTTP status {error.status}".encode()
+            raise error_from_reply(error.status, words, headers={}) from error
+        except _TRANSPORT_ERRORS as error:
+            raise Unavailable(f"{self.server}: {str(error) or type(error).__name__}") from error
 
     async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
         """Those of the resources, of groups with names, that the server's discovery knows: not those whose CRD is not

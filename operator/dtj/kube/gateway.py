@@ -34,6 +34,7 @@ PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
+NODES = Resource("v1", "Node", "nodes")
 
 
 @dataclass(frozen=True, slots=True)

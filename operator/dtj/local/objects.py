@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, text
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import Listing, Resource, WatchEvent
 
@@ -64,6 +64,10 @@ class Objects:
     def get(self, key: Key) -> JsonObject:
         """A copy of the object. Raises NotFound."""
         return copy.deepcopy(self._find(key))
+
+    def ever(self) -> tuple[JsonObject, ...]:
+        """The last that is known of each object there ever was, in the order in which they came."""
+        return tuple({text(dig(o.body, "metadata", "uid")): o.body for o in self._history}.values())
 
     def create(self, key: Key, body: JsonObject) -> JsonObject:
         """Store a new object with identity and version. Raises AlreadyExists."""

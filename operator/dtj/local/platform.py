@@ -68,7 +68,8 @@ class LocalDirectories:
 
 def local_platform(network: LocalNetwork, directory: RunDirectory) -> Platform:
     """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
-    return Platform(network=network, directories=LocalDirectories(directory))
+    # Of a run's folder, ``dtj tensorboard --run`` shows the curves.
+    return Platform(network=network, directories=LocalDirectories(directory), tensorboard=False)
 
 
 def _is_url(path: str) -> bool:

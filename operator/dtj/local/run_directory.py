@@ -46,6 +46,11 @@ class RunDirectory:
         return self.path / "manifest.yaml"
 
     @property
+    def objects(self) -> Path:
+        """The job, its pods and its events as they were at the end of the run: a List as ``kubectl get -o json``."""
+        return self.path / "objects.json"
+
+    @property
     def runner_log(self) -> Path:
         """What the controller did and why."""
         return self.logs / "dtj.log"
@@ -78,8 +83,9 @@ def latest(runs: Path, *, job: str) -> RunDirectory | None:
         return None
     directory = RunDirectory(path.resolve())
     _make_folders(directory)
-    # The old result must not pass for the new run's.
-    directory.result.unlink(missing_ok=True)
+    # What was found at the old run's end must not pass for the new one's.
+    for old in (directory.result, directory.objects):
+        old.unlink(missing_ok=True)
     return directory
 
 

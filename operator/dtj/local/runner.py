@@ -6,6 +6,7 @@ It shows nothing and asks nobody: :class:`LocalRun` gives views of the job, and 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ from dtj.local.progress import ProgressBoard
 from dtj.local.run_directory import RunDirectory
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, run_view
+
+log = logging.getLogger(__name__)
 
 VIEW_INTERVAL: Final = 0.1
 """Seconds between two views."""
@@ -119,8 +122,14 @@ class LocalRun:
 
     async def run(self, show: Callable[[RunView], None]) -> Ended:
         """Run the job to its end; ``show`` gets a view every now and then. An error is a defect."""
+        objects = Objects()
+        try:
+            return await self._run(objects, show)
+        finally:
+            keep_objects(objects, self._directory.objects)
+
+    async def _run(self, objects: Objects, show: Callable[[RunView], None]) -> Ended:
         async with asyncio.TaskGroup() as group:
-            objects = Objects()
             kubelet = self._kubelet(objects, group)
             gateway = LocalGateway(objects, kubelet, environ=self._environ)
             engine = self._engine(gateway)
@@ -248,6 +257,15 @@ def for_a_person(body: JsonObject) -> JsonObject:
     for field in ("suspend", "ttlSecondsAfterFinished", "managedBy", "scheduling"):
         policy.pop(field, None)
     return {**body, "spec": {**(spec if isinstance(spec, dict) else {}), "runPolicy": {"backoffLimit": 0, **policy}}}
+
+
+def keep_objects(objects: Objects, file: Path) -> None:
+    """Write down what there was, for ``dtj report``. Where the disk takes no more, the run's end matters more."""
+    found: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*objects.ever()]}
+    try:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+    except OSError as error:
+        log.warning("%s: cannot be written: %s", file, error.strerror)
 
 
 def read_result(file: Path) -> Result | None:

@@ -1,0 +1,243 @@
+"""What a cluster knows of a job. What it does not give is told, and never ends the gathering."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+import msgspec
+from rich.console import Console
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Label
+from dtj.cli.doctor import report as doctor_lines
+from dtj.cli.doctor_checks import findings
+from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
+from dtj.client import ApiError, AsyncClient
+from dtj.client.installation import inspect
+from dtj.core.manifests import main_container
+from dtj.core.replicas import deciding_replica
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
+from dtj.kube.pod_logs import LogQuery
+
+MOST_LOGS: Final = 100
+"""Logs of so many containers are read: those that tell most come first."""
+
+_OPERATORS: Final = f"{Label.APP_NAME}=dtj-operator"
+"""What the chart's labels are."""
+
+T = TypeVar("T")
+
+_decode: Callable[[bytes], JsonObject] = msgspec.json.Decoder(dict).decode
+
+
+async def gather(client: AsyncClient, name: str) -> Evidence:
+    """All that can be read of the job. Raises ApiError where the job itself cannot."""
+    job = await client.gateway.get(JOBS, namespace=client.namespace, name=name)
+    gathering = _Gathering(client, job)
+    pods, service, events, nodes, operators = await asyncio.gather(
+        gathering.all("the job's pods", PODS, selector=f"{Label.JOB_UID}={text(dig(job, 'metadata', 'uid'))}"),
+        gathering.get("its Service", SERVICES, name),
+        gathering.all("events", EVENTS),
+        gathering.all("nodes", NODES, everywhere=True),
+        gathering.all("the operator's pods", PODS, selector=_OPERATORS, everywhere=True),
+    )
+    claims = await asyncio.gather(*(gathering.get(f"claim {c}", CLAIMS, c) for c in _claims(pods)))
+    logs = await gathering.logs(pods)
+    doctor = await gathering.tried("what dtj doctor says", _doctor(client))
+    said = [log for operator in operators for log in await gathering.log(operator, main_container(_spec(operator)))]
+    return Evidence(
+        source=f"namespace {client.namespace} of {client.gateway.server}",
+        taken_at=datetime.now(UTC),
+        job=job,
+        pods=tuple(pods),
+        events=tuple(by_time(event for event in events if _concerns(event, name, pods))),
+        objects={
+            "service": tuple(service),
+            "claims": tuple(found for claim in claims for found in claim),
+            "nodes": tuple(_capacity(node) for node in nodes),
+            "operator": tuple(_version(operator) for operator in operators),
+        },
+        texts={"doctor": doctor} if doctor is not None else {},
+        logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in said)),
+        unread=tuple(gathering.unread),
+    )
+
+
+class _Gathering:
+    """Calls of which none may fail the whole."""
+
+    def __init__(self, client: AsyncClient, job: JsonObject) -> None:
+        self._gateway = client.gateway
+        self._namespace = client.namespace
+        self._job = Job.from_object(job)
+        leader = deciding_replica(self._job.spec) if self._job.spec is not None else None
+        self._leader = leader.hostname if leader is not None else ""
+        self.unread: list[Unread] = []
+
+    async def all(
+        self, what: str, resource: Resource, *, selector: str = "", everywhere: bool = False
+    ) -> list[JsonObject]:
+        namespace = None if everywhere else self._namespace
+        listing = await self.tried(what, self._gateway.list(resource, namespace=namespace, selector=selector))
+        return [_named(resource, _decode(item)) for item in listing.items] if listing is not None else []
+
+    async def get(self, what: str, resource: Resource, name: str) -> list[JsonObject]:
+        found = await self.tried(what, self._gateway.get(resource, namespace=self._namespace, name=name))
+        return [found] if found is not None else []
+
+    async def logs(self, pods: list[JsonObject]) -> list[Log]:
+        """The logs of the containers that have run: first that of the pod which failed first, the leader's next."""
+        ran = [(pod, container) for pod in sorted(pods, key=self._rank) for container in _containers(pod)]
+        if ran[MOST_LOGS:]:
+            self.unread.append(Unread(f"logs of {len(ran) - MOST_LOGS} more containers", f"{MOST_LOGS} are read"))
+        found = await asyncio.gather(*(self.log(pod, container) for pod, container in ran[:MOST_LOGS]))
+        return [log for of_container in found for log in of_container]
+
+    async def log(self, pod: JsonObject, container: JsonObject) -> list[Log]:
+        """What a container said, and what it said before its kubelet started it again."""
+        name, inside = text(dig(pod, "metadata", "name")), text(container.get("name"))
+        alone = len(_containers(pod)) == 1
+        title = name if alone else f"{name}.{inside}"
+        logs = []
+        for previous in (False, True):
+            if not _has_run(pod, inside, previous=previous):
+                continue
+            shown = f"{title}.previous" if previous else title
+            query = LogQuery(container=inside, tail=LOG_LINES, previous=previous)
+            read = _last(self._gateway.log(query, namespace=text(dig(pod, "metadata", "namespace")), pod=name))
+            content = await self.tried(f"log of {shown}", read)
+            if content:
+                logs.append(Log(shown, content, stamped=True))
+            elif content is not None:
+                self.unread.append(Unread(f"log of {shown}", "it is empty"))
+        return logs
+
+    async def tried(self, what: str, call: Awaitable[T]) -> T | None:
+        """What a call gives; None where it is refused, which is noted."""
+        try:
+            return await call
+        except ApiError as error:
+            self.unread.append(Unread(what, error.message))
+            return None
+
+    def _rank(self, pod: JsonObject) -> tuple[int, str]:
+        cause = self._job.status.root_cause
+        name, failed = text(dig(pod, "metadata", "name")), dig(pod, "status", "phase") == "Failed"
+        leads = replica_named(name, job=self._job.name) == self._leader
+        first = 0 if cause is not None and cause.pod == name else 1 if leads else 2 if failed else 3
+        return first, name
+
+
+async def _last(lines: AsyncGenerator[bytes, None]) -> str:
+    """The end of a log. What is beyond it is not kept in memory meanwhile."""
+    kept: deque[bytes] = deque()
+    size = 0
+    async with aclosing(lines):
+        async for line in lines:
+            kept.append(line)
+            size += len(line) + 1
+            while size > LOG_BYTES:
+                size -= len(kept.popleft()) + 1
+    return "".join(f"{line.decode(errors='replace')}\n" for line in kept)
+
+
+async def _doctor(client: AsyncClient) -> str:
+    """What ``dtj doctor`` says of the cluster."""
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    found = await inspect(client.gateway, namespace=client.namespace, operator_namespace=None)
+    for line in doctor_lines(findings(found), wrapped=True):
+        console.print(line)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def _named(resource: Resource, item: JsonObject) -> JsonObject:
+    """With its kind, which lists leave out."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+
+
+def _spec(pod: JsonObject) -> JsonObject:
+    spec = dig(pod, "spec")
+    return spec if isinstance(spec, dict) else {}
+
+
+def _containers(pod: JsonObject) -> list[JsonObject]:
+    spec = _spec(pod)
+    return [*objects(spec.get("initContainers")), *objects(spec.get("containers"))]
+
+
+def _has_run(pod: JsonObject, container: str, *, previous: bool) -> bool:
+    fields = ("initContainerStatuses", "containerStatuses")
+    states = [state for field in fields for state in objects(dig(pod, "status", field))]
+    state = next((state for state in states if state.get("name") == container), {})
+    if previous:
+        return dig(state, "lastState", "terminated") is not None
+    return any(dig(state, "state", kind) is not None for kind in ("running", "terminated"))
+
+
+def _claims(pods: list[JsonObject]) -> list[str]:
+    """Names of the claims that the pods mount."""
+    volumes = (volume for pod in pods for volume in objects(_spec(pod).get("volumes")))
+    names = (text(dig(volume, "persistentVolumeClaim", "claimName")) for volume in volumes)
+    return sorted({name for name in names if name})
+
+
+def _concerns(event: JsonObject, name: str, pods: list[JsonObject]) -> bool:
+    """Whether an event is about the job, its Service and claims, or a pod of it, be it there or not."""
+    kind, subject = text(dig(event, "regarding", "kind")), text(dig(event, "regarding", "name"))
+    if kind == "Pod":
+        known = {text(dig(pod, "metadata", "name")) for pod in pods}
+        return subject in known or replica_named(subject, job=name) != ""
+    return subject == name or (kind == "PersistentVolumeClaim" and subject.startswith(f"{name}-"))
+
+
+def _capacity(node: JsonObject) -> JsonObject:
+    """What matters of a node for a job that does not run there; the rest is the cluster's own business."""
+    labels = dig(node, "metadata", "labels")
+    info = dig(node, "status", "nodeInfo")
+    conditions = {text(c.get("type")): text(c.get("status")) for c in objects(dig(node, "status", "conditions"))}
+    return {
+        "name": text(dig(node, "metadata", "name")),
+        "ready": conditions.get("Ready", ""),
+        "pressure": [kind for kind, status in conditions.items() if kind.endswith("Pressure") and status == "True"],
+        "unschedulable": dig(node, "spec", "unschedulable") is True,
+        "taints": dig(node, "spec", "taints") or [],
+        "labels": labels if isinstance(labels, dict) else {},
+        "capacity": dig(node, "status", "capacity") or {},
+        "allocatable": dig(node, "status", "allocatable") or {},
+        "kubeletVersion": text(dig(info, "kubeletVersion")),
+        "containerRuntimeVersion": text(dig(info, "containerRuntimeVersion")),
+    }
+
+
+def _version(operator: JsonObject) -> JsonObject:
+    container = main_container(_spec(operator))
+    return {
+        "pod": f"{text(dig(operator, 'metadata', 'namespace'))}/{text(dig(operator, 'metadata', 'name'))}",
+        "version": text(dig(operator, "metadata", "labels", "app.kubernetes.io/version")),
+        "image": text(container.get("image")),
+        "phase": text(dig(operator, "status", "phase")),
+        "node": text(dig(operator, "spec", "nodeName")),
+    }
+
+
+def _about(log: Log, job: str) -> Log:
+    """The operator's log without the lines about the jobs of others."""
+    lines = (line for line in log.text.splitlines(keepends=True) if _job_of(line) in ("", job))
+    return Log(f"operator.{log.name}", "".join(lines), stamped=log.stamped)
+
+
+def _job_of(line: str) -> str:
+    """The job that a line of the operator's log is about; empty where it is about none, or not JSON."""
+    with suppress(ValueError):
+        said = json.loads(line.partition(" ")[2])
+        return text(said.get("job")) if isinstance(said, dict) else ""
+    return ""

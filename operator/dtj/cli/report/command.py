@@ -1,0 +1,100 @@
+"""``dtj report``: writes what is known of a job into one file, to be read by oneself or sent to others."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from dtj.cli.cluster import Place, place_options, with_client
+from dtj.cli.completion import JobName
+from dtj.cli.exit_codes import Exit
+from dtj.cli.quantities import counted, short_number, shown_path
+from dtj.cli.report import cluster
+from dtj.cli.report import run as local_run
+from dtj.cli.report.bundle import files, packed, plain
+from dtj.cli.report.evidence import Evidence
+from dtj.cli.report.page import render_page
+from dtj.cli.report.redaction import without_secrets
+from dtj.cli.report.view import page_view
+from dtj.client import AsyncClient
+
+_ADVICE = "Look through the logs before you pass it on: programs may print what no name tells to be a secret."
+
+
+@click.command()
+@click.argument("name", type=JobName(), required=False)
+@click.option(
+    "--run",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A run on this machine instead of a job of a cluster, such as dtj-runs/digits/latest.",
+)
+@click.option("--html", is_flag=True, help="One page that opens in any browser, instead of a bundle of files.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to; else dtj-report-NAME.tar.gz, or .html, in the current directory.",
+)
+@place_options
+def report(name: str | None, folder: Path | None, html: bool, output: Path | None, place: Place) -> int:
+    """Gather what is known of a job: manifest, status, pods, events, logs.
+
+    The bundle has no secrets as far as names tell them, and its file INDEX says what could not be read. The page shows
+    a timeline of attempts and pods, curves, events and the cause of a failure; it needs no server and no network.
+
+    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
+    """
+    if (name is None) == (folder is None):
+        raise click.UsageError("give either the NAME of a job or --run DIR, such as --run dtj-runs/digits/latest")
+    if folder is None:
+        assert name is not None
+        return with_client(place, lambda client: _of_cluster(client, name, html=html, output=output))
+    try:
+        evidence = local_run.gather(folder)
+    except local_run.NoRun as error:
+        click.echo(str(error), err=True)
+        return Exit.USAGE
+    return _write(evidence, html=html, output=output)
+
+
+async def _of_cluster(client: AsyncClient, name: str, *, html: bool, output: Path | None) -> int:
+    return _write(await cluster.gather(client, name), html=html, output=output)
+
+
+def _write(evidence: Evidence, *, html: bool, output: Path | None) -> int:
+    cleaned = without_secrets(evidence)
+    folder = f"dtj-report-{plain(cleaned.name)}"
+    file = output or Path(f"{folder}.html" if html else f"{folder}.tar.gz")
+    if html:
+        content, what = render_page(page_view(cleaned)).encode(errors="replace"), "a page"
+    else:
+        contents = files(cleaned)
+        content, what = packed(contents, folder=folder, at=cleaned.taken_at), counted(len(contents), "file")
+    try:
+        _replace(file, content)
+    except OSError as error:
+        click.echo(f"--output: {file}: cannot be written: {error.strerror}; choose another place with -o", err=True)
+        return Exit.USAGE
+    shown = shown_path(file.absolute(), base=Path.cwd())
+    click.echo(f"Wrote {shown}: {what}, {short_number(len(content))} bytes.")
+    if cleaned.unread:
+        where = "its end" if html else "its INDEX"
+        click.echo(f"{counted(len(cleaned.unread), 'thing')} could not be read: {where} says which.")
+    click.echo(_ADVICE)
+    return Exit.OK
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Put the whole file in its place, or leave what is there; for its owner alone, since logs may hold anything."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with open(draft, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
+            opened.write(content)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)

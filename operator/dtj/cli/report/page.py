@@ -1,0 +1,133 @@
+"""The page of a job: a view goes in, one HTML document comes out that needs nothing else. Pure.
+
+There is no script in it and its own policy forbids any, as well as every request: logs and messages are other people's
+text. Each of them passes :func:`~dtj.cli.report.markup.safe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+from signal import Signals
+from typing import Final
+
+from dtj.api.status import RootCause
+from dtj.cli.report.drawing import plot, timeline
+from dtj.cli.report.evidence import Log, Unread
+from dtj.cli.report.history import Look
+from dtj.cli.report.markup import safe
+from dtj.cli.report.view import EventLine, PageView, clock
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+_LEGEND: Final = {
+    Look.WAITING: "waiting for a node, an image",
+    Look.STARTING: "starting",
+    Look.RUNNING: "running",
+    Look.SUCCEEDED: "succeeded",
+    Look.FAILED: "failed",
+    Look.STOPPED: "stopped, restarted, gone",
+}
+
+
+def render_page(view: PageView) -> str:
+    """The whole document."""
+    title = f"{view.name}: {view.state}"
+    sections = "".join(f"<section><h2>{heading}</h2>{body}</section>" for heading, body in _sections(view) if body)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="generator" content="dtj report"><title>{safe(title)}</title>'
+        f"<style>{_style()}</style></head>\n<body>{_head(view)}{sections}</body></html>\n"
+    )
+
+
+def _style() -> str:
+    return resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+
+
+def _sections(view: PageView) -> Iterator[tuple[str, str]]:
+    yield ("What went wrong" if view.look is Look.FAILED else "Why it does not run"), _cause(view)
+    yield "Timeline", _timeline(view)
+    yield "Training", _curves(view)
+    yield "Restarts", _restarts(view)
+    yield "Events", _events(view.events)
+    yield "Logs", "".join(_log(log, opened=log == view.logs[0] and view.cause is not None) for log in view.logs)
+    yield "Spec", f"<details><summary>as it was submitted</summary><pre>{safe(view.spec)}</pre></details>"
+    yield "Not here", _unread(view.unread)
+
+
+def _head(view: PageView) -> str:
+    facts = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in view.facts)
+    return (
+        f'<header><h1>{safe(view.name)} <span class="badge {view.look}">{safe(view.state)}</span></h1>'
+        f'<p class="source">{safe(view.source)}, as of {clock(view.taken_at)}</p><dl>{facts}</dl></header>'
+    )
+
+
+def _cause(view: PageView) -> str:
+    if not view.why and view.cause is None:
+        return ""
+    why = f"<p>{safe(view.why)}</p>" if view.why else ""
+    return f'<div class="card cause">{why}{_root_cause(view.cause) if view.cause is not None else ""}</div>'
+
+
+def _root_cause(cause: RootCause) -> str:
+    where = f"{cause.role}-{cause.index}" + (f" on {cause.node}" if cause.node else "")
+    how = [f"exit code {cause.exit_code}"] if cause.exit_code is not None else []
+    if cause.signal is not None:
+        how.append(Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}")
+    how += [word for word in (cause.reason, cause.kind) if word and word != "Error"]
+    hint = f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
+    tail = cause.log_tail or cause.message
+    words = f"<pre>{safe(tail)}</pre>" if tail else ""
+    return f'<p>First to fail: <b>{safe(where)}</b> <span class="dim">{safe(", ".join(how))}</span></p>{hint}{words}'
+
+
+def _timeline(view: PageView) -> str:
+    drawn = timeline(view.history)
+    if not drawn:
+        return ""
+    used = {bar.look for row in view.history.rows for bar in row.bars}
+    keys = "".join(
+        f'<span><span class="key {look}"></span>{words}</span>' for look, words in _LEGEND.items() if look in used
+    )
+    span = view.history.span
+    begun = f"<span>from {clock(span[0])}</span>" if span is not None else ""
+    more = f"<span>{view.history.left_out} more pods are not drawn</span>" if view.history.left_out else ""
+    return f'<div class="card">{drawn}<div class="legend">{begun}{keys}{more}</div></div>'
+
+
+def _curves(view: PageView) -> str:
+    cards = "".join(f'<div class="card"><h3>{safe(curve.name)}</h3>{plot(curve)}</div>' for curve in view.curves)
+    return f'<div class="curves">{cards}</div>' if cards else ""
+
+
+def _restarts(view: PageView) -> str:
+    counts = "".join(f"<div><dt>{safe(name)}</dt><dd>{number}</dd></div>" for name, number in view.restarts)
+    return f'<div class="card"><dl>{counts}</dl></div>' if counts else ""
+
+
+def _events(events: tuple[EventLine, ...]) -> str:
+    rows = "".join(
+        f'<tr class="{"warning" if event.warning else "normal"}">'
+        f'<td class="time">{f"{event.at:%H:%M:%S}" if event.at is not None else ""}</td>'
+        f'<td class="reason">{safe(event.reason)}{f" ×{event.times}" if event.times > 1 else ""}</td>'
+        f'<td class="subject">{safe(event.subject)}</td><td>{safe(event.note)}</td></tr>'
+        for event in events
+    )
+    return f"<table>{rows}</table>" if rows else ""
+
+
+def _log(log: Log, *, opened: bool) -> str:
+    lines = len(log.text.splitlines())
+    return (
+        f"<details{' open' if opened else ''}><summary>{safe(log.name)} "
+        f'<span class="dim">last {lines} lines</span></summary><pre>{safe(log.text)}</pre></details>'
+    )
+
+
+def _unread(unread: tuple[Unread, ...]) -> str:
+    rows = "".join(f"<tr><td>{safe(item.what)}</td><td>{safe(item.why)}</td></tr>" for item in unread)
+    return f"<table>{rows}</table>" if rows else ""

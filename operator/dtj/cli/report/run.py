@@ -1,0 +1,83 @@
+"""What the folder of a local run holds about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import KIND
+from dtj.cli.report.evidence import LOG_BYTES, Evidence, Log, Unread, by_time, last_lines
+from dtj.cli.report.scalars import read_scalars
+from dtj.client.manifest_files import UnreadableFile, read
+from dtj.local.run_directory import RunDirectory
+
+_SCALARS: Final = "train"
+"""The run of TensorBoard that holds the training's own curves."""
+
+
+class NoRun(Exception):
+    """A folder that is not that of a run; the message says what to give instead, in one line."""
+
+
+def gather(folder: Path) -> Evidence:
+    """All that is known of a run on this machine. Raises NoRun."""
+    directory = RunDirectory(folder.resolve())
+    manifest = _manifest(directory, folder)
+    unread: list[Unread] = []
+    stored = _stored(directory, unread)
+    return Evidence(
+        source=f"run {directory.path.name} on this machine",
+        taken_at=datetime.now(UTC),
+        job=next(iter(_of_kind(stored, KIND)), manifest),
+        pods=tuple(_of_kind(stored, "Pod")),
+        events=tuple(by_time(_of_kind(stored, "Event"))),
+        objects={"service": tuple(_of_kind(stored, "Service"))},
+        logs=tuple(_logs(directory, text(dig(manifest, "metadata", "name")), unread)),
+        scalars=read_scalars(directory.tensorboard / _SCALARS),
+        unread=tuple(unread),
+    )
+
+
+def _manifest(directory: RunDirectory, folder: Path) -> JsonObject:
+    if not directory.manifest.is_file():
+        raise NoRun(
+            f"--run: {folder} is not the folder of a run: there is no {directory.manifest.name} in it; "
+            "give one such as dtj-runs/digits/latest"
+        )
+    try:
+        return read(str(directory.manifest))[0].body
+    except UnreadableFile as error:
+        raise NoRun(f"--run: {error}") from error
+
+
+def _stored(directory: RunDirectory, unread: list[Unread]) -> list[JsonObject]:
+    """The objects of the run, oldest first."""
+    try:
+        return objects(msgspec.json.decode(directory.objects.read_bytes(), type=dict).get("items"))
+    except FileNotFoundError:
+        why = f"there is no {directory.objects.name}: the run goes on, or its end was not awaited"
+    except (OSError, msgspec.DecodeError) as error:
+        why = f"{directory.objects.name}: {error}"
+    unread.append(Unread("status, pods and events", why))
+    return []
+
+
+def _of_kind(stored: list[JsonObject], kind: str) -> list[JsonObject]:
+    return [item for item in stored if item.get("kind") == kind]
+
+
+def _logs(directory: RunDirectory, job: str, unread: list[Unread]) -> Iterator[Log]:
+    """One a replica, named as its pod would be, and the runner's own."""
+    for file in sorted(directory.logs.glob("*.log")):
+        name = f"{job}-{file.stem}" if file != directory.runner_log else "dtj"
+        try:
+            with file.open("rb") as opened:
+                opened.seek(max(0, file.stat().st_size - LOG_BYTES))
+                yield Log(name, last_lines(opened.read().decode(errors="replace")))
+        except OSError as error:
+            unread.append(Unread(f"log of {name}", error.strerror or str(error)))

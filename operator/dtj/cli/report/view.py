@@ -1,0 +1,205 @@
+"""What the page of a job shows, as plain values: made of the evidence, with nothing left to find out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import yaml
+
+from dtj.api.job import Job, parse_time
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Condition, State
+from dtj.api.status import RestartCounts, RootCause
+from dtj.cli.quantities import counted, listed, short_number, short_time
+from dtj.cli.report.curves import SPEED, Curve, curves
+from dtj.cli.report.evidence import (
+    Evidence,
+    Log,
+    Unread,
+    by_time,
+    event_count,
+    event_time,
+    last_lines,
+    replica_named,
+)
+from dtj.cli.report.history import History, Look, history
+from dtj.core.manifests import main_container
+
+MOST_EVENTS: Final = 300
+MOST_LOGS: Final = 24
+LOG_LINES: Final = 200
+LOG_BYTES: Final = 2**16
+"""Of each log, on the page; the bundle has more."""
+
+_LOOKS: Final = {
+    State.SUCCEEDED: Look.SUCCEEDED,
+    State.FAILED: Look.FAILED,
+    State.RUNNING: Look.RUNNING,
+    State.SUSPENDED: Look.STOPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """An event; ``times`` is how often it was seen, ``at`` when last."""
+
+    at: datetime | None
+    warning: bool
+    reason: str
+    subject: str
+    note: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageView:
+    """One job on one page. ``why`` is one sentence where the job does not run; ``restarts`` are (class, number)."""
+
+    name: str
+    source: str
+    taken_at: datetime
+    state: str
+    look: Look
+    facts: tuple[tuple[str, str], ...]
+    why: str
+    cause: RootCause | None
+    restarts: tuple[tuple[str, int], ...]
+    history: History
+    curves: tuple[Curve, ...]
+    events: tuple[EventLine, ...]
+    logs: tuple[Log, ...]
+    spec: str
+    unread: tuple[Unread, ...]
+
+
+def page_view(evidence: Evidence) -> PageView:
+    """What there is to show of the job."""
+    job = Job.from_object(evidence.job)
+    state = job.status.state or "not known"
+    drawn = curves(evidence)
+    logs = _logs(evidence, job)
+    return PageView(
+        name=job.name,
+        source=evidence.source,
+        taken_at=evidence.taken_at,
+        state=state,
+        look=_LOOKS.get(State(state), Look.STARTING) if state in set(State) else Look.WAITING,
+        facts=tuple(_facts(evidence, job, drawn)),
+        why=_why(job),
+        cause=job.status.root_cause,
+        restarts=tuple(_restarts(job.status.restarts)),
+        history=history(evidence),
+        curves=drawn,
+        events=tuple(_event(event) for event in by_time(evidence.events)[-MOST_EVENTS:]),
+        logs=logs,
+        spec=yaml.safe_dump({"spec": job.raw_spec}, sort_keys=False, allow_unicode=True, width=100),
+        unread=(*evidence.unread, *_cut(evidence, logs)),
+    )
+
+
+def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...]) -> Iterator[tuple[str, str]]:
+    status, spec = job.status, job.spec
+    if spec is not None:
+        yield "strategy", str(spec.strategy)
+        yield "replicas", listed(counted(spec.replicas(role), role) for role in spec.roles())
+    images = dict.fromkeys(filter(None, (_image(pod) for pod in evidence.pods)))
+    if images:
+        yield "image", ", ".join(images)
+    if status.ready and not status.terminal:
+        yield "ready", status.ready
+    begun, over = parse_time(status.start_time), parse_time(status.completion_time)
+    if begun is not None:
+        yield "started", clock(begun)
+        yield (
+            ("took" if over is not None else "so far"),
+            short_time(((over or evidence.taken_at) - begun).total_seconds()),
+        )
+    yield from _progress(job, max((point.step for curve in drawn for point in curve.points), default=0))
+    speed = next((curve for curve in drawn if curve.name == SPEED), None)
+    if speed is not None:
+        yield "speed at the end", f"{short_number(speed.points[-1].value)} examples/s"
+    counts = Counter(scalar.name for scalar in evidence.scalars)
+    for scalar in evidence.scalars:
+        if counts[scalar.name] == 1 and "/" in scalar.name:  # measured once, at the end, such as held_out/accuracy
+            yield scalar.name.replace("_", "-").replace("/", " "), f"{scalar.value:.4g}"
+    if status.export is not None:
+        yield "model", f"{status.export.path}  ({', '.join(status.export.formats)})"
+
+
+def _progress(job: Job, seen: int) -> Iterator[tuple[str, str]]:
+    """How far the training came; ``seen`` is the last step of a curve, of which the status may not know yet."""
+    progress = job.status.progress
+    if progress is None:
+        return
+    if progress.step is not None:
+        yield "steps", str(max(progress.step, seen)) + (f" of {progress.total_steps}" if progress.total_steps else "")
+    if not seen:
+        yield from progress.metrics.items()
+    if progress.last_checkpoint_step is not None:
+        yield "last checkpoint", f"step {progress.last_checkpoint_step}"
+
+
+def _image(pod: JsonObject) -> str:
+    spec = dig(pod, "spec")
+    return text(main_container(spec if isinstance(spec, dict) else {}).get("image"))
+
+
+def _why(job: Job) -> str:
+    """The operator's own sentence about a job that failed, cannot be run, or does not run yet."""
+    status = job.status
+    for kind in (Condition.FAILED, Condition.INVALID, Condition.STALLED):
+        if status.is_true(kind) and (condition := status.condition(kind)) is not None:
+            return condition.message
+    ready = status.condition(Condition.PODS_READY)
+    return ready.message if ready is not None and ready.status == "False" and not status.terminal else ""
+
+
+def _restarts(counts: RestartCounts) -> Iterator[tuple[str, int]]:
+    for name in ("user", "out_of_memory", "preemption", "disruption"):
+        if number := getattr(counts, name):
+            yield name.replace("_", " "), number
+
+
+def _event(event: JsonObject) -> EventLine:
+    kind, name = text(dig(event, "regarding", "kind")), text(dig(event, "regarding", "name"))
+    return EventLine(
+        at=parse_time(event_time(event)),
+        warning=event.get("type") == "Warning",
+        reason=text(event.get("reason")),
+        subject=f"{kind} {name}".strip(),
+        note=text(event.get("note")),
+        times=event_count(event),
+    )
+
+
+def _logs(evidence: Evidence, job: Job) -> tuple[Log, ...]:
+    """The ends of the logs, that of the pod which failed first before all others."""
+    cause = job.status.root_cause
+    replica = f"{cause.role}-{cause.index}" if cause is not None else ""
+
+    def is_cause(log: Log) -> bool:
+        return cause is not None and (log.name == cause.pod or replica_named(log.name, job=job.name) == replica)
+
+    chosen = sorted((log for log in evidence.logs if log.text), key=lambda log: not is_cause(log))
+    return tuple(
+        Log(log.name, last_lines(log.text, lines=LOG_LINES, size=LOG_BYTES), log.stamped) for log in chosen[:MOST_LOGS]
+    )
+
+
+def _cut(evidence: Evidence, shown: tuple[Log, ...]) -> Iterator[Unread]:
+    """What is known, but too long for a page."""
+    more = sum(bool(log.text) for log in evidence.logs) - len(shown)
+    if more:
+        yield Unread(f"{more} more logs", "the page has room for the first; the bundle (without --html) has all")
+    events = len(evidence.events) - MOST_EVENTS
+    if events > 0:
+        yield Unread(f"{events} older events", "the page has room for the newest; the bundle (without --html) has all")
+
+
+def clock(moment: datetime) -> str:
+    """``2026-01-02 03:04:05 UTC``, in the moment's own zone."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname() or ''}".rstrip()

@@ -1,0 +1,68 @@
+"""Replicas that are slower than the others, by what each says of its own steps. It is said; nothing is done about it.
+
+Where all go at one pace, since each step waits for all, only a replica itself knows how long its own part of a step
+takes (``stepSeconds``); else the time between its steps tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+FACTOR: Final = 1.5
+"""So much longer than the median a slow replica's steps take."""
+
+FEWEST: Final = 3
+"""Replicas without which there is no median to speak of."""
+
+READINGS: Final = 3
+"""In so many readings in a row a replica must be slow to be named."""
+
+LEAST_STEPS: Final = 10
+"""Steps that the median replica must do between two readings: of fewer, the time is not known well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a pod said: ``at`` in seconds of any clock that is the same for all."""
+
+    at: float
+    step: int | None
+    step_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A slow replica, by host name, and how many times as long as the median its steps take."""
+
+    hostname: str
+    times: float
+
+
+def slow(before: Mapping[str, Reading], now: Mapping[str, Reading], *, in_step: bool) -> tuple[Straggler, ...]:
+    """Those of ``now`` that are slow, the slowest first. Keys are host names; ``in_step`` is whether all go at one
+    pace."""
+    seconds = {name: said.step_seconds for name, said in now.items() if said.step_seconds is not None}
+    if len(seconds) < FEWEST and not in_step:
+        seconds = _between_steps(before, now)
+    if len(seconds) < FEWEST:
+        return ()
+    usual = median(seconds.values())
+    found = (Straggler(name, own / usual) for name, own in seconds.items() if own > FACTOR * usual > 0)
+    return tuple(sorted(found, key=lambda straggler: -straggler.times))
+
+
+def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) -> dict[str, float]:
+    """Seconds of a step since the last reading; of who did none, the whole time: it takes no less."""
+    steps: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for name, said in now.items():
+        earlier = before.get(name)
+        if earlier is None or said.step is None or earlier.step is None or said.step < earlier.step:
+            continue
+        steps[name] = said.step - earlier.step
+        seconds[name] = (said.at - earlier.at) / max(steps[name], 1)
+    enough = len(steps) >= FEWEST and median(steps.values()) >= LEAST_STEPS
+    return seconds if enough else {}

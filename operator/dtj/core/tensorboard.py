@@ -1,0 +1,203 @@
+"""TensorBoard beside a job: when it is there, and what it is made of.
+
+It is no replica. Nothing that happens to it matters to the job, and it is never in the way of one: it comes when all
+replicas run, and makes room when one cannot start, since it may be what holds the volume, the node or the quota.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from dtj.api import names
+from dtj.api.job import Job, parse_time
+from dtj.api.json import JsonObject, object_at
+from dtj.api.names import Condition, Label
+from dtj.api.spec import JobSpec
+from dtj.api.status import JobStatus
+from dtj.core.manifests import apply_security, labels_of, main_container, metadata_of, mount_checkpoint, role_template
+from dtj.core.observed import Phase, Pod
+from dtj.core.picture import Picture
+from dtj.core.plan import (
+    Action,
+    ApplyService,
+    Beside,
+    CreatePod,
+    DeletePod,
+    DeleteService,
+    PatchStatus,
+    Plan,
+    RequeueAfter,
+)
+from dtj.core.platform import Platform
+from dtj.core.replicas import deciding_replica
+
+ROOM_SECONDS: Final = 10.0
+"""For how long a replica's pod may be pending until TensorBoard makes room."""
+
+REMADE_AFTER: Final = timedelta(seconds=60)
+"""How old TensorBoard's pod must be to be made anew after its end: a node may refuse each at once."""
+
+DEFAULT_RESOURCES: Final[JsonObject] = {
+    "requests": {"cpu": "50m", "memory": "256Mi"},
+    "limits": {"memory": "2Gi"},
+}
+
+
+class _Fate(StrEnum):
+    WANTED = "wanted"
+    LEFT_ALONE = "left alone"
+    GONE = "gone"
+
+
+def tensorboard_name(job: str) -> str:
+    """The name of TensorBoard's pod and of its Service; no job has a name that is too long for it."""
+    return f"{job}-{names.TENSORBOARD}"
+
+
+def beside(picture: Picture, plan: Plan) -> Plan:
+    """What is to be done about TensorBoard, once ``plan`` for the job is carried out."""
+    written = [action.status for action in plan if isinstance(action, PatchStatus)]
+    fate, again = _fate(picture, written[-1] if written else picture.job.status)
+    observed, uid, name = picture.view.observed, picture.job.uid, tensorboard_name(picture.job.name)
+    pod = next((pod for pod in observed.pods if pod.name == name and pod.owner_uid == uid), None)
+    service = observed.tensorboard
+    if service is not None and service.owner_uid != uid:
+        service = None
+    if fate is _Fate.GONE:
+        return (
+            *((Beside(DeleteService(service.name, service.uid)),) if service is not None else ()),
+            *((Beside(DeletePod(pod.name, pod.uid)),) if pod is not None and not pod.terminating else ()),
+        )
+    actions: list[Action] = []
+    if again is not None and (pod is not None or service is not None):
+        actions.append(RequeueAfter(again))
+    if fate is _Fate.WANTED:
+        actions += [Beside(ApplyService(_service(picture.job)))] if service is None else []
+        actions += _remade(pod, picture.view.now) if pod is not None else [Beside(CreatePod(_pod(picture)))]
+    return tuple(actions)
+
+
+def _remade(pod: Pod, now: datetime) -> list[Action]:
+    """A pod that was evicted makes room for the next of its name."""
+    if not pod.ended or pod.terminating:
+        return []
+    wait = (pod.created_at + REMADE_AFTER - now).total_seconds() if pod.created_at is not None else 0.0
+    return [RequeueAfter(wait)] if wait > 0 else [Beside(DeletePod(pod.name, pod.uid))]
+
+
+def _fate(picture: Picture, status: JobStatus) -> tuple[_Fate, float | None]:
+    """What becomes of it, and in how many seconds that may be something else without anything happening.
+
+    A job that never was ready in this run, as one that is suspended, has no curves to show.
+    """
+    spec, observed = picture.spec, picture.view.observed
+    wanted = spec.tensor_board
+    if wanted is None or not wanted.enabled or not observed.platform.tensorboard or status.ready_time is None:
+        return _Fate.GONE, None
+    if observed.platform.directories.logs(spec) is None:
+        return _Fate.GONE, None
+    if status.terminal:
+        ended = parse_time(status.completion_time)
+        left = (ended - picture.view.now).total_seconds() + wanted.ttl_seconds if ended is not None else 0.0
+        return (_Fate.WANTED, left) if left > 0 else (_Fate.GONE, None)
+    if status.is_true(Condition.SUCCESS_CRITERIA_MET) or status.is_true(Condition.FAILURE_TARGET):
+        return _Fate.LEFT_ALONE, None
+    return _fate_beside_replicas(picture)
+
+
+def _fate_beside_replicas(picture: Picture) -> tuple[_Fate, float | None]:
+    if picture.view.observed.refusal is not None:
+        return _Fate.GONE, None
+    pending = [pod for pod in picture.current() if pod.phase is Phase.PENDING]
+    if not pending:
+        return (_Fate.LEFT_ALONE if picture.missing(picture.done()) else _Fate.WANTED), None
+    since = min(pod.created_at or picture.view.now for pod in pending)
+    left = ROOM_SECONDS - (picture.view.now - since).total_seconds()
+    return (_Fate.LEFT_ALONE, left) if left > 0 else (_Fate.GONE, None)
+
+
+def _labels(job: Job) -> JsonObject:
+    return {**labels_of(job), Label.APP_COMPONENT: names.TENSORBOARD, Label.ROLE: names.TENSORBOARD}
+
+
+def _service(job: Job) -> JsonObject:
+    port: JsonObject = {"name": "http", "port": names.TENSORBOARD_PORT, "targetPort": names.TENSORBOARD_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata_of(job, tensorboard_name(job.name), labels=_labels(job)),
+        "spec": {"selector": {Label.JOB_UID: job.uid, Label.ROLE: names.TENSORBOARD}, "ports": [port]},
+    }
+
+
+def _pod(picture: Picture) -> JsonObject:
+    job, platform = picture.job, picture.platform
+    metadata = metadata_of(job, tensorboard_name(job.name), labels=_labels(job))
+    # Else it would keep an autoscaler from taking away the node of a job that has ended.
+    metadata["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": _pod_spec(job, picture.spec, platform),
+    }
+
+
+_IMAGE: Final = ("image", "imagePullPolicy")
+_OF_THE_POD: Final = ("imagePullSecrets", "serviceAccountName", "automountServiceAccountToken", "securityContext")
+"""What of the template decides whether the image can be pulled and the logs can be read."""
+
+_OF_THE_CONTAINER: Final = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
+"""The same, of the security context of the container that trains."""
+
+
+def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
+    """The image, the identity and the volume of a replica that trains; neither its accelerator nor its place."""
+    trains = deciding_replica(spec)
+    assert spec.tensor_board is not None
+    assert trains is not None
+    given = object_at(role_template(job, spec, trains.role, platform=platform), "spec")
+    main = main_container(given)
+    image: JsonObject = {"image": spec.tensor_board.image} if spec.tensor_board.image else _picked(main, _IMAGE)
+    container: JsonObject = {
+        "name": names.TENSORBOARD,
+        **image,
+        "command": [
+            "tensorboard",
+            f"--logdir={platform.directories.logs(spec)}",
+            f"--port={names.TENSORBOARD_PORT}",
+            "--bind_all",
+        ],
+        "ports": [{"name": "http", "containerPort": names.TENSORBOARD_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": names.TENSORBOARD_PORT}, "periodSeconds": 2},
+        "resources": spec.tensor_board.resources or DEFAULT_RESOURCES,
+        "securityContext": _picked(object_at(main, "securityContext"), _OF_THE_CONTAINER),
+    }
+    pod_spec: JsonObject = {
+        **_picked(given, _OF_THE_POD),
+        "containers": [container],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 5,
+        "enableServiceLinks": False,
+        "affinity": _near(job),
+    }
+    mount_checkpoint(job, spec, pod_spec, read_only=True)
+    apply_security(pod_spec, restricted=platform.restricted)
+    return pod_spec
+
+
+def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:
+    return {name: fields[name] for name in wanted if name in fields}
+
+
+def _near(job: Job) -> JsonObject:
+    """A volume may be one that a single node can mount: where one of the replicas is, it can be read."""
+    term: JsonObject = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {Label.JOB_UID: job.uid}},
+    }
+    return {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    }

@@ -1,0 +1,134 @@
+"""Finds replicas that are slower than their peers, by asking each that trains how its steps go.
+
+Fewer are asked than could be, and more rarely than the one that knows the job's progress: a few at the same time, only
+of jobs whose progress is known, and of each job no more than :data:`MOST_ASKED`. A job whose pods publish nothing to
+compare is asked ever more rarely. What a pod says is believed as far as it is a number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NoReturn
+
+import msgspec
+
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.api.spec import COLLECTIVE, JobSpec
+from dtj.api.status import MOST, MOST_STRAGGLERS
+from dtj.core.observed import Pod
+from dtj.core.replicas import Replica, incarnation, pod_name, training_replicas
+from dtj.core.stragglers import FEWEST, READINGS, Reading, Straggler, slow
+from dtj.engine.memory import Paces
+from dtj.engine.progress import fetch
+from dtj.engine.queue import WorkQueue
+from dtj.engine.state import ClusterState
+from dtj.kube.backoff import Backoff
+from dtj.kube.records import Key
+
+INTERVAL: Final = 30.0
+"""Seconds between two rounds."""
+
+AT_ONCE: Final = 8
+"""Pods that are asked at the same time."""
+
+MOST_ASKED: Final = 64
+"""Replicas of one job that are asked: the first ones."""
+
+SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
+"""After how long a job is asked again whose pods have nothing to compare."""
+
+
+def read(body: bytes, *, at: float) -> Reading | None:
+    """What an answer says of a replica's own pace; None where there is nothing that can be read."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
+        return None
+    if not isinstance(said, dict):
+        return None
+    step, seconds = said.get("step"), said.get("stepSeconds")
+    return Reading(
+        at,
+        step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MOST else None,
+        step_seconds=_duration(seconds),
+    )
+
+
+def _duration(value: object) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 < value <= MOST else None
+
+
+class StragglerFinder:
+    """Compares the replicas of running jobs, and has a job planned when others are slow than before."""
+
+    def __init__(self, state: ClusterState, queue: WorkQueue[Key]) -> None:
+        self._state = state
+        self._queue = queue
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self) -> NoReturn:
+        """Compare until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            await self.compare_all()
+
+    async def compare_all(self) -> None:
+        """One round."""
+        jobs = [record.job for record in self._state.jobs if self._is_due(record.job)]
+        for job in jobs:
+            assert job.spec is not None
+            pods = self._whom_to_ask(job, job.spec)
+            if len(pods) >= FEWEST:
+                await self._compare(job, job.spec, pods)
+
+    def _is_due(self, job: Job) -> bool:
+        if job.spec is None or job.deleting or job.status.terminal or not job.status.is_true(Condition.PODS_READY):
+            return False
+        memory = self._state.memories.of(job.uid)
+        return memory.progress is not None and _loop_time() >= memory.paces.ask_after
+
+    def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
+        found = {}
+        for replica in training_replicas(spec)[:MOST_ASKED]:
+            pod = self._state.pods.get((job.namespace, pod_name(job.name, replica, incarnation(job.status, replica))))
+            if pod is not None and pod.owner_uid == job.uid and pod.ip and not pod.ended and not pod.terminating:
+                found[replica] = pod
+        return found
+
+    async def _compare(self, job: Job, spec: JobSpec, pods: dict[Replica, Pod]) -> None:
+        paces = self._state.memories.of(job.uid).paces
+        said: dict[str, Reading] = {}
+        async with asyncio.TaskGroup() as group:
+            for replica, pod in pods.items():
+                group.create_task(self._ask(replica, pod, said))
+        uids = {replica.hostname: pod.uid for replica, pod in pods.items()}
+        before = {name: reading for name, reading in paces.readings.items() if paces.uids.get(name) == uids.get(name)}
+        in_step = spec.strategy in COLLECTIVE
+        self._note(job, paces, slow(before, said, in_step=in_step))
+        paces.readings, paces.uids = said, uids
+        speaks = sum(1 for reading in said.values() if reading.step_seconds is not None or not in_step)
+        paces.silences = 0 if speaks >= FEWEST else paces.silences + 1
+        paces.ask_after = _loop_time() + SILENCE.delay(paces.silences) if paces.silences else 0.0
+
+    async def _ask(self, replica: Replica, pod: Pod, said: dict[str, Reading]) -> None:
+        port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
+        async with self._slots:
+            body = await fetch(pod.ip, port)
+        reading = read(body, at=_loop_time()) if body is not None else None
+        if reading is not None:
+            said[replica.hostname] = reading
+
+    def _note(self, job: Job, paces: Paces, found: tuple[Straggler, ...]) -> None:
+        paces.in_a_row = {straggler.hostname: paces.in_a_row.get(straggler.hostname, 0) + 1 for straggler in found}
+        named = [straggler for straggler in found if paces.in_a_row[straggler.hostname] >= READINGS][:MOST_STRAGGLERS]
+        changed = {straggler.hostname for straggler in named} != {straggler.hostname for straggler in paces.stragglers}
+        if changed:
+            paces.stragglers = tuple(named)
+            self._queue.add(job.key)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

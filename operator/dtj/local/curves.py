@@ -1,0 +1,114 @@
+"""TensorBoard for runs on this machine: where a run's curves are, and a TensorBoard that shows them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final
+
+from dtj.local.run_directory import LATEST, RunDirectory
+from dtj.local.trainer import NoTrainer, find_trainer
+
+HOST: Final = "127.0.0.1"
+
+_POLL_SECONDS: Final = 0.1
+_END_SECONDS: Final = 5.0
+
+
+class NoCurves(Exception):
+    """There is nothing to show, or nothing to show it with; the message says what to do."""
+
+
+class NotServing(Exception):
+    """TensorBoard did not start; the message holds its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A TensorBoard that serves on ``port``."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def wait(self) -> int:
+        """Its exit code, once it ends."""
+        return self.process.wait()
+
+
+def find_logs(run: str, runs: Path) -> Path:
+    """The logs of a run, by its folder or by the name of its job, of which the latest counts. Raises NoCurves."""
+    for folder in (Path(run), runs / run):
+        for path in (folder, folder / LATEST):
+            logs = RunDirectory(path.absolute()).tensorboard
+            if logs.is_dir():
+                return logs
+    known = sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
+    there = f"in {runs} there are {', '.join(known)}" if known else f"{runs} holds none; dtj run makes them"
+    raise NoCurves(f"--run {run}: neither the folder of a run nor the name of a job that was run here: {there}")
+
+
+def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The command of a TensorBoard: that of the trainer's environment, or else of the PATH. Raises NoCurves."""
+    path = environ.get("PATH", os.defpath)
+    with suppress(NoTrainer):
+        path = os.pathsep.join((str(find_trainer(None, environ).python.parent), path))
+    found = shutil.which("tensorboard", path=path)
+    if found is None:
+        raise NoCurves(
+            "there is no command tensorboard, neither in the trainer's environment nor on the PATH: `make trainer` "
+            "makes one, or pip install tensorboard"
+        )
+    return (found,)
+
+
+@contextmanager
+def served(program: tuple[str, ...], logs: Path, *, port: int, timeout: float) -> Iterator[Server]:
+    """Run TensorBoard within the block, which begins when it answers. Raises NoCurves, NotServing."""
+    port = _free(port)
+    command = [*program, f"--logdir={logs}", f"--port={port}", f"--host={HOST}"]
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=said)
+        try:
+            _await_answer(process, port, timeout=timeout, said=said)
+            yield Server(port, process)
+        finally:
+            process.terminate()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _free(port: int) -> int:
+    """``port``, or one that is free where it is 0. Raises NoCurves where it is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            message = f"port {port} cannot be listened on: {error.strerror}: give another one with --port, or 0 for any"
+            raise NoCurves(message) from error
+        return int(probe.getsockname()[1])
+
+
+def _await_answer(process: subprocess.Popen[bytes], port: int, *, timeout: float, said: IO[str]) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
+            return
+        if process.poll() is not None:
+            said.seek(0)
+            last = said.read().strip().rpartition("\n")[2] or "it said nothing"
+            raise NotServing(f"TensorBoard ended with code {process.returncode}: {last}")
+        time.sleep(_POLL_SECONDS)
+    raise NotServing(f"TensorBoard did not answer on port {port} within {timeout:g} s")

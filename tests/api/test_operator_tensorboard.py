@@ -1,0 +1,132 @@
+"""TensorBoard beside a job, with the operator and a real API server; the kubelet is played."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Reason
+from support.job_world import JobWorld
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+SHARED: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+POD = "digits-tensorboard"
+
+
+def submit(world: JobWorld, **spec: object) -> None:
+    """A job whose one worker runs."""
+    world.submit(roles={"worker": 1}, checkpoint=SHARED, **{"tensorBoard": {}, **spec})  # type: ignore[arg-type]
+    world.await_pods(["worker-0"])
+    world.run_pod("digits-worker-0")
+
+
+def gone(world: JobWorld, *, seconds: float = 20.0) -> None:
+    def checked() -> None:
+        assert POD not in world.pods()
+        assert POD not in world.services()
+
+    world.eventually(checked, seconds=seconds)
+
+
+def said(world: JobWorld, reason: Reason) -> Callable[[], str]:
+    def note() -> str:
+        found = world.events(reason)
+        assert found
+        return text(dig(found[0], "note"))
+
+    return note
+
+
+def test_it_comes_when_the_job_runs_belongs_to_it_and_is_no_replica(world: JobWorld) -> None:
+    submit(world)
+    world.await_pods(["worker-0", "tensorboard"])
+    job = world.await_state("Running")
+    for kind, labelled in (("pods", world.pods()), ("services", world.services())):
+        assert dig(labelled[POD], "metadata", "ownerReferences", 0, "uid") == job.uid, kind
+    assert job.status.ready == "1/1"
+    shown = world.plane.kubectl("get", "-n", world.namespace, "dtj/digits", "-o", "wide").stdout.split()
+    assert shown[:11] == [
+        "NAME",
+        "STATE",
+        "STRATEGY",
+        "READY",
+        "PROGRESS",
+        "RESTARTS",
+        "AGE",
+        "STEP",
+        "EX/S",
+        "ETA(S)",
+        "REASON",
+    ]
+    world.end_pod(POD, exit_code=1)
+    world.delete("pods", POD)
+    world.await_pods(["worker-0", "tensorboard"])
+    assert dig(world.pods()[POD], "status", "phase") == "Pending"
+    assert world.job().status.restarts.total == 0
+
+
+def test_it_goes_when_the_job_is_suspended_and_comes_back_with_it(world: JobWorld) -> None:
+    submit(world)
+    world.await_pods(["worker-0", "tensorboard"])
+    world.change_spec({"runPolicy": {"suspend": True}})
+    world.await_pods([])
+    gone(world)
+    world.change_spec({"runPolicy": {"suspend": False}})
+    world.await_pods(["worker-0-r1"])
+    world.run_pod("digits-worker-0-r1")
+    world.await_pods(["worker-0-r1", "tensorboard"])
+
+
+def test_it_stays_for_its_time_after_the_end_and_can_be_turned_on_again(world: JobWorld) -> None:
+    submit(world, tensorBoard={"ttlSeconds": 4})
+    world.await_pods(["worker-0", "tensorboard"])
+    world.end_pod("digits-worker-0", exit_code=0)
+    ended = time.monotonic()
+    world.await_state("Succeeded")
+    assert POD in world.pods()
+    gone(world)
+    assert time.monotonic() - ended > 2.0
+    world.change_spec({"tensorBoard": {"ttlSeconds": 600}})
+    world.await_pods(["worker-0", "tensorboard"])
+    world.change_spec({"tensorBoard": {"enabled": False}})
+    gone(world)
+
+
+def test_a_quota_that_has_no_room_for_it_harms_nobody(world: JobWorld) -> None:
+    quota: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"count/pods": "1"}},
+    }
+    world.apply(quota)
+    submit(world)
+    note = world.eventually(said(world, Reason.TENSORBOARD_FAILED))
+    assert "exceeded quota" in note
+    assert note.endswith("the job goes on without TensorBoard, which is tried again")
+    job = world.await_state("Running")
+    assert job.status.reason == Reason.ALL_PODS_READY
+    world.end_pod("digits-worker-0", exit_code=0)
+    world.await_state("Succeeded")
+
+
+def test_a_pod_of_somebody_elses_that_has_its_name_is_left_alone_and_harms_nobody(world: JobWorld) -> None:
+    body: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": POD},
+        "spec": {"containers": [{"name": "a", "image": "a"}]},
+    }
+    uid = dig(world.create("pods", body), "metadata", "uid")
+    submit(world)
+    note = world.eventually(said(world, Reason.TENSORBOARD_FAILED))
+    assert "already exists" in note
+    world.await_state("Running")
+    world.delete_job()
+    kept = world.get("pods", POD)
+    assert kept is not None
+    assert dig(kept, "metadata", "uid") == uid

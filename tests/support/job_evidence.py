@@ -1,0 +1,170 @@
+"""What an API server might tell of two jobs: one that succeeded, and one that was restarted and failed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from builders import NOW, manifest, stored
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition, Label
+from dtj.cli.report.evidence import Evidence, Log, Unread
+
+HOSTILE: Final = """<script>fetch("https://example.invalid")</script><img src=x onerror=alert(1)>"""
+"""What a program may print."""
+
+SECRET: Final = "correct-horse-battery"
+
+
+def at(seconds: float) -> str:
+    """A time of an API server, so long after the job's creation."""
+    return (NOW + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def pod(name: str, status: JsonObject | None = None, *, attempt: int = 1, created: float = 0) -> JsonObject:
+    """A pod of the job digits; ``status`` is made by the functions below."""
+    container: JsonObject = {
+        "name": "trainer",
+        "image": "example/trainer:1",
+        "env": [{"name": "API_TOKEN", "value": SECRET}, {"name": "EPOCHS", "value": "5"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"digits-{name}",
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "creationTimestamp": at(created),
+            "labels": {Label.ATTEMPT: str(attempt), Label.JOB_NAME: "digits"},
+        },
+        "spec": {"containers": [container]},
+        "status": status or {},
+    }
+
+
+def ran(start: float, end: float, code: int, reason: str = "") -> JsonObject:
+    """The status of a pod that has ended."""
+    terminated: JsonObject = {"exitCode": code, "reason": reason, "startedAt": at(start), "finishedAt": at(end)}
+    phase = "Failed" if code else "Succeeded"
+    return {"phase": phase, "containerStatuses": [{"name": "trainer", "state": {"terminated": terminated}}]}
+
+
+def runs(start: float, ready: float) -> JsonObject:
+    """The status of a pod that runs and is ready."""
+    return {
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": at(ready)}],
+        "containerStatuses": [{"name": "trainer", "state": {"running": {"startedAt": at(start)}}}],
+    }
+
+
+def event(seconds: float, reason: str, note: str, *, regarding: str = "DistributedTrainingJob/digits") -> JsonObject:
+    """An event of the operator's or the kubelet's."""
+    kind, _, name = regarding.partition("/")
+    return {
+        "kind": "Event",
+        "eventTime": at(seconds),
+        "type": "Normal" if reason in ("PodsCreated", "Started", "TrainingSucceeded") else "Warning",
+        "reason": reason,
+        "note": note,
+        "regarding": {"kind": kind, "name": name},
+    }
+
+
+def progress_log(*, steps: range, begin: float, start_loss: float = 2.3, stamped: bool = True) -> str:
+    """What a leader writes."""
+    lines = []
+    for number, step in enumerate(steps):
+        loss, speed = start_loss / (1 + number), 2.5 + 0.1 * number
+        line = f"step {step}/400 ({step // 4}%)  epoch 1/10  loss {loss:.4f}  accuracy 0.{number:03d}  "
+        line += f"{speed:.1f}k examples/s  ETA 9s"
+        lines.append(f"{at(begin + 5 * number)} {line}" if stamped else line)
+    return "\n".join(lines) + "\n"
+
+
+def job(status: JsonObject, **spec: object) -> JsonObject:
+    """The job digits as it is stored."""
+    body = stored(manifest("digits", **spec))  # type: ignore[arg-type]
+    return {**body, "status": status}
+
+
+def true(kind: Condition, message: str = "") -> JsonObject:
+    """A condition that holds."""
+    return {"type": str(kind), "status": "True", "message": message, "lastTransitionTime": at(0)}
+
+
+def a_job_that_succeeded() -> Evidence:
+    """Two workers, one attempt."""
+    status: JsonObject = {
+        "state": "Succeeded",
+        "attempt": 1,
+        "startTime": at(0),
+        "completionTime": at(120),
+        "conditions": [true(Condition.COMPLETE)],
+        "progress": {"step": 400, "totalSteps": 400, "percent": 100, "metrics": {"loss": "0.1"}},
+    }
+    return Evidence(
+        source="namespace default of https://cluster.example",
+        taken_at=moment(130),
+        job=job(status),
+        pods=(pod("worker-0", ran(4, 118, 0)), pod("worker-1", ran(6, 119, 0))),
+        events=(event(0, "PodsCreated", "created 2 pods"), event(120, "TrainingSucceeded", "worker 0 has completed")),
+        logs=(Log("digits-worker-0", progress_log(steps=range(20, 401, 20), begin=15), stamped=True),),
+    )
+
+
+def a_job_that_failed() -> Evidence:
+    """Two attempts: a pod is gone but for its events; then a worker failed with hostile last words."""
+    tail = f"reading part-7 with {SECRET}\n{HOSTILE}\nValueError: bad record"
+    status: JsonObject = {
+        "state": "Failed",
+        "attempt": 2,
+        "startTime": at(0),
+        "lastRestartTime": at(70),
+        "completionTime": at(160),
+        "conditions": [true(Condition.FAILED, "worker 1 failed with exit code 1; backoffLimit 0 is used up")],
+        "restarts": {"disruption": 1, "total": 1},
+        "rootCause": {
+            "class": "UserError",
+            "role": "worker",
+            "index": 1,
+            "pod": "digits-worker-1-r1",
+            "node": "node-b",
+            "exitCode": 1,
+            "reason": "Error",
+            "message": "ValueError: bad record",
+            "logTail": tail,
+            "hint": "a record cannot be read: look at the file that is named",
+        },
+    }
+    first = progress_log(steps=range(20, 201, 20), begin=10)
+    second = progress_log(steps=range(120, 301, 20), begin=85, start_loss=1.1)
+    return Evidence(
+        source="namespace default of https://cluster.example",
+        taken_at=moment(170),
+        job=job(status, runPolicy={"backoffLimit": 0}),
+        pods=(
+            pod("worker-0-r1", ran(75, 160, 143), attempt=2, created=71),
+            pod("worker-1-r1", ran(76, 158, 1, "Error"), attempt=2, created=71),
+        ),
+        events=(
+            event(0, "PodsCreated", "created 2 pods"),
+            event(3, "Started", "Started container trainer", regarding="Pod/digits-worker-0"),
+            event(68, "TaintManagerEviction", "Marking for deletion", regarding="Pod/digits-worker-0"),
+            event(70, "NewAttempt", "attempt 2: worker 0 was lost; all replicas start again from the last checkpoint"),
+            event(160, "FatalExitCode", HOSTILE),
+        ),
+        objects={"service": ({"kind": "Service", "metadata": {"name": "digits"}},)},
+        logs=(
+            Log("digits-worker-0", first, stamped=True),
+            Log("digits-worker-0-r1", second, stamped=True),
+            Log("digits-worker-1-r1", "\n".join(f"{at(158)} {line}" for line in tail.splitlines()), stamped=True),
+        ),
+        unread=(Unread("nodes", 'nodes is forbidden: User "ann" cannot list resource "nodes" at the cluster scope'),),
+    )
+
+
+def moment(seconds: float) -> datetime:
+    """So long after the job's creation."""
+    return NOW + timedelta(seconds=seconds)

@@ -1,0 +1,360 @@
+"""``dtj report``: what is left out, what is drawn, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dtj.api.json import JsonObject, dig
+from dtj.cli.main import cli
+from dtj.cli.report.bundle import INDEX, files
+from dtj.cli.report.curves import SPEED, curves
+from dtj.cli.report.drawing import plot, short_value, timeline
+from dtj.cli.report.evidence import Evidence, Log, Scalar, last_lines, replica_named
+from dtj.cli.report.history import MOST_ROWS, Look, history
+from dtj.cli.report.markup import safe
+from dtj.cli.report.page import render_page
+from dtj.cli.report.redaction import REDACTED, without_secrets
+from dtj.cli.report.run import NoRun, gather
+from dtj.cli.report.view import page_view
+from dtj.local import run_directory
+from dtj_trainer.progress import Progress
+from support.job_evidence import (
+    HOSTILE,
+    SECRET,
+    a_job_that_failed,
+    a_job_that_succeeded,
+    job,
+    moment,
+    pod,
+    progress_log,
+    ran,
+    runs,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def evidence(**known: object) -> Evidence:
+    """A job that runs, and what is known of it."""
+    status: JsonObject = {"state": "Running", "attempt": 1}
+    return replace(Evidence(source="here", taken_at=moment(60), job=job(status)), **known)  # type: ignore[arg-type]
+
+
+def pod_with(**container: object) -> JsonObject:
+    body = pod("worker-0", runs(1, 2))
+    body["spec"] = {"containers": [{"name": "trainer", **container}]}  # type: ignore[dict-item]
+    return body
+
+
+def only_pod(cleaned: Evidence) -> str:
+    return json.dumps(cleaned.pods[0])
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"env": [{"name": "WANDB_API_KEY", "value": SECRET}]},
+        {"env": [{"name": "hf_token", "value": SECRET}]},
+        {"env": [{"name": "DB_PASSWORD", "value": SECRET}]},
+        {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": "k"}}}]},
+        {"env": [{"name": "URL", "value": f"postgres://ann:{SECRET}@db/x"}]},
+        {"args": [f"--api-key={SECRET}"]},
+        {"args": ["--token", SECRET, "--epochs=3"]},
+        {"readinessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}},
+    ],
+    ids=lambda container: json.dumps(container)[:60],
+)
+def test_values_whose_names_tell_that_they_are_secret_are_left_out(container: dict[str, object]) -> None:
+    cleaned = only_pod(without_secrets(evidence(pods=(pod_with(**container),))))
+    assert SECRET not in cleaned
+    assert REDACTED in cleaned
+
+
+def test_what_is_no_secret_stays() -> None:
+    container = {"env": [{"name": "EPOCHS", "value": "5"}], "args": ["--epochs=3", "--task", "digits"]}
+    body = pod_with(**container)
+    body["spec"]["topologySpreadConstraints"] = [{"topologyKey": "zone"}]  # type: ignore[index,call-overload]
+    assert without_secrets(evidence(pods=(body,))).pods[0] == body
+
+
+def test_a_secret_is_left_out_of_logs_and_messages_too() -> None:
+    cleaned = without_secrets(a_job_that_failed())
+    assert all(SECRET not in content for content in files(cleaned).values())
+    tail = dig(cleaned.job, "status", "rootCause", "logTail")
+    assert isinstance(tail, str)
+    assert tail.startswith(f"reading part-7 with {REDACTED}\n")
+
+
+def test_a_short_value_is_not_looked_for_in_other_places() -> None:
+    body = pod_with(env=[{"name": "KEY", "value": "on"}])
+    log = Log("digits-worker-0", "training goes on\n")
+    assert without_secrets(evidence(pods=(body,), logs=(log,))).logs == (log,)
+
+
+def test_what_kubectl_applied_and_who_manages_fields_is_left_out() -> None:
+    body = job({"state": "Running"})
+    body["metadata"] = {
+        **body["metadata"],  # type: ignore[dict-item]
+        "managedFields": [{"manager": "kubectl"}],
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "my-token": SECRET, "team": "a"},
+    }
+    metadata = without_secrets(evidence(job=body)).job["metadata"]
+    assert dig(metadata, "annotations") == {"my-token": REDACTED, "team": "a"}
+    assert dig(metadata, "managedFields") is None
+
+
+# -- the timeline -----------------------------------------------------------------------------------------------
+
+
+def looks(known: Evidence) -> dict[str, list[str]]:
+    return {row.name: [str(bar.look) for bar in row.bars] for row in history(known).rows}
+
+
+def test_attempts_and_pods_are_rows_and_gone_pods_are_drawn_from_their_events() -> None:
+    assert looks(a_job_that_failed()) == {
+        "attempt 1": ["stopped"],
+        "attempt 2": ["failed"],
+        "worker-0": ["stopped"],
+        "worker-0-r1": ["waiting", "stopped"],
+        "worker-1-r1": ["waiting", "failed"],
+    }
+    assert [row.name for row in history(a_job_that_failed()).rows if row.gone] == ["worker-0"]
+
+
+def test_a_pod_waits_starts_and_runs() -> None:
+    assert looks(evidence(pods=(pod("worker-0", runs(3, 9)),)))["worker-0"] == ["waiting", "starting", "running"]
+    assert looks(evidence(pods=(pod("worker-0"),)))["worker-0"] == ["waiting"]
+
+
+def test_a_pod_that_was_told_to_go_has_not_failed() -> None:
+    for code in (42, 143):
+        assert looks(evidence(pods=(pod("worker-0", ran(1, 9, code)),)))["worker-0"][-1] == Look.STOPPED
+    assert looks(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")),)))["worker-0"][-1] == Look.FAILED
+
+
+def test_of_too_many_pods_those_that_failed_are_drawn() -> None:
+    many = [pod(f"worker-{index}", ran(1, 9, 0)) for index in range(MOST_ROWS + 40)]
+    many[-1] = pod(f"worker-{MOST_ROWS + 39}", ran(1, 9, 1))
+    found = history(evidence(pods=tuple(many)))
+    assert found.left_out == 40
+    assert found.rows[-1].name == f"worker-{MOST_ROWS + 39}"
+    assert "40 more pods are not drawn" in render_page(page_view(evidence(pods=tuple(many))))
+
+
+def test_a_job_of_which_nothing_is_known_has_no_timeline() -> None:
+    assert timeline(history(evidence(job={"metadata": {"name": "x"}}))) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "replica"),
+    [
+        ("digits-worker-0", "worker-0"),
+        ("digits-data-worker-12-r3", "data-worker-12"),
+        ("digits-2-worker-0", ""),
+        ("digits-worker-x", ""),
+        ("other-worker-0", ""),
+    ],
+)
+def test_pods_are_known_by_their_names(name: str, replica: str) -> None:
+    assert replica_named(name, job="digits") == replica
+
+
+# -- curves -----------------------------------------------------------------------------------------------------
+
+
+def test_the_lines_of_the_trainer_are_understood() -> None:
+    moments = [
+        Progress(step=20, total_steps=225, epoch=1, metrics={"loss": 1.3626, "accuracy": 0.6}),
+        Progress(step=40, metrics={"loss": 0.5, "mean_absolute_error": 41.5}, examples_per_second=12_345.0),
+        Progress(step=225, total_steps=225, metrics={"loss": 0.0052, "accuracy": 0.998}, examples_per_second=843.2),
+    ]
+    text = "digits: worker 0\n" + "".join(f"{moment.line()}\n" for moment in moments)
+    found = {curve.name: curve.points for curve in curves(evidence(logs=(Log("a", text),)))}
+    assert [(point.step, point.value) for point in found["loss"]] == [(20, 1.3626), (40, 0.5), (225, 0.0052)]
+    assert [(point.step, point.value) for point in found[SPEED]] == [(40, 12_300.0), (225, 843.0)]
+    assert [point.value for point in found["accuracy"]] == [0.6, 0.998]
+    assert "epoch" not in found
+    assert "mean_absolute_error" not in found, "one point is no curve"
+
+
+def test_steps_go_back_after_a_restart() -> None:
+    loss = next(curve for curve in curves(a_job_that_failed()) if curve.name == "loss")
+    assert [(run[0].step, run[-1].step) for run in loss.runs] == [(20, 200), (120, 300)]
+    assert [point.at for point in loss.points] == sorted(point.at for point in loss.points if point.at is not None)
+    assert plot(loss).count('class="earlier"') == 1
+
+
+def test_event_files_tell_more_than_the_log() -> None:
+    scalars = tuple(Scalar("loss", step, 1 / step, moment(step)) for step in range(1, 30))
+    (curve,) = curves(evidence(logs=(Log("a", progress_log(steps=range(20, 60, 20), begin=0)),), scalars=scalars))
+    assert len(curve.points) == 29
+
+
+def test_lines_that_only_look_like_progress_do_no_harm() -> None:
+    text = "step 1  loss 1.2.3\nstep 2  loss nan\nstep 99999999999999999999  loss 1e3\nstep 3  loss .\nstep x\n"
+    assert curves(evidence(logs=(Log("a", text),))) == ()
+
+
+def test_a_curve_that_does_not_move_is_drawn_too() -> None:
+    flat = tuple(Scalar("loss", step, 0.0, moment(step)) for step in (5, 5, 5))
+    (curve,) = curves(evidence(scalars=flat))
+    assert "polyline" in plot(curve)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (0.00312, "0.00312"), (1.25, "1.25"), (-3100, "-3.1k"), (0.5, "0.5")]
+)
+def test_values_are_short(value: float, shown: str) -> None:
+    assert short_value(value) == shown
+
+
+# -- the page ---------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_others_wrote_stands_for_itself() -> None:
+    known = a_job_that_failed()
+    hostile_pod = pod("worker-0-r1", ran(1, 2, 1, HOSTILE))
+    hostile_log = Log(HOSTILE, f"step 1  {HOSTILE.replace(' ', '')} 1.5\nstep 2  {HOSTILE.replace(' ', '')} 1.0\n")
+    known = replace(known, pods=(hostile_pod,), logs=(hostile_log,), source=HOSTILE)
+    page = render_page(page_view(known))
+    assert "<script" not in page
+    assert "<img" not in page
+    assert page.count(safe(HOSTILE)) >= 4
+
+
+def test_nothing_of_the_page_comes_from_elsewhere() -> None:
+    page = render_page(page_view(a_job_that_succeeded()))
+    assert "default-src 'none'" in page
+    for word in ("src=", "href=", "url(", "@import", "<script", "<link"):
+        assert word not in page
+
+
+def test_what_a_terminal_would_obey_is_not_in_the_page() -> None:
+    assert safe("\x1b[31mred\x1b[0m \x1b]0;title\x07a\x00b\u202ec") == "red a\ufffdb\ufffdc"
+
+
+def test_the_page_says_what_went_wrong_and_what_to_do() -> None:
+    page = render_page(page_view(a_job_that_failed()))
+    for words in (
+        "What went wrong",
+        "worker-1 on node-b",
+        "exit code 1, UserError",
+        "a record cannot be read",
+        "nodes is",
+    ):
+        assert words in page
+
+
+def test_an_unreadable_status_still_gives_a_page() -> None:
+    body: JsonObject = {"metadata": {"name": "x"}, "spec": {"strategy": 7}, "status": {"state": "Odd", "attempt": -1}}
+    assert "Odd" in render_page(page_view(evidence(job=body)))
+
+
+# -- the bundle -------------------------------------------------------------------------------------------------
+
+
+def test_the_bundle_lists_what_is_in_it_and_what_could_not_be_read() -> None:
+    found = files(without_secrets(a_job_that_failed()))
+    for path in found.keys() - {INDEX}:
+        assert f"  {path}  (" in found[INDEX]
+    assert '  nodes: nodes is forbidden: User "ann"' in found[INDEX]
+    assert yaml.safe_load(found["pods/digits-worker-1-r1.yaml"])["kind"] == "Pod"
+    assert "NewAttempt  DistributedTrainingJob digits  attempt 2: worker 0 was lost" in found["events.txt"]
+
+
+def test_the_end_of_a_log_is_whole_lines() -> None:
+    assert last_lines("one\ntwo\nthree\n", lines=2) == "two\nthree\n"
+    assert last_lines("one\ntwo\nthree\n", size=8) == "three\n"
+    assert last_lines("one\n" + "x" * 20, size=8) == "x" * 8
+
+
+def test_names_of_others_are_no_paths() -> None:
+    known = evidence(pods=(pod("../../x", runs(1, 2)),), logs=(Log("../../etc/passwd", "x\n"),))
+    assert not any(".." in path.split("/") or path.startswith("/") for path in files(known))
+
+
+# -- runs on this machine ---------------------------------------------------------------------------------------
+
+
+def a_run(folder: Path) -> Path:
+    """The folder of a run that left what a run leaves."""
+    directory = run_directory.create(folder / "dtj-runs", job="digits", now=moment(0))
+    known = a_job_that_failed()
+    directory.manifest.write_text(yaml.safe_dump(known.job))
+    directory.objects.write_text(json.dumps({"items": [known.job, *known.pods, *known.events]}))
+    directory.replica_log("worker-0").write_text(progress_log(steps=range(20, 100, 20), begin=0, stamped=False))
+    return directory.path
+
+
+def run(*arguments: object) -> object:
+    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+
+
+def test_a_local_run_gives_a_page_and_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = a_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run("report", "--run", folder, "--html", "-o", "x.html") == 0
+    page = (tmp_path / "x.html").read_text()
+    assert "attempt 2" in page
+    assert "polyline" in page
+    assert SECRET not in page
+    assert run("report", "--run", folder) == 0
+    written = tmp_path / "dtj-report-digits.tar.gz"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    with tarfile.open(written) as archive:
+        names = archive.getnames()
+    assert "dtj-report-digits/logs/digits-worker-0.log" in names
+    assert capsys.readouterr().out.startswith("Wrote x.html: a page, ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dtj-report-digits.tar.gz", "dtj-runs", "x.html"]
+
+
+def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) -> None:
+    folder = a_run(tmp_path)
+    (folder / "objects.json").unlink()
+    known = gather(folder)
+    assert [item.what for item in known.unread] == ["status, pods and events"]
+    assert len(curves(known)) == 3
+    (folder / "objects.json").write_text("{")
+    assert gather(folder).unread[0].why.startswith("objects.json: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--run", "nowhere"), "--run: nowhere is not the folder of a run: there is no manifest.yaml in it; give one"),
+        (("--run", "{run}", "-o", "no/such/x.html"), "--output: no/such/x.html: cannot be written: No such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    folder = a_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run("report", *(argument.format(run=folder) for argument in arguments)) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(words)
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    folder = a_run(tmp_path)
+    (folder / "manifest.yaml").write_text("a: b: c")
+    with pytest.raises(NoRun, match=r"^--run: .*manifest.yaml: line 1"):
+        gather(folder)

@@ -1,0 +1,225 @@
+"""Every block of code in the documents is tried, as far as this machine can, or says what it needs.
+
+Manifests are validated, Python is compiled and its imports looked up, commands are parsed by the programs that they are
+for; `dtj validate` is run. A command that needs more carries a marker in the line before its block.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.spec import JobSpec
+from dtj.api.validation import validate
+from dtj.cli.main import cli
+from dtj.core.platform import Platform
+from dtj.core.validity import problems
+from dtj_trainer.config import parse
+from support.snippets import ROOT, Block, blocks, documents
+
+pytestmark = pytest.mark.unit
+
+GENERATED = {"docs/cli.md"}
+"""Made from the commands themselves, with usage lines in their blocks."""
+
+BLOCKS = [block for file in documents() for block in blocks(file) if block.file not in GENERATED]
+
+NEEDED = {
+    "kubectl": {"cluster", "kind", "gcloud"},
+    "helm": {"cluster", "kind", "a registry"},
+    "docker": {"docker"},
+    "kind": {"kind"},
+    "gcloud": {"gcloud"},
+    "curl": {"TensorFlow Serving"},
+    "pip": {"network"},
+    "tensorboard": {"TensorBoard"},
+}
+"""What a program needs that a test has not; one of these must stand in the block's marker."""
+
+LANGUAGES = {"bash", "console", "yaml", "python", "dockerfile", "indented", "text", "json", "promql", ""}
+
+KNOWN_NEEDS = {"GPU", "TPU"}.union(*NEEDED.values())
+
+
+def of(*languages: str) -> list[object]:
+    return [pytest.param(block, id=block.title) for block in BLOCKS if block.language in languages]
+
+
+def test_the_documents_have_blocks_of_known_languages_alone() -> None:
+    unknown = [block.title for block in BLOCKS if block.language not in LANGUAGES]
+    assert unknown == []
+    assert {need for block in BLOCKS for need in block.needs} <= KNOWN_NEEDS
+
+
+# -- manifests --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", of("yaml"))
+def test_manifests_are_valid_and_parts_of_them_too(block: Block) -> None:
+    for body in yaml.safe_load_all(block.text):
+        assert isinstance(body, dict), "a block of YAML holds fields"
+        if body.get("kind") == "DistributedTrainingJob":
+            check_job(body)
+        elif "kind" in body:
+            assert body.keys() >= {"apiVersion", "metadata"}
+        elif body.keys() <= {"spec", "apiVersion", "metadata"}:
+            check_job(part_of_a_job(body.get("spec", {})))
+        elif body.keys() <= fields_of_the_spec():
+            check_job(part_of_a_job(body))
+        else:
+            check_values(body)
+
+
+def check_job(body: JsonObject) -> None:
+    assert validate(body) == ()
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    job = Job.from_object({**body, "metadata": {**metadata, "uid": "u"}})
+    assert problems(job, Platform()) == ()
+
+
+def part_of_a_job(spec: JsonObject) -> JsonObject:
+    """A small job with these fields of its spec."""
+    return manifest(**copy.deepcopy(spec)) if "strategy" in spec else manifest("digits", **copy.deepcopy(spec))  # type: ignore[arg-type]
+
+
+def fields_of_the_spec() -> set[str]:
+    return {field.alias or name for name, field in JobSpec.model_fields.items()}
+
+
+def check_values(body: JsonObject) -> None:
+    """They are values of the chart."""
+    known = yaml.safe_load((ROOT / "charts" / "dtj" / "values.yaml").read_text())
+    for name, value in body.items():
+        assert name in known, f"{name} is no field of a job's spec and no value of the chart"
+        if isinstance(value, dict) and isinstance(known[name], dict) and known[name]:
+            assert value.keys() <= known[name].keys()
+
+
+# -- Python -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", of("python"))
+def test_python_compiles_and_what_it_imports_is_there(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dtj_trainer":
+            defined = names_defined_in(ROOT / "trainer-image" / (node.module or "").replace(".", "/"))
+            assert {alias.name for alias in node.names} <= defined
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dtj":
+            module = importlib.import_module(node.module or "")
+            assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def names_defined_in(module: Path) -> set[str]:
+    """What a module of the trainer's defines or imports; importing it takes TensorFlow."""
+    file = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found
+
+
+# -- commands ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", of("bash", "console"))
+def test_commands_can_be_run_or_say_what_they_need(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    commands = block.commands
+    assert commands, "a block of commands has none: is it a text?"
+    if block.language == "bash":
+        assert subprocess.run(["bash", "-n"], input=block.text, text=True, check=False).returncode == 0
+    for words in commands:
+        check_command(words, block.needs)
+
+
+@pytest.mark.parametrize("block", of("indented"))
+def test_indented_commands_can_be_run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These stand in README.md and CONTRIBUTING.md, beside words and output; the headings there say what they need."""
+    monkeypatch.chdir(ROOT)
+    for line in block.text.splitlines():
+        words = line.split("#")[0].split()
+        if words and words[0] in {"make", "dtj", "kubectl", "helm", "kubectl-dtj"}:
+            check_command(words, frozenset(NEEDED.get(words[0], {"cluster"})))
+
+
+@pytest.mark.parametrize("block", of("", "text"))
+def test_what_is_not_called_a_command_is_none(block: Block) -> None:
+    begins = re.compile(
+        r"^(\$ |dtj [a-z]|\.venv/bin/dtj|python3? -m|kubectl |helm |docker |make [a-z]|pip )", re.MULTILINE
+    )
+    assert begins.search(block.text) is None, "say ```bash, so that it is tried"
+
+
+def check_command(words: list[str], needs: frozenset[str]) -> None:
+    words = words[:-1] if words[-1] == "&" else words
+    program = words[0].rpartition("/")[2]
+    if "NAME=VALUE" in words or program in {"cd", "export", "find", "git", "sudo"}:
+        return
+    if program in NEEDED:
+        assert needs & NEEDED[program], (
+            f"{' '.join(words)}: <!-- needs: … --> must name one of {sorted(NEEDED[program])}"
+        )
+        check_files(words)
+    elif program == "dtj":
+        check_dtj(words[1:], needs)
+    elif program in ("python", "python3") and words[1:2] == ["-m"]:
+        check_module(words[2:])
+    elif program in ("python", "python3"):
+        assert (ROOT / words[1]).exists(), words[1]
+    elif program == "make":
+        targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert {word for word in words[1:] if "=" not in word} <= set(targets), words
+    else:
+        assert (ROOT / words[0]).exists(), f"{words[0]} is no program that is known here"
+
+
+def check_dtj(words: list[str], needs: frozenset[str]) -> None:
+    """The options and arguments are those that the command has."""
+    if not words or words[0].startswith("-"):
+        return
+    assert words[0] in cli.commands, f"dtj has no command {words[0]}"
+    context = cli.commands[words[0]].make_context(words[0], list(words[1:]))
+    check_files(words)
+    if words[0] == "validate":
+        assert cli.main(words, standalone_mode=False) == 0
+    if asks_a_cluster(context):
+        assert needs & NEEDED["kubectl"], f"dtj {' '.join(words)}: <!-- needs: cluster -->"
+
+
+def asks_a_cluster(context: click.Context) -> bool:
+    """Whether the command takes kubectl's options, and was not told to look at this machine instead."""
+    takes = {parameter.name for parameter in context.command.params}
+    if "kubeconfig" not in takes or context.params.get("folder"):
+        return False
+    return "on_cluster" not in takes or bool(context.params["on_cluster"])
+
+
+def check_module(words: list[str]) -> None:
+    """A module of the trainer's, with options that it has."""
+    if words[0] == "dtj_trainer":
+        parse([word for word in words[1:] if word != "…"], {})
+    else:
+        path = ROOT / "trainer-image" / words[0].replace(".", "/")
+        assert path.exists() or path.with_suffix(".py").exists(), words[0]
+
+
+def check_files(words: list[str]) -> None:
+    """Manifests and charts that are named are there."""
+    for word in words:
+        if word.startswith(("examples/", "charts/", "crds/", "trainer-image/")) and not word.endswith("…"):
+            assert (ROOT / word).exists(), word

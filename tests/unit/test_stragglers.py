@@ -1,0 +1,202 @@
+"""Replicas that are slower than their peers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, job
+from dtj.api.names import Reason
+from dtj.api.status import Progress
+from dtj.core.observed import Phase, SeenProgress
+from dtj.core.stragglers import FEWEST, LEAST_STEPS, READINGS, Reading, Straggler, slow
+from dtj.engine import stragglers
+from dtj.engine.queue import WorkQueue
+from dtj.engine.state import ClusterState
+from dtj.engine.stores import JobRecord, Labelled
+from dtj.kube.backoff import Backoff
+from dtj.kube.informer import Change
+from dtj.kube.records import Key
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def at(moment: float, **steps: int) -> dict[str, Reading]:
+    return {name: Reading(moment, step, None) for name, step in steps.items()}
+
+
+def own(**seconds: float) -> dict[str, Reading]:
+    return {name: Reading(0.0, 5, each) for name, each in seconds.items()}
+
+
+class TestWhoIsSlow:
+    def test_one_whose_own_part_of_a_step_takes_longer(self) -> None:
+        (found,) = slow({}, own(a=1.0, b=1.1, c=2.2, d=1.1), in_step=True)
+        assert (found.hostname, found.times) == ("c", 2.0)
+
+    def test_a_little_slower_is_not_slow(self) -> None:
+        assert slow({}, own(a=1.0, b=1.0, c=1.5), in_step=True) == ()
+
+    def test_of_two_nobody_can_be_slower_than_the_others(self) -> None:
+        assert slow({}, own(a=1.0, b=9.0), in_step=True) == ()
+
+    def test_where_each_steps_on_its_own_the_steps_tell(self) -> None:
+        found = slow(at(0, a=0, b=0, c=0), at(30, a=60, b=60, c=20), in_step=False)
+        assert found == (Straggler("c", 3.0),)
+
+    def test_where_all_go_at_one_pace_the_steps_tell_nothing(self) -> None:
+        assert slow(at(0, a=0, b=0, c=0), at(30, a=60, b=60, c=20), in_step=True) == ()
+
+    def test_one_that_does_no_step_at_all_is_slow(self) -> None:
+        (found,) = slow(at(0, a=0, b=0, c=7), at(30, a=30, b=30, c=7), in_step=False)
+        assert (found.hostname, found.times) == ("c", 30.0)
+
+    def test_where_nobody_moves_nobody_is_slow(self) -> None:
+        assert slow(at(0, a=9, b=9, c=9), at(30, a=9, b=9, c=9), in_step=False) == ()
+
+    def test_of_few_steps_nothing_is_known(self) -> None:
+        some = LEAST_STEPS - 1
+        assert slow(at(0, a=0, b=0, c=0), at(30, a=some, b=some, c=1), in_step=False) == ()
+
+    def test_one_that_started_again_is_not_compared(self) -> None:
+        assert slow(at(0, a=0, b=0, c=900), at(30, a=60, b=60, c=2), in_step=False) == ()
+
+    @pytest.mark.parametrize(
+        ("body", "step", "seconds"),
+        [
+            (b'{"step": 5, "stepSeconds": 0.5}', 5, 0.5),
+            (b'{"step": -5, "stepSeconds": -1}', None, None),
+            (b'{"step": true, "stepSeconds": true}', None, None),
+            (b'{"step": "many", "stepSeconds": "long"}', None, None),
+            (b'{"step": 1e300, "stepSeconds": 1e300}', None, None),
+            (b'{"stepSeconds": 0}', None, None),
+        ],
+    )
+    def test_of_a_pod_that_lies_what_makes_sense_is_read(
+        self, body: bytes, step: int | None, seconds: float | None
+    ) -> None:
+        assert stragglers.read(body, at=1.0) == Reading(1.0, step, seconds)
+
+    @pytest.mark.parametrize("body", [b"", b"[]", b"hello", b"\xff", b"[" * 60_000])
+    def test_what_is_no_document_is_no_reading(self, body: bytes) -> None:
+        assert stragglers.read(body, at=1.0) is None
+
+
+class Pods:
+    """The status ports of a job's pods, and who asks them."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, workers: int = 4, strategy: str = "MultiWorkerMirrored"
+    ) -> None:
+        self.says: dict[str, object] = {}
+        self.asked: list[str] = []
+        self.together = self.most_together = 0
+        self.world = World(job(strategy=strategy, roles={"worker": workers}))
+        self.world.settle()
+        self.world.run_all()
+        self.world.settle()
+        self.state = ClusterState(self.world.platform)
+        self.state.jobs.put(JobRecord(self.world.job, {}))
+        for name, there in self.world.pods.items():
+            self.state.pods.apply(Change(None, Labelled(self.world.job.key, replace(there, ip=name))))
+        self.memory = self.state.memories.of(self.world.job.uid)
+        self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
+        self.queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
+        monkeypatch.setattr(stragglers, "fetch", self._fetch)
+
+    async def _fetch(self, host: str, port: int) -> bytes | None:
+        self.asked.append(host)
+        self.together += 1
+        self.most_together = max(self.most_together, self.together)
+        await asyncio.sleep(0)
+        self.together -= 1
+        said = self.says.get(host.removeprefix("digits-"))
+        return json.dumps(said).encode() if said is not None else None
+
+    async def rounds(self, number: int) -> None:
+        finder = stragglers.StragglerFinder(self.state, self.queue)
+        for _ in range(number):
+            self.memory.paces.ask_after = 0.0
+            await finder.compare_all()
+
+
+class TestAsking:
+    async def test_one_that_is_slow_three_times_in_a_row_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pods = Pods(monkeypatch)
+        pods.says = {f"worker-{n}": {"step": 5, "stepSeconds": 4.0 if n == 2 else 1.0} for n in range(4)}
+        await pods.rounds(READINGS - 1)
+        assert list(pods.memory.paces.stragglers) == []
+        await pods.rounds(1)
+        assert list(pods.memory.paces.stragglers) == [Straggler("worker-2", 4.0)]
+        assert len(pods.queue) == 1
+        pods.says["worker-2"] = {"step": 5, "stepSeconds": 1.0}
+        await pods.rounds(1)
+        assert list(pods.memory.paces.stragglers) == []
+
+    async def test_a_job_whose_pods_publish_nothing_to_compare_is_asked_ever_more_rarely(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pods = Pods(monkeypatch)
+        pods.says = {f"worker-{n}": {"step": 5} for n in range(4)}
+        finder = stragglers.StragglerFinder(pods.state, pods.queue)
+        await finder.compare_all()
+        assert len(pods.asked) == 4
+        await finder.compare_all()
+        assert len(pods.asked) == 4
+        later = pods.memory.paces.ask_after - asyncio.get_running_loop().time()
+        await pods.rounds(3)
+        assert pods.memory.paces.ask_after - asyncio.get_running_loop().time() > later
+
+    async def test_a_job_whose_progress_is_not_known_is_not_asked_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pods = Pods(monkeypatch)
+        pods.memory.progress = None
+        await pods.rounds(3)
+        assert pods.asked == []
+
+    async def test_a_job_of_fewer_than_can_be_compared_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pods = Pods(monkeypatch, workers=FEWEST - 1)
+        await pods.rounds(3)
+        assert pods.asked == []
+
+    async def test_few_pods_are_asked_at_the_same_time_and_no_more_than_a_job_may_have(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pods = Pods(monkeypatch, workers=stragglers.MOST_ASKED + 10)
+        await pods.rounds(1)
+        assert len(pods.asked) == stragglers.MOST_ASKED
+        assert pods.most_together <= stragglers.AT_ONCE
+
+
+class TestInTheStatus:
+    def test_it_is_named_and_said_once_with_its_node(self) -> None:
+        world = World(job(roles={"worker": 3}))
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.pods["digits-worker-1"] = replace(world.pods["digits-worker-1"], node="node-7")
+        world.stragglers = (Straggler("worker-1", 2.25),)
+        for step in range(3):
+            world.advance(20)
+            world.report("worker-0", step=step)
+            world.settle()
+        progress = world.job.status.progress
+        assert progress is not None
+        assert progress.stragglers == ("worker-1",)
+        (said,) = (event for event in world.events if event.reason == Reason.STRAGGLING)
+        assert said.message == (
+            "worker-1 is slower than the others: its steps take 2.2 times as long as the median; look at node node-7"
+        )
+        world.stragglers = ()
+        world.advance(20)
+        world.settle()
+        progress = world.job.status.progress
+        assert progress is not None
+        assert progress.stragglers == ()
+        assert world.pods["digits-worker-1"].phase is Phase.RUNNING
+
+    def test_a_pod_cannot_name_others(self) -> None:
+        assert Progress.from_object({"step": 1, "stragglers": ["worker-1"], "text": "99%"}) == Progress(step=1)

@@ -1,0 +1,298 @@
+"""TensorBoard beside a job: when it is there, and that it is in nobody's way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, job
+from dtj.api import names
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Label, Reason
+from dtj.api.spec import Role
+from dtj.core.observed import CreationRefusal, Phase
+from dtj.core.plan import Beside, CreatePod, PatchStatus
+from dtj.core.platform import Platform
+from dtj.core.tensorboard import REMADE_AFTER, ROOM_SECONDS
+from world import World
+
+pytestmark = pytest.mark.unit
+
+CLAIM: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+POD = "digits-tensorboard"
+
+
+def world(*, platform: Platform | None = None, checkpoint: JsonObject = CLAIM, **spec: object) -> World:
+    board = {"tensorBoard": {}, "checkpoint": checkpoint, **spec}
+    return World(job(**board), platform=platform or Platform())  # type: ignore[arg-type]
+
+
+def running(**spec: object) -> World:
+    """A job whose replicas run, and its TensorBoard too."""
+    there = world(**spec)  # type: ignore[arg-type]
+    there.settle()
+    there.run_all()
+    there.settle()
+    there.run_all()
+    there.settle()
+    return there
+
+
+def change(there: World, **spec: object) -> None:
+    assert there.job.spec is not None
+    there.job = replace(there.job, spec=there.job.spec.model_copy(update=spec), generation=there.job.generation + 1)
+
+
+def suspend(there: World, *, suspended: bool) -> None:
+    assert there.job.spec is not None
+    change(there, run_policy=there.job.spec.run_policy.model_copy(update={"suspend": suspended}))
+
+
+class TestWhenItIsThere:
+    def test_it_comes_when_all_replicas_run(self) -> None:
+        there = world()
+        there.settle()
+        there.set_pod("worker-0", Phase.RUNNING)
+        there.settle()
+        assert POD not in there.pods
+        there.run_all()
+        there.settle()
+        assert POD in there.pods
+        assert there.tensorboard is not None
+
+    def test_a_job_that_does_not_ask_for_it_has_none(self) -> None:
+        assert POD not in running(tensorBoard=None).pods
+        assert POD not in running(tensorBoard={"enabled": False}).pods
+
+    def test_on_a_machine_without_pods_there_is_none(self) -> None:
+        assert POD not in running(platform=Platform(tensorboard=False)).pods
+
+    def test_it_is_no_replica_and_is_counted_nowhere(self) -> None:
+        there = running()
+        status = there.job.status
+        assert (status.ready, list(status.replica_statuses)) == ("2/2", ["worker"])
+        assert status.state == "Running"
+
+    def test_it_is_made_anew_when_it_is_lost(self) -> None:
+        there = running()
+        there.remove("tensorboard")
+        there.tensorboard = None
+        there.settle()
+        assert POD in there.pods
+        assert there.tensorboard is not None
+        assert there.job.status.restarts.total == 0
+
+    def test_one_that_was_evicted_is_made_anew_but_not_without_end(self) -> None:
+        there = running()
+        there.set_pod("tensorboard", Phase.FAILED, reason="Evicted")
+        there.settle()
+        assert not there.pods[POD].terminating
+        there.advance(REMADE_AFTER.total_seconds())
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        assert there.pods[POD].phase is Phase.PENDING
+
+    def test_it_stays_for_its_time_after_the_end(self) -> None:
+        there = running(tensorBoard={"ttlSeconds": 100})
+        there.set_pod("worker-0", Phase.SUCCEEDED)
+        there.settle()
+        assert there.is_true(Condition.SUCCESS_CRITERIA_MET)
+        assert not there.pods[POD].terminating
+        there.pods = {name: pod for name, pod in there.pods.items() if name == POD}
+        there.settle()
+        assert there.is_true(Condition.COMPLETE)
+        there.advance(99)
+        there.settle()
+        assert not there.pods[POD].terminating
+        (again,) = (action.seconds for action in there.step() if hasattr(action, "seconds"))
+        assert again == 1.0
+        there.advance(1)
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        assert (there.pods, there.tensorboard) == ({}, None)
+
+    def test_with_no_time_it_goes_with_the_job(self) -> None:
+        there = running(tensorBoard={"ttlSeconds": 0})
+        there.set_pod("worker-0", Phase.SUCCEEDED)
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        there.finish_deletions()
+        assert POD not in there.pods
+
+    def test_it_can_be_had_back_after_the_end(self) -> None:
+        there = running(tensorBoard={"enabled": False})
+        there.set_pod("worker-0", Phase.SUCCEEDED)
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        assert there.job.spec is not None
+        assert there.job.spec.tensor_board is not None
+        change(there, tensor_board=there.job.spec.tensor_board.model_copy(update={"enabled": True}))
+        there.settle()
+        assert POD in there.pods
+
+    def test_of_a_job_that_never_ran_there_is_none_after_the_end(self) -> None:
+        there = world(runPolicy={"startDeadlineSeconds": 5})
+        there.settle()
+        there.advance(6)
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        assert there.is_true(Condition.FAILED)
+        assert (there.pods, there.tensorboard) == ({}, None)
+
+    def test_a_suspended_job_has_none_until_it_goes_on(self) -> None:
+        there = running()
+        suspend(there, suspended=True)
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        assert (there.pods, there.tensorboard) == ({}, None)
+        suspend(there, suspended=False)
+        there.settle()
+        assert POD not in there.pods
+        there.run_all()
+        there.settle()
+        assert POD in there.pods
+
+
+class TestThatItIsInNobodysWay:
+    def test_its_end_is_no_end_of_the_jobs(self) -> None:
+        there = running(runPolicy={"backoffLimit": 0})
+        there.set_pod("tensorboard", Phase.FAILED, exit_code=1)
+        there.settle()
+        assert there.job.status.state == "Running"
+        there.take_away("tensorboard")
+        there.settle()
+        assert there.job.status.state == "Running"
+
+    def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:
+        there = running()
+        there.block("tensorboard", Reason.IMAGE_PULL_FAILED, "no such image")
+        there.advance(60)
+        there.settle()
+        assert there.is_true(Condition.PODS_READY)
+
+    def test_it_stays_while_replicas_start_again_quickly(self) -> None:
+        there = running()
+        there.set_pod("worker-1", Phase.FAILED, exit_code=3)
+        there.advance(1)
+        there.settle()
+        there.advance(ROOM_SECONDS - 1)
+        there.settle()
+        assert there.job.status.attempt == 2
+        assert not there.pods[POD].terminating
+        there.run_all()
+        there.settle()
+        assert not there.pods[POD].terminating
+
+    def test_it_makes_room_for_a_replica_that_cannot_start(self) -> None:
+        there = running()
+        there.set_pod("worker-1", Phase.FAILED, exit_code=3)
+        there.advance(1)
+        there.settle()
+        waits = [action.seconds for action in there.step() if hasattr(action, "seconds")]
+        assert ROOM_SECONDS in waits
+        there.advance(ROOM_SECONDS)
+        there.settle()
+        there.finish_deletions()
+        assert POD not in there.pods
+
+    def test_it_makes_room_where_a_quota_refuses_a_pod(self) -> None:
+        there = running()
+        there.remove("worker-1")
+        there.refusal = CreationRefusal("digits-worker-1-r1", "Forbidden", "exceeded quota", NOW)
+        there.step()
+        assert there.pods[POD].terminating
+
+    def test_what_is_done_about_it_comes_last_and_never_fails_the_rest(self) -> None:
+        there = world()
+        there.settle()
+        there.run_all()
+        plan = there.step()
+        kinds = [type(action) for action in plan]
+        assert Beside in kinds
+        assert kinds[kinds.index(Beside) :] == [Beside] * kinds.count(Beside)
+        assert PatchStatus in kinds[: kinds.index(Beside)]
+
+
+class TestWhatItIsMadeOf:
+    @staticmethod
+    def manifest(**spec: object) -> JsonObject:
+        return running(**spec).manifests[POD]
+
+    def test_it_shows_the_logs_of_the_job_and_can_only_read_them(self) -> None:
+        pod = self.manifest()
+        container = dig(pod, "spec", "containers", 0)
+        assert dig(container, "command") == [
+            "tensorboard",
+            "--logdir=/dtj/checkpoint/logs",
+            "--port=6006",
+            "--bind_all",
+        ]
+        mount = {"name": names.CHECKPOINT_VOLUME, "mountPath": "/dtj/checkpoint", "readOnly": True}
+        assert dig(container, "volumeMounts") == [mount]
+        assert dig(pod, "spec", "volumes", 0, "persistentVolumeClaim", "claimName") == "digits-checkpoint"
+
+    def test_it_is_the_image_that_trains_with_its_user_and_its_pull_secret(self) -> None:
+        pod_spec: JsonObject = {
+            "imagePullSecrets": [{"name": "registry"}],
+            "securityContext": {"fsGroup": 7},
+            "nodeSelector": {"gpu": "a100"},
+            "containers": [
+                {
+                    "name": "trainer",
+                    "image": "example/own:2",
+                    "resources": {"limits": {"nvidia.com/gpu": 8}},
+                    "securityContext": {"runAsUser": 7, "privileged": True},
+                }
+            ],
+        }
+        made = self.manifest(template={"spec": pod_spec}, accelerator={"profile": "nvidia"})
+        container = dig(made, "spec", "containers", 0)
+        assert dig(container, "image") == "example/own:2"
+        assert dig(container, "securityContext", "runAsUser") == 7
+        assert dig(container, "securityContext", "privileged") is None
+        assert dig(made, "spec", "imagePullSecrets") == [{"name": "registry"}]
+        assert dig(made, "spec", "securityContext", "fsGroup") == 7
+        assert dig(made, "spec", "nodeSelector") is None
+        assert "nvidia.com/gpu" not in str(made)
+
+    def test_an_image_and_resources_of_its_own_win(self) -> None:
+        pod = self.manifest(tensorBoard={"image": "example/tb:1", "resources": {"limits": {"memory": "9Gi"}}})
+        assert dig(pod, "spec", "containers", 0, "image") == "example/tb:1"
+        assert dig(pod, "spec", "containers", 0, "resources") == {"limits": {"memory": "9Gi"}}
+
+    def test_neither_the_jobs_service_nor_its_scale_selects_it(self) -> None:
+        there = running()
+        labels = dig(there.manifests[POD], "metadata", "labels")
+        assert isinstance(labels, dict)
+        assert there.service is not None
+        assert not there.service.selector.items() <= labels.items()
+        assert labels[Label.ROLE] not in list(Role)
+        assert there.tensorboard is not None
+        assert there.tensorboard.selector.items() <= labels.items()
+
+    def test_logs_at_a_url_need_no_volume(self) -> None:
+        pod = self.manifest(checkpoint={"path": "gs://bucket/digits"})
+        assert dig(pod, "spec", "containers", 0, "command", 1) == "--logdir=gs://bucket/digits/logs"
+        assert dig(pod, "spec", "volumes") is None
+
+    @pytest.mark.parametrize(("roles", "longest"), [({"worker": 1}, 46), ({"chief": 1}, 50)])
+    def test_its_name_fits_where_the_jobs_does(self, roles: dict[str, int], longest: int) -> None:
+        name = "d" * longest
+        there = World(job(name, roles=roles, tensorBoard={}, checkpoint=CLAIM))
+        there.settle()
+        there.run_all()
+        there.settle()
+        made = {dig(action.action.manifest, "metadata", "name") for action in there.taken(Beside) if creates(action)}  # type: ignore[union-attr]
+        assert made == {f"{name}-tensorboard"}
+        assert all(len(str(given)) <= names.MAX_NAME_LENGTH for given in made)
+
+
+def creates(action: object) -> bool:
+    return isinstance(action, Beside) and isinstance(action.action, CreatePod)
