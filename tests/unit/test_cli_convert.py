@@ -279,6 +279,9 @@ def test_a_chief_and_a_master_are_one_too_many(tmp_path: Path, capsys: Caught) -
 # -- whatever is in the file ---------------------------------------------------------------------------------
 
 
+JUNK: tuple[Any, ...] = (None, 7, "x", [], {"a": None})
+
+
 def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Where there is something in a document, at all depths."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -292,7 +295,7 @@ def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str
     body = yaml.safe_load(SHAPES[shape])
     body = body["items"][0] if body["kind"] == "List" else body
     for place in places(body):
-        for junk in (None, 7, "x", [], {"a": None}):
+        for junk in JUNK:
             changed_body = copy.deepcopy(body)
             holder = changed_body
             for step in place[:-1]:
