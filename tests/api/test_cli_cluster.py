@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from support.operator_process import OperatorProcess
 pytestmark = pytest.mark.api
 
 KIND = "distributedtrainingjob.training.dtj.dev"
+PATIENCE_SECONDS = 60.0
 ELASTIC = {"maxReplicas": 4}
 
 
@@ -47,15 +49,20 @@ def dtj(world: JobWorld, command_line: Callable[..., CommandLine]) -> CommandLin
     return command_line(world)
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """The lines up to one with ``words``. Raises AssertionError where there is none."""
+def read_until(process: subprocess.Popen[str], *words: str) -> str:
+    """The lines up to the one with which all of ``words`` have been said, which must come."""
     assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if words in line:
-            return "".join(lines)
-    raise AssertionError(f"{words!r} was not said:\n{''.join(lines)}")
+    impatience = threading.Timer(PATIENCE_SECONDS, process.kill)
+    impatience.start()
+    said = ""
+    try:
+        for line in process.stdout:
+            said += line
+            if all(word in said for word in words):
+                return said
+    finally:
+        impatience.cancel()
+    raise AssertionError(f"{words} were not said:\n{said}")
 
 
 # -- submit ---------------------------------------------------------------------------------------------------
@@ -94,13 +101,13 @@ def test_a_manifest_of_another_namespace_is_not_submitted_to_this_one(world: Job
 @pytest.mark.usefixtures("operator")
 def test_a_job_is_followed_to_its_success(world: JobWorld, dtj: CommandLine) -> None:
     running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
-    first = read_until(running, "worker-0, worker-1: Starting")
+    first = read_until(running, "worker-0", "worker-1")
     assert first.startswith(f"digits: MultiWorkerMirrored with 2 workers, submitted to namespace {world.namespace}\n")
+    world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
     read_until(running, "worker-0")
-    world.await_state("Running")
     world.end_pod("digits-worker-0", exit_code=0)
-    output, errors = running.communicate(timeout=30)
+    output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (0, "")
     assert re.search(r"^ +\d+s  worker-0.*: Succeeded$", output, re.MULTILINE)
     assert re.search(r"^digits succeeded after \d+s$", output, re.MULTILINE)
@@ -119,7 +126,7 @@ def test_a_job_that_restarts_and_fails_says_both_and_who_was_first(world: JobWor
     world.await_pods(["worker-0-r1", "worker-1", "worker-1-r1"])
     world.run_pods()
     world.end_pod("digits-worker-1-r1", exit_code=3, message="No space left on device")
-    output, errors = running.communicate(timeout=30)
+    output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (1, "")
     assert re.search(r"^ +\d+s  \w+: .*worker-1", output, re.MULTILINE), "the restart"
     assert re.search(r"^digits failed after \d+s$", output, re.MULTILINE)
@@ -134,7 +141,7 @@ def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: Jo
     running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
     read_until(running, "Starting")
     running.send_signal(signal.SIGINT)
-    output, errors = running.communicate(timeout=30)
+    output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (130, "")
     assert output.startswith("Detached. digits goes on in the cluster.\nNext\n")
     assert f"wait digits -n {world.namespace}" in output
@@ -162,7 +169,7 @@ def test_a_job_deleted_meanwhile_ends_the_following(world: JobWorld, dtj: Comman
     running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
     read_until(running, "Starting")
     world.delete_job()
-    _, errors = running.communicate(timeout=30)
+    _, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (1, "digits: was deleted\n")
 
 
@@ -178,7 +185,7 @@ def test_a_terminal_gets_a_table_that_is_drawn_in_place(world: JobWorld, dtj: Co
     world.end_pod("digits-worker-0", exit_code=0)
     shown = terminal.read_all()
     terminal.close()
-    assert running.wait(timeout=30) == 0
+    assert running.wait(timeout=PATIENCE_SECONDS) == 0
     assert "Replica" in shown
     assert "\x1b[" in shown
     assert "succeeded" in shown
@@ -193,7 +200,7 @@ def test_who_may_not_see_pods_still_sees_the_job(world: JobWorld, command_line: 
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
     world.end_pod("digits-worker-0", exit_code=0)
-    output, errors = running.communicate(timeout=30)
+    output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (0, "")
     assert "digits succeeded" in output
 
@@ -208,7 +215,7 @@ def test_waiting_ends_with_the_right_code(world: JobWorld, dtj: CommandLine) -> 
         world.await_pods(["worker-0", "worker-1"], name)
     late = dtj.run("wait", "dtj/good", "--timeout", "200ms")
     assert (late.returncode, late.stdout) == (3, "")
-    assert re.fullmatch(r"good: not at its end after 0\.2 seconds; it is Starting .*\n", late.stderr)
+    assert re.fullmatch(r"good: not at its end after 0\.2 s; it is Starting .*\n", late.stderr)
     for name in ("good", "bad"):
         world.run_pods(name)
     ready = dtj.run("wait", "good", "--for", "ready", "--timeout", "20s")
@@ -235,7 +242,7 @@ def test_ctrl_c_ends_a_wait_and_says_that_the_job_goes_on(world: JobWorld, dtj: 
 
     world.eventually(watches)
     waiting.send_signal(signal.SIGINT)
-    output, errors = waiting.communicate(timeout=30)
+    output, errors = waiting.communicate(timeout=PATIENCE_SECONDS)
     assert (waiting.returncode, output) == (130, "")
     assert errors.startswith("digits goes on; wait again: ")
 
@@ -326,7 +333,7 @@ def test_a_watched_list_is_a_line_a_change(world: JobWorld, operator: OperatorPr
     world.delete_job("a")
     read_until(watching, "a deleted")
     watching.send_signal(signal.SIGINT)
-    _, errors = watching.communicate(timeout=30)
+    _, errors = watching.communicate(timeout=PATIENCE_SECONDS)
     assert (watching.returncode, errors) == (130, "")
 
 
@@ -338,7 +345,7 @@ def test_a_watched_list_on_a_terminal_is_drawn_in_place(world: JobWorld, dtj: Co
     world.submit("a")
     terminal.read_until("MultiWorkerMirrored")
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(timeout=30) == 130
+    assert watching.wait(timeout=PATIENCE_SECONDS) == 130
     terminal.close()
 
 

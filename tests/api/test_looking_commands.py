@@ -26,6 +26,8 @@ from support.waiting import eventually
 pytestmark = pytest.mark.api
 
 READ = ["get", "list", "watch"]
+ALL_WORKERS = {"successPolicy": "AllWorkers"}
+"""With it, one end of two is not the job's."""
 
 
 @dataclass
@@ -175,10 +177,10 @@ def test_a_job_that_is_not_there_is_one_line_and_code_4(world: JobWorld, person:
 
 @pytest.mark.usefixtures("operator")
 def test_watching_tells_each_change_and_ends_with_the_job(world: JobWorld, person: Person) -> None:
-    world.submit()
+    world.submit(runPolicy=ALL_WORKERS)
     world.await_pods(["worker-0", "worker-1"])
     results: list[Result] = []
-    watching = threading.Thread(target=lambda: results.append(person.types("status", "digits", "--watch")))
+    watching = threading.Thread(target=lambda: results.append(person.types("status", "digits", "--watch")), daemon=True)
     watching.start()
     world.run_pods()
     world.await_condition(Condition.PODS_READY)
@@ -213,14 +215,14 @@ def test_logs_of_all_replicas_are_merged_by_time(world: JobWorld, reader: Person
 def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_of_the_job(
     world: JobWorld, reader: Person
 ) -> None:
-    run(world)
+    run(world, runPolicy=ALL_WORKERS)
     kubelet = reader.kubelet
     for index in (0, 1):
         kubelet.say(f"digits-worker-{index}", "begins", second=1 + index)
         for suffix in ("", "-r1"):
             kubelet.lines.setdefault(f"digits-worker-{index}{suffix}", [])
     results: list[Result] = []
-    following = threading.Thread(target=lambda: results.append(reader.types("logs", "digits", "-f")))
+    following = threading.Thread(target=lambda: results.append(reader.types("logs", "digits", "-f")), daemon=True)
     following.start()
     eventually(lambda: _assert(len(kubelet.asked) >= 4))  # read once, and followed
     kubelet.cut_after["digits-worker-0"] = 1

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from dtj.api.json import JsonObject
+from dtj.cli.main import cli
+from support.api_proxy import ApiProxy, Upstream
+from support.job_evidence import SECRET
 from support.job_world import JobWorld
-from support.operator_process import OperatorProcess
+from support.kubelet_logs import KubeletLogs
+from support.loop_thread import LoopThread
 
 pytestmark = pytest.mark.api
 
-SECRET = "correct-horse-battery"
 TEMPLATE: JsonObject = {
     "spec": {
         "containers": [
@@ -25,61 +28,95 @@ TEMPLATE: JsonObject = {
 }
 
 
-def dtj(world: JobWorld, *arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def kubelet() -> KubeletLogs:
+    return KubeletLogs()
+
+
+@pytest.fixture
+def reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an administrator who can read logs, too: here are no kubelets to ask."""
+    with LoopThread() as loop:
+        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
+        proxy = ApiProxy(upstream, trouble=kubelet)
+        loop.run(proxy.start())
+        yield proxy.kubeconfig(tmp_path)
+        loop.run(proxy.close())
+        loop.run(upstream.close())
+
+
+def dtj(world: JobWorld, *words: object, kubeconfig: Path) -> Result:
     """The command as a person types it."""
-    place = ["--kubeconfig", str(world.plane.kubeconfig), "-n", world.namespace]
-    return subprocess.run(
-        [sys.executable, "-m", "dtj.cli.main", "report", *map(str, arguments), *place],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    place = ("--kubeconfig", str(kubeconfig), "-n", world.namespace)
+    arguments = ["report", *map(str, words), *place]
+    return CliRunner().invoke(cli, arguments, prog_name="dtj", standalone_mode=False)
 
 
 def unpacked(file: Path) -> dict[str, str]:
     with tarfile.open(file) as archive:
         members = ((member, archive.extractfile(member)) for member in archive)
-        return {member.name: found.read().decode() for member, found in members if found is not None}
+        return {member.name.partition("/")[2]: found.read().decode() for member, found in members if found is not None}
 
 
-def test_a_job_that_failed_is_reported_whole(world: JobWorld, operator: OperatorProcess, tmp_path: Path) -> None:
-    world.submit(template=TEMPLATE, runPolicy={"backoffLimit": 0})
+def fail(world: JobWorld) -> None:
+    """A job of two workers of which one fails."""
+    world.submit(template=TEMPLATE, runPolicy={"backoffLimit": 0, "cleanPodPolicy": "None"})
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
     world.await_state("Running")
     world.end_pod("digits-worker-1", exit_code=1, message=f"token {SECRET}\nValueError: bad record")
     world.await_state("Failed")
-    world.eventually(lambda: events_told(world))
 
-    done = dtj(world, "digits", folder=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Wrote dtj-report-digits.tar.gz: ")
-    found = unpacked(tmp_path / "dtj-report-digits.tar.gz")
-    folder = "dtj-report-digits"
-    assert found.keys() >= {
-        f"{folder}/{name}"
-        for name in ("INDEX", "page.html", "job.yaml", "events.txt", "service.yaml", "pods/digits-worker-1.yaml")
-    }
+    def told() -> None:
+        assert len(world.events()) >= 2
+
+    world.eventually(told)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_that_failed_is_reported_whole(
+    world: JobWorld, kubelet: KubeletLogs, reader: Path, tmp_path: Path
+) -> None:
+    fail(world)
+    kubelet.say("digits-worker-0", "step 20/400 (5%)  loss 2.3000  1.2k examples/s", second=1)
+    kubelet.say("digits-worker-0", "step 40/400 (10%)  loss 1.1000  1.3k examples/s", second=6)
+    kubelet.say("digits-worker-1", f"the token is {SECRET}", second=7)
+    file = tmp_path / "digits.tar.gz"
+    done = dtj(world, "digits", "-o", file, kubeconfig=reader)
+    assert done.return_value == 0, done.output
+    assert done.output.startswith(f"Wrote {file}: ")
+    found = unpacked(file)
+    pods = {f"pods/digits-worker-{index}.yaml" for index in (0, 1)}
+    logs = {f"logs/digits-worker-{index}.log" for index in (0, 1)}
+    assert found.keys() >= {"INDEX", "page.html", "job.yaml", "events.txt", "service.yaml", "doctor.txt", *pods, *logs}
     assert all(SECRET not in content for content in found.values())
-    # There is no kubelet here: that there are no logs is said.
-    assert "  log of digits-worker-1: " in found[f"{folder}/INDEX"]
-    assert "FatalExitCode" in found[f"{folder}/events.txt"] or "BackoffLimit" in found[f"{folder}/events.txt"]
-
-    assert dtj(world, "digits", "--html", folder=tmp_path).returncode == 0
-    page = (tmp_path / "dtj-report-digits.html").read_text()
-    for words in ("What went wrong", "worker-1", "ValueError: bad record", "Timeline"):
-        assert words in page
+    assert found["logs/digits-worker-1.log"].endswith(" the token is (redacted)\n")
+    assert "PodsCreated  DistributedTrainingJob digits" in found["events.txt"]
+    for words in ("What went wrong", "ValueError: bad record", "Timeline", "loss", "polyline"):
+        assert words in found["page.html"]
 
 
-def events_told(world: JobWorld) -> None:
-    assert len(world.events()) >= 2
+@pytest.mark.usefixtures("operator")
+def test_what_a_person_may_not_read_is_listed(world: JobWorld, tmp_path: Path) -> None:
+    fail(world)
+    kubectl = world.plane.kubectl
+    kubectl("-n", world.namespace, "create", "role", "ann", "--verb=get", "--resource=distributedtrainingjobs")
+    kubectl("-n", world.namespace, "create", "rolebinding", "ann", "--role=ann", "--user=ann")
+    file = tmp_path / "digits.tar.gz"
+    done = dtj(world, "digits", "-o", file, kubeconfig=world.plane.kubeconfig_for("ann"))
+    assert done.return_value == 0, done.output
+    found = unpacked(file)
+    assert found.keys() == {"INDEX", "page.html", "job.yaml", "status.yaml", "doctor.txt"}
+    for what in ("the job's pods", "its Service", "events", "nodes", "the operator's pods"):
+        assert f"\n  {what}: " in found["INDEX"]
+    assert 'User "ann" cannot list resource "pods"' in found["INDEX"]
+    assert "could not be read: its INDEX says which." in done.output
 
 
 def test_a_job_that_is_not_there_is_one_line_and_exit_code_4(world: JobWorld, tmp_path: Path) -> None:
-    done = dtj(world, "nobody", folder=tmp_path)
-    assert done.returncode == 4
+    file = tmp_path / "x.html"
+    done = dtj(world, "nobody", "--html", "-o", file, kubeconfig=world.plane.kubeconfig)
+    assert done.return_value == 4
     assert 'distributedtrainingjobs.training.dtj.dev "nobody" not found' in done.stderr
     assert done.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert not file.exists()

@@ -31,7 +31,7 @@ def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: 
     policy = {"successPolicy": "AllWorkers"}
     jobs.submit(tiny("told", FAILS_ONCE, roles={"worker": 2}, runPolicy=policy))
     results: list[Result] = []
-    following = threading.Thread(target=lambda: results.append(typed("logs", "told", "--follow")))
+    following = threading.Thread(target=lambda: results.append(typed("logs", "told", "--follow")), daemon=True)
     following.start()
     jobs.await_condition("told", "Complete")
     following.join(timeout=30)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from support.cluster_jobs import EXAMPLES, TRAINING_SECONDS, ClusterJobs, example, training
 from testbed import NodeCluster
 from testbed.processes import wait_until
+from testbed.rest import Json
 
 pytestmark = pytest.mark.e2e
 
@@ -23,6 +25,11 @@ KILL_THE_TRAINING = (
 
 def complete(jobs: ClusterJobs, name: str) -> None:
     jobs.await_condition(name, "Complete", seconds=TRAINING_SECONDS)
+
+
+def uids(pods: Mapping[str, Json]) -> dict[str, str]:
+    """Which pods these are, by name."""
+    return {name: pod["metadata"]["uid"] for name, pod in pods.items()}
 
 
 def accuracy(log: str) -> float:
@@ -70,10 +77,10 @@ class TestRestartsInPlace:
             training("in-place", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT)
         )
         jobs.await_step("in-place-worker-0")
-        before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
+        before = uids(jobs.pods())
         jobs.kubectl("exec", "in-place-worker-1", "--", "python", "-c", KILL_THE_TRAINING)
         jobs.await_log("in-place-worker-0", "resumed", seconds=TRAINING_SECONDS)
-        assert {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()} == before
+        assert uids(jobs.pods()) == before
         complete(jobs, "in-place")
         status = jobs.job("in-place")["status"]
         assert status["attempt"] == 1
@@ -92,10 +99,8 @@ class TestRestartsInPlace:
             for name in before:
                 jobs.await_log(name, "starting again in place")
         jobs.await_log("parted-worker-0", "resumed", seconds=TRAINING_SECONDS)
+        assert uids(jobs.pods()) == uids(before)
         complete(jobs, "parted")
-        assert {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()} == {
-            name: pod["metadata"]["uid"] for name, pod in before.items()
-        }
         status = jobs.job("parted")["status"]
         assert (status["attempt"], status["restarts"]["total"]) == (1, 0)
 

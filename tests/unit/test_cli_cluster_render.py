@@ -78,6 +78,13 @@ def test_the_time_of_a_job_ends_with_it() -> None:
     assert view(with_status(completion_time="2026-01-02T03:04:35Z")).elapsed == 30.0
 
 
+def test_a_replica_without_a_pod_is_still_to_come_until_the_job_has_ended() -> None:
+    begun = {"start_time": "2026-01-02T03:04:05Z"}
+    assert states(with_status(state="Starting", **begun)) == ["Pending", "Pending"]
+    ended_job = with_status(conditions=(known(Condition.COMPLETE, "True"),), **begun)
+    assert states(ended_job) == ["Stopped", "Stopped"]
+
+
 # -- news -----------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +102,14 @@ def test_a_restart_is_told_with_its_reason_and_its_end_is_not() -> None:
     over = with_status(conditions=(known(Condition.RESTARTING, "False", Reason.NOT_RESTARTING),))
     assert news(job(), restarting) == ("ReplicaLost: worker-1 is gone",)
     assert news(restarting, over) == ()
+
+
+def test_one_thing_is_told_once_though_two_conditions_name_it() -> None:
+    lost = (Reason.REPLICA_LOST, "worker-1 is gone")
+    both = with_status(
+        conditions=(known(Condition.RESTARTING, "True", *lost), known(Condition.PODS_READY, "False", *lost))
+    )
+    assert news(job(), both) == ("ReplicaLost: worker-1 is gone",)
 
 
 # -- the end --------------------------------------------------------------------------------------------------
@@ -122,7 +137,7 @@ def test_success_says_what_came_out_and_what_to_type_next() -> None:
         "  metrics      loss 0.05  accuracy 0.98\n"
         "  speed        25.4k examples/s at the end\n"
         "  model        /models/1  (SavedModel; 1.9M bytes)\n"
-        "  restarts     3 (2 preemption, 1 disruption)\n"
+        "  restarts     3 (preemption 2, disruption 1)\n"
         "Next\n"
         "  dtj logs digits -n team  # what its pods have printed\n"
         "  dtj status digits -n team  # everything about it\n"
@@ -146,6 +161,7 @@ def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
         "               boom\n"
         "  hint         use less\n"
         "Next\n"
+        "  dtj logs digits --first-error -n team  # where it went wrong\n"
     )
 
 

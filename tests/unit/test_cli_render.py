@@ -143,7 +143,7 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
-        "  tensorboard --logdir runs/digits/1/tensorboard  # see the curves (pip install tensorboard)\n"
+        "  dtj tensorboard --run runs/digits/1  # see the curves\n"
         "  dtj run 'my digits.yaml'  # run it again\n"
         "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
     )

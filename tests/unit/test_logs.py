@@ -83,7 +83,7 @@ async def test_a_line_without_end_is_cut_and_the_next_one_is_whole() -> None:
 
 
 def test_a_line_without_a_timestamp_is_kept_as_it_is() -> None:
-    assert parse_line(b"unable to retrieve container logs").text == "unable to retrieve container logs"
+    assert parse_line(b"no timestamp at all").text == "no timestamp at all"
     assert parse_line(b"2026-01-02T03:04:05.123456789Z ").text == ""
     assert parse_line(b"2026-01-02T03:04:05.123456789+02:00 a b").text == "a b"
 
@@ -157,9 +157,14 @@ async def test_a_log_that_cannot_be_read_is_noted_and_hides_no_other() -> None:
     broken = Kubelet([stamped(1, "a"), NotFound("gone")])
     assert await all_of(broken, Kubelet([stamped(2, "b")])) == [
         "worker-0 a",
-        "digits-worker-0: the pod is gone, and its log with it",
+        "digits-worker-0: its log is gone",
         "worker-1 b",
     ]
+
+
+async def test_the_kubelets_words_for_a_log_that_is_lost_are_no_line_of_it() -> None:
+    lost = Kubelet([b"unable to retrieve container logs for containerd://da4ef8ddefe1"])
+    assert await all_of(lost) == ["digits-worker-0: its log is gone"]
 
 
 async def test_a_missing_right_is_an_error() -> None:

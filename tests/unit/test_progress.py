@@ -209,9 +209,12 @@ class TestAStall:
         world.pods = {name: replace(pod, ip=name) for name, pod in world.pods.items()}
         world.run_all()
         world.settle()
+        world.report("worker-0", step=1)
+        world.settle()
         world.advance(61)
         world.settle()
         world.advance(10)
+        world.report("worker-0", step=1, examplesPerSecond=5.0)
         world.settle()
         (asked,) = world.taken(AskForStacks)
         assert isinstance(asked, AskForStacks)

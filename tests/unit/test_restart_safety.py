@@ -54,6 +54,7 @@ class MortalWorld(World):
             status.replica_statuses,
             pods,
             self.service is not None,
+            self.tensorboard is not None,
             self.created,
         )
 
@@ -140,6 +141,24 @@ def a_chief_comes_back_alone_until_a_server_is_lost(world: World) -> None:
     clean(world)
 
 
+def a_life_with_tensorboard(world: World) -> None:
+    start(world)
+    start(world)
+    world.remove("tensorboard")
+    clean(world)
+    world.set_pod("worker-1", Phase.FAILED, exit_code=3)
+    world.settle()
+    world.advance(15)
+    clean(world)
+    world.advance(15)
+    clean(world)
+    start(world)
+    world.set_pod("worker-0-r1", Phase.SUCCEEDED)
+    clean(world)
+    world.advance(61)
+    clean(world)
+
+
 WORKLOADS: tuple[Workload, ...] = (
     from_creation_to_completion,
     a_worker_fails_and_all_start_again,
@@ -148,6 +167,7 @@ WORKLOADS: tuple[Workload, ...] = (
     suspended_and_resumed,
     deleted_and_created_again,
     a_chief_comes_back_alone_until_a_server_is_lost,
+    a_life_with_tensorboard,
 )
 SERVERS = {a_chief_comes_back_alone_until_a_server_is_lost}
 """Stories of a ParameterServer job; the others are of two workers."""
@@ -157,7 +177,9 @@ def run(workload: Workload, *, dies_after: int) -> MortalWorld:
     strategy, roles = "MultiWorkerMirrored", {"worker": 2}
     if workload in SERVERS:
         strategy, roles = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
-    world = MortalWorld(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}))
+    more = {"checkpoint": {"claimTemplate": {"storage": "1Gi"}}, "tensorBoard": {"ttlSeconds": 60}}
+    shown = more if workload is a_life_with_tensorboard else {}
+    world = MortalWorld(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}, **shown))  # type: ignore[arg-type]
     world.dies_after = dies_after
     workload(world)
     return world

@@ -87,7 +87,7 @@ class TestWhenItIsThere:
         there = running()
         there.set_pod("tensorboard", Phase.FAILED, reason="Evicted")
         there.settle()
-        assert there.pods[POD].ended
+        assert not there.pods[POD].terminating
         there.advance(REMADE_AFTER.total_seconds())
         there.settle()
         there.finish_deletions()

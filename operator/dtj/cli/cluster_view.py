@@ -34,7 +34,9 @@ def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime)
     decider = deciding_replica(spec)
     if decider is not None and job.status.progress is not None:
         progress[decider] = _spoken(job)
-    return run_view(job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now))
+    return run_view(
+        job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), stopped=job.status.terminal
+    )
 
 
 def lasted(job: Job, *, now: datetime) -> float:
@@ -45,11 +47,11 @@ def lasted(job: Job, *, now: datetime) -> float:
 
 def news(before: Job, after: Job) -> tuple[str, ...]:
     """What happened to the job between two looks at it that its replicas' states do not tell, a line each."""
-    return tuple(
-        said
-        for kind in (Condition.SUSPENDED, Condition.RESTARTING, Condition.STALLED, Condition.PODS_READY)
-        if (said := _said(after, kind)) and _reason(before, kind) != _reason(after, kind)
-    )
+    kinds = [Condition.SUSPENDED, Condition.RESTARTING, Condition.STALLED]
+    if not any(after.status.is_true(kind) for kind in kinds):  # else that is why not all pods are ready
+        kinds.append(Condition.PODS_READY)
+    changed = (kind for kind in kinds if _reason(before, kind) != _reason(after, kind))
+    return tuple(said for kind in changed if (said := _said(after, kind)))
 
 
 def _said(job: Job, kind: Condition) -> str:

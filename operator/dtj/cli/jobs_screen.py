@@ -87,10 +87,10 @@ class _Lines:
             before = now
 
     def _print(self, jobs: Iterable[Job], *, first: bool) -> None:
-        titles, *rows = _rows(jobs, namespaced=self._namespaced, wide=self._wide)
-        if first:
-            self._widths = widths([titles, *rows])
-        for line in padded([titles, *rows], least=self._widths)[0 if first else 1 :]:
+        rows = _rows(jobs, namespaced=self._namespaced, wide=self._wide)
+        lines = padded(rows, least=self._widths)
+        self._widths = widths(rows, least=self._widths)
+        for line in lines[0 if first else 1 :]:
             self._say(line)
 
     def _say(self, line: str) -> None:

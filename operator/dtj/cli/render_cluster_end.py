@@ -42,6 +42,8 @@ def next_commands(job: Job, *, again: Again) -> Iterator[Text]:
         yield command(again("delete", job.name), "remove it, mend the manifest and submit it again")
         return
     if job.status.terminal:
+        if job.status.root_cause is not None and job.status.is_true(Condition.FAILED):
+            yield command(again("logs", job.name, "--first-error"), "where it went wrong")
         yield command(again("logs", job.name), "what its pods have printed")
         yield command(again("status", job.name), "everything about it")
         yield command(again("delete", job.name), "remove it and its pods")
@@ -89,5 +91,5 @@ def _restarts(job: Job) -> Iterator[Text]:
             "preemption": counts.preemption,
             "disruption": counts.disruption,
         }
-        parts = ", ".join(f"{number} {name}" for name, number in by.items() if number)
+        parts = ", ".join(f"{name} {number}" for name, number in by.items() if number)
         yield field("restarts", f"{counts.total} ({parts})" if parts else str(counts.total))

@@ -145,8 +145,8 @@ def _folders(place: Place) -> Iterator[Text]:
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
-    curves = shlex.join(("tensorboard", "--logdir", place.shown(place.directory.tensorboard)))
-    yield command(curves, "see the curves (pip install tensorboard)")
+    program = place.command[: place.command.index("run")]
+    yield command(shlex.join((*program, "tensorboard", "--run", place.shown(place.directory.path))), "see the curves")
     if place.document.path is not None:
         yield command(shlex.join((*place.command, place.document.path)), "run it again")
         yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")

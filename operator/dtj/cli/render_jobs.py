@@ -21,15 +21,15 @@ def job_rows(jobs: Iterable[Job], *, now: datetime, namespaced: bool, wide: bool
     return (titles, *(tuple(cell(job, now) for _, cell in columns) for job in jobs))
 
 
-def widths(rows: Sequence[Row]) -> tuple[int, ...]:
-    """The width of each column."""
-    return tuple(max(map(len, column)) for column in zip(*rows, strict=True))
+def widths(rows: Sequence[Row], *, least: Sequence[int] = ()) -> tuple[int, ...]:
+    """The width of each column, not below ``least``."""
+    needed = tuple(max(map(len, column)) for column in zip(*rows, strict=True))
+    return tuple(map(max, needed, least)) if least else needed
 
 
 def padded(rows: Sequence[Row], *, least: Sequence[int] = ()) -> tuple[str, ...]:
     """The rows as lines; no column is narrower than ``least`` says."""
-    needed = widths(rows)
-    wanted = tuple(map(max, needed, least)) if least else needed
+    wanted = widths(rows, least=least)
     return tuple(
         (" " * _GAP).join(cell.ljust(width) for cell, width in zip(row, wanted, strict=True)).rstrip() for row in rows
     )

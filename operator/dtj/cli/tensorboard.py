@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import sys
 import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
-from dtj.cli.cluster import cluster_command
+from dtj.cli.cluster import Place, place_options, with_client
+from dtj.cli.completion import JobName
+from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.render_tensorboard import is_ready, problem_of, reason_to_wait, trouble_of
 from dtj.client import AsyncClient
@@ -37,8 +38,7 @@ class _Told(Exception):
         self.code = code
 
 
-@cluster_command
-async def _show_job(client: AsyncClient, name: str, port: int, browser: bool, timeout: float) -> int:
+async def _show_job(client: AsyncClient, name: str, *, port: int, browser: bool, timeout: float) -> int:
     try:
         await _await_pod(client, name, timeout=timeout)
         target = Target(client.namespace, tensorboard_name(name), names.TENSORBOARD_PORT)
@@ -56,7 +56,7 @@ async def _show_job(client: AsyncClient, name: str, port: int, browser: bool, ti
 
 
 @click.command("tensorboard")
-@click.argument("name", metavar="[JOB]", required=False)
+@click.argument("name", type=JobName(), required=False)
 @click.option("--run", metavar="RUN", help="A run on this machine instead: its folder, or the name of its job.")
 @click.option(
     "--output-dir",
@@ -77,15 +77,15 @@ async def _show_job(client: AsyncClient, name: str, port: int, browser: bool, ti
 @click.option("--browser/--no-browser", default=None, help="Open a browser; the default on a terminal.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=300.0,
+    type=Duration(),
+    default="5m",
     show_default=True,
-    metavar="SECONDS",
+    metavar="DURATION",
     help="How long to wait for TensorBoard to be there.",
 )
-@functools.wraps(_show_job, assigned=())
+@place_options
 def tensorboard(
-    name: str | None, run: str | None, runs: Path, port: int, browser: bool | None, timeout: float, **place: Any
+    name: str | None, run: str | None, runs: Path, port: int, browser: bool | None, timeout: float, place: Place
 ) -> int:
     """Show a job's curves in a browser, until Ctrl-C.
 
@@ -96,13 +96,13 @@ def tensorboard(
     """
     if (name is None) == (run is None):
         raise click.UsageError("give the name of a job on the cluster, or a run on this machine with --run")
-    browser = sys.stdout.isatty() if browser is None else browser
+    browses = sys.stdout.isatty() if browser is None else browser
     if name is not None:
-        return _show_job(name=name, port=port, browser=browser, timeout=timeout, **place)
-    if any(value is not None for value in place.values()):
+        return with_client(place, lambda c: _show_job(c, name, port=port, browser=browses, timeout=timeout))
+    if place != Place(None, None, None):
         raise click.UsageError("--run shows a run on this machine: --namespace, --context, --kubeconfig mean nothing")
     assert run is not None
-    return _show_run(run, runs, port=port, browser=browser, timeout=timeout)
+    return _show_run(run, runs, port=port, browser=browses, timeout=timeout)
 
 
 def _show_run(run: str, runs: Path, *, port: int, browser: bool, timeout: float) -> int:

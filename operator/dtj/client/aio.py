@@ -169,7 +169,7 @@ class AsyncClient:
             return last
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: not {wish} after {timeout:g} seconds; it is {where_it_is(last)}", job=last)
+            return WaitTimeout(f"{name}: not {wish} after {timeout:g} s; it is {where_it_is(last)}", job=last)
 
         async with _within(timeout, late), aclosing(self.follow(name, namespace=namespace)) as jobs:
             async for last in jobs:
@@ -234,7 +234,7 @@ class AsyncClient:
         job = await self.suspend(name, namespace=namespace)
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: is suspended, but its pods are not gone after {timeout:g} seconds", job=job)
+            return WaitTimeout(f"{name}: is suspended, but its pods are not gone after {timeout:g} s", job=job)
 
         async with _within(timeout, late):
             job = await self.wait(name, Condition.SUSPENDED, namespace=namespace)
@@ -286,7 +286,7 @@ class AsyncClient:
         )
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{job.name}: is being deleted, but not gone after {timeout:g} seconds", job=job)
+            return WaitTimeout(f"{job.name}: is being deleted, but not gone after {timeout:g} s", job=job)
 
         async with _within(timeout, late), aclosing(found):
             async for jobs in found:

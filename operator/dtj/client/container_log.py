@@ -15,15 +15,20 @@ from typing import Final
 
 from dtj.api.job import parse_time
 from dtj.kube.client import KubeGateway
+from dtj.kube.errors import NotFound
 from dtj.kube.pod_logs import LogQuery
 
 _OVERLAP_SECONDS: Final = 1
 """How long before the newest line a reading begins again: output and errors are not written in perfect order."""
 
 
+_LOST: Final = ("unable to retrieve container logs for ", "failed to try resolving symlinks in path ")
+"""What a kubelet says, without a timestamp, in place of a log that it has no more (kubernetes, pkg/kubelet)."""
+
+
 @dataclass(frozen=True, slots=True)
 class StampedLine:
-    """A line, and when it was written; None where the kubelet, not the container, has written it."""
+    """A line, and when it was written; None where the node gives no timestamps."""
 
     stamp: str
     at: datetime | None
@@ -42,7 +47,10 @@ class ContainerLog:
         self._told: dict[int, Counter[bytes]] = {}
 
     async def read(self, *, follow: bool) -> AsyncGenerator[StampedLine, None]:
-        """The lines that were not read yet; with ``follow`` until the container ends. Raises ApiError."""
+        """The lines that were not read yet; with ``follow`` until the container ends.
+
+        Raises ApiError, NotFound where pod or log are gone.
+        """
         repeated = sum(self._told.values(), Counter[bytes]())
         async with aclosing(self._gateway.log(self._next(follow), namespace=self._namespace, pod=self._pod)) as lines:
             async for raw in lines:
@@ -50,6 +58,8 @@ class ContainerLog:
                     repeated[raw] -= 1
                     continue
                 line = parse_line(raw)
+                if line.at is None and line.text.startswith(_LOST):
+                    raise NotFound(line.text)
                 self._remember(line, raw)
                 yield line
 

@@ -162,7 +162,7 @@ class _Follower:
     async def _stream(self, each: JobPod, log: ContainerLog, *, known: bool) -> None:
         """Pass on a pod's lines until its container has ended. ``known`` says that some were read already."""
         changed = self._changed.setdefault(each.uid, asyncio.Event())
-        failures = 0
+        failures, whole = 0, False
         if not known:
             which = f", attempt {each.pod.attempt}" if each.pod.attempt > 1 else ""
             await self._queue.put(LogNote(f"{each.pod.name} has started{which}"))
@@ -176,14 +176,17 @@ class _Follower:
                         await self._queue.put(LogLine(each.title, each.pod.role, line))
                 if over:
                     return
-                failures = 0
+                failures, whole = 0, True
             except Forbidden:
                 raise
             except ApiError as error:
                 failures += 1
                 if over and (isinstance(error, NotFound) or failures >= _LAST_ATTEMPTS):
-                    await self._queue.put(unreadable(each, error))
+                    # After a reading that came to its end there was nothing more, as a rule.
+                    if not whole:
+                        await self._queue.put(unreadable(each, error))
                     return
+                whole = whole and isinstance(error, NotFound)
             await self._pause(changed, failures)
 
     def _is_over(self, each: JobPod) -> bool:

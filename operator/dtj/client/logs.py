@@ -201,7 +201,7 @@ class _Stream:
 def unreadable(owner: JobPod, error: ApiError) -> LogNote:
     """That a log cannot be read, and why."""
     if isinstance(error, NotFound):
-        return LogNote(f"{owner.pod.name}: the pod is gone, and its log with it")
+        return LogNote(f"{owner.pod.name}: its log is gone")
     return LogNote(f"{owner.pod.name}: its log cannot be read: {error.message}")
 
 

@@ -88,12 +88,15 @@ def _remade(pod: Pod, now: datetime) -> list[Action]:
 
 
 def _fate(picture: Picture, status: JobStatus) -> tuple[_Fate, float | None]:
-    """What becomes of it, and in how many seconds that may be something else without anything happening."""
+    """What becomes of it, and in how many seconds that may be something else without anything happening.
+
+    A job that never was ready in this run, as one that is suspended, has no curves to show.
+    """
     spec, observed = picture.spec, picture.view.observed
     wanted = spec.tensor_board
     if wanted is None or not wanted.enabled or not observed.platform.tensorboard or status.ready_time is None:
         return _Fate.GONE, None
-    if observed.platform.directories.logs(spec) is None or (spec.run_policy.suspend and not status.terminal):
+    if observed.platform.directories.logs(spec) is None:
         return _Fate.GONE, None
     if status.terminal:
         ended = parse_time(status.completion_time)

@@ -231,6 +231,7 @@ class _Scene:
             pods=self._pods(),
             progress=self.progress.latest,
             elapsed=_now() - self._started,
+            stopped=self.status.start_time is not None,
         )
 
     def _pods(self) -> dict[Replica, Pod]:

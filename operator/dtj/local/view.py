@@ -51,9 +51,16 @@ class RunView:
 
 
 def run_view(
-    job: Job, spec: JobSpec, *, pods: Mapping[Replica, Pod], progress: Mapping[Replica, Progress], elapsed: float
+    job: Job,
+    spec: JobSpec,
+    *,
+    pods: Mapping[Replica, Pod],
+    progress: Mapping[Replica, Progress],
+    elapsed: float,
+    stopped: bool,
 ) -> RunView:
-    """The job as it is now. ``pods`` are its own."""
+    """The job as it is now. ``pods`` are its own; ``stopped`` tells whether one that is missing has been there, and
+    does not come again."""
     return RunView(
         job=job.name,
         strategy=str(spec.strategy),
@@ -64,7 +71,7 @@ def run_view(
                 replica,
                 pods.get(replica),
                 progress.get(replica, _quiet(spec, replica)),
-                started=job.status.start_time is not None,
+                stopped=stopped,
             )
             for replica in replicas(spec)
         ),
@@ -79,16 +86,16 @@ def _quiet(spec: JobSpec, replica: Replica) -> Progress:
     return Progress() if command else Progress(phase="Gate")
 
 
-def _replica(replica: Replica, pod: Pod | None, progress: Progress, *, started: bool) -> ReplicaView:
+def _replica(replica: Replica, pod: Pod | None, progress: Progress, *, stopped: bool) -> ReplicaView:
     if pod is not None and pod.phase is Phase.SUCCEEDED and progress.total_steps is not None:
         # Its port closed with it: the last answer may be some steps short of the end.
         progress = msgspec.structs.replace(progress, step=progress.total_steps, eta_seconds=None)
-    return ReplicaView(replica=replica, state=_state(pod, progress, started=started), progress=progress)
+    return ReplicaView(replica=replica, state=_state(pod, progress, stopped=stopped), progress=progress)
 
 
-def _state(pod: Pod | None, progress: Progress, *, started: bool) -> str:
+def _state(pod: Pod | None, progress: Progress, *, stopped: bool) -> str:
     if pod is None:
-        return _STOPPED if started else "Pending"
+        return _STOPPED if stopped else "Pending"
     if pod.phase is Phase.SUCCEEDED:
         return "Succeeded"
     if pod.phase is Phase.FAILED:

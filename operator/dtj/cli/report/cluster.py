@@ -114,8 +114,10 @@ class _Gathering:
             query = LogQuery(container=inside, tail=LOG_LINES, previous=previous)
             read = _last(self._gateway.log(query, namespace=text(dig(pod, "metadata", "namespace")), pod=name))
             content = await self.tried(f"log of {shown}", read)
-            if content is not None:
+            if content:
                 logs.append(Log(shown, content, stamped=True))
+            elif content is not None:
+                self.unread.append(Unread(f"log of {shown}", "it is empty"))
         return logs
 
     async def tried(self, what: str, call: Awaitable[T]) -> T | None:
@@ -151,7 +153,7 @@ async def _doctor(client: AsyncClient) -> str:
     """What ``dtj doctor`` says of the cluster."""
     console = Console(file=io.StringIO(), width=120, color_system=None)
     found = await inspect(client.gateway, namespace=client.namespace, operator_namespace=None)
-    for line in doctor_lines(findings(found)):
+    for line in doctor_lines(findings(found), wrapped=True):
         console.print(line)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

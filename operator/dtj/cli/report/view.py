@@ -131,7 +131,7 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...]) -> Iterator[t
 
 
 def _progress(job: Job, seen: int) -> Iterator[tuple[str, str]]:
-    """How far the training came: the status is asked of a pod every now and then, ``seen`` is the last step of a curve."""
+    """How far the training came; ``seen`` is the last step of a curve, of which the status may not know yet."""
     progress = job.status.progress
     if progress is None:
         return

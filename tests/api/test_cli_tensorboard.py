@@ -1,0 +1,108 @@
+"""``dtj tensorboard`` on a cluster where there is nothing to show: one clear line, and an exit code.
+
+That it shows what there is needs a kubelet: tests/e2e.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from dtj.api.json import JsonObject
+from support.job_world import MERGE_PATCH, JobWorld
+from support.operator_process import SOURCES
+
+pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
+
+SHARED: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+POD = "digits-tensorboard"
+
+
+def tensorboard(world: JobWorld, *arguments: str) -> tuple[int, str]:
+    """Exit code, and all that it said."""
+    place = (f"--namespace={world.namespace}", f"--kubeconfig={world.plane.kubeconfig}")
+    done = subprocess.run(
+        [sys.executable, "-m", "dtj.cli.main", "tensorboard", *arguments, *place],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout.strip()
+
+
+def test_of_a_job_that_is_not_there_the_server_is_quoted(world: JobWorld) -> None:
+    code, said = tensorboard(world, "flowers")
+    assert (code, said) == (4, 'distributedtrainingjobs.training.dtj.dev "flowers" not found')
+
+
+def test_of_a_job_without_it_the_way_to_have_it_is_said_and_works(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, checkpoint=SHARED)
+    code, said = tensorboard(world, "digits")
+    assert code == 2
+    assert said.startswith("digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch ")
+    patch = said.rpartition("'")[0].rpartition("'")[2]
+    world.plane.kubectl("patch", "-n", world.namespace, "dtj/digits", "--type=merge", "-p", patch)
+    code, said = tensorboard(world, "digits", "--timeout=2")
+    assert code == 3
+    waits, over = said.splitlines()
+    assert waits == "digits is Starting: its TensorBoard comes when all its pods run; waiting"
+    assert over.startswith("TensorBoard of digits was not there within 2 s: digits is Starting")
+
+
+def test_of_a_job_that_shares_no_directory_it_is_said_what_it_lacks(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1})
+    code, said = tensorboard(world, "digits")
+    assert code == 2
+    assert "can have none: TensorBoard reads the logs below the checkpoint directory" in said
+
+
+def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, checkpoint=SHARED, tensorBoard={})
+    world.await_pods(["worker-0"])
+    world.run_pod("digits-worker-0")
+    world.await_pods(["worker-0", "tensorboard"])
+    waiting: JsonObject = {"reason": "RunContainerError", "message": 'exec: "tensorboard": not found'}
+    status: JsonObject = {
+        "containerStatuses": [
+            {
+                "name": "tensorboard",
+                "image": "a",
+                "imageID": "",
+                "restartCount": 1,
+                "ready": False,
+                "state": {"waiting": waiting},
+            }
+        ]
+    }
+    path = f"/api/v1/namespaces/{world.namespace}/pods/{POD}/status"
+    world.api.request("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
+    code, said = tensorboard(world, "digits")
+    assert code == 1
+    assert said == (
+        "TensorBoard of digits cannot start: its image has no command tensorboard, most likely (RunContainerError): "
+        'exec: "tensorboard": not found; set spec.tensorBoard.image to an image that has tensorboard, or look at '
+        f"kubectl logs {POD}"
+    )
+
+
+def test_a_port_that_is_taken_is_said(world: JobWorld) -> None:
+    world.submit(roles={"worker": 1}, checkpoint=SHARED, tensorBoard={})
+    world.await_pods(["worker-0"])
+    world.run_pod("digits-worker-0")
+    world.await_pods(["worker-0", "tensorboard"])
+    world.run_pod(POD)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, said = tensorboard(world, "digits", f"--port={port}")
+    assert code == 2
+    assert said.startswith(f"port {port} cannot be listened on: ")
+    assert said.endswith("give another one with --port, or 0 for any")

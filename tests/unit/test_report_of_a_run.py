@@ -1,0 +1,45 @@
+"""A run on this machine, with real processes, and the report on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dtj.api.json import JsonObject
+from dtj.cli.report.history import history
+from dtj.cli.report.page import render_page
+from dtj.cli.report.run import gather
+from dtj.cli.report.view import page_view
+from dtj.local import run_directory
+from support.local_runs import python_job, run_locally
+
+pytestmark = pytest.mark.unit
+
+
+async def run(body: JsonObject, runs: Path) -> Path:
+    """Run a job, and leave its manifest beside it as `dtj run` does; the folder of the run."""
+    await run_locally(body, runs)
+    folder = runs / "tiny" / "latest"
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(body))
+    return folder
+
+
+async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tmp_path: Path) -> None:
+    code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
+    known = gather(await run(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path))
+    assert known.unread == ()
+    rows = history(known).rows
+    assert [row.name for row in rows] == ["attempt 1", "attempt 2", "worker-0", "worker-0-r1"]
+    assert all(row.failed for row in rows[2:])
+    view = page_view(known)
+    assert (view.state, view.restarts) == ("Failed", (("user", 1),))
+    assert "boom of attempt 2" in render_page(view)
+
+
+async def test_a_run_that_is_resumed_does_not_show_the_end_of_the_one_before(tmp_path: Path) -> None:
+    folder = await run(python_job("", roles={"worker": 1}), tmp_path)
+    assert page_view(gather(folder)).state == "Succeeded"
+    run_directory.latest(tmp_path, job="tiny")
+    assert page_view(gather(folder)).state == "not known"
