@@ -207,6 +207,11 @@ def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: 
     assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).said
 
 
+def test_the_choice_of_the_strategy_is_said_first(tmp_path: Path, capsys: Caught) -> None:
+    first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).said.splitlines()[0]
+    assert "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps" in first
+
+
 def test_the_strategy_can_be_said(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
     assert made.spec["strategy"] == "CentralStorage"
