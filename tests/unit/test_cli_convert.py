@@ -207,6 +207,11 @@ def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: 
     assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).said
 
 
+def test_the_choice_of_the_strategy_is_said_first(tmp_path: Path, capsys: Caught) -> None:
+    first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).said.splitlines()[0]
+    assert "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps" in first
+
+
 def test_the_strategy_can_be_said(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
     assert made.spec["strategy"] == "CentralStorage"
@@ -279,6 +284,9 @@ def test_a_chief_and_a_master_are_one_too_many(tmp_path: Path, capsys: Caught) -
 # -- whatever is in the file ---------------------------------------------------------------------------------
 
 
+JUNK: tuple[Any, ...] = (None, 7, "x", [], {"a": None})
+
+
 def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Where there is something in a document, at all depths."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -292,7 +300,7 @@ def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str
     body = yaml.safe_load(SHAPES[shape])
     body = body["items"][0] if body["kind"] == "List" else body
     for place in places(body):
-        for junk in (None, 7, "x", [], {"a": None}):
+        for junk in JUNK:
             changed_body = copy.deepcopy(body)
             holder = changed_body
             for step in place[:-1]:

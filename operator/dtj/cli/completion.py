@@ -56,7 +56,7 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print a script by which a SHELL completes commands and jobs.
+    """Print a script by which a shell completes commands and jobs.
 
     \b
     bash:  source <(dtj completion bash)         in ~/.bashrc

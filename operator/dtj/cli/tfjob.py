@@ -47,6 +47,9 @@ _PLAIN: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSeconds
 
 _DEFAULT_BACKOFF: Final = RunPolicy().backoff_limit
 
+_CHOICE: Final = "spec.strategy"
+"""What a person should look at first: all else follows from it."""
+
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _OWN_CONTROLLER: Final = "kubeflow.org/training-operator"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -116,6 +119,7 @@ class _Converter:
             "spec": made,
         }
         broken = [f"{violation} (dtj validate refuses this as it stands)" for violation in validate(whole)]
+        self._notes.sort(key=lambda note: not note.startswith(_CHOICE))
         return Conversion(whole, tuple(dict.fromkeys([*broken, *self._notes])))
 
     def _note(self, field: str, words: str) -> None:
@@ -189,7 +193,7 @@ class _Converter:
         if wanted is None:
             who = listed(counted(_count(roles, role), role) for role in roles)
             self._note(
-                "spec.strategy",
+                _CHOICE,
                 f"{strategy} was chosen for {who}: it must be what the script uses; another one by --strategy",
             )
         if strategy is Strategy.PARAMETER_SERVER and not _count(roles, Role.CHIEF):
