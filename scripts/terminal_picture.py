@@ -106,6 +106,7 @@ def drawn(lines: list[str]) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in lines:
         console.print(Text.from_ansi(_DAY.sub("20260102-030405", line)), soft_wrap=True)
+    console.print()  # room below the last line, which would touch the frame
     svg = console.export_svg(title="dtj", unique_id="demo")
     svg = _FONT_FACES.sub("", svg)
     svg = svg.replace("Fira Code, monospace", "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace")

@@ -72,7 +72,7 @@ def pod_body(
             "labels": {
                 Label.JOB_NAME: "digits",
                 Label.ROLE: role,
-                Label.INDEX: index,
+                **({Label.INDEX: index} if index.isdecimal() else {}),
                 Label.ATTEMPT: str(incarnation + 1),
             },
             "ownerReferences": [{"uid": owner, "controller": True}],

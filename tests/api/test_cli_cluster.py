@@ -138,13 +138,14 @@ def test_a_job_that_restarts_and_fails_says_both_and_who_was_first(world: JobWor
 
 @pytest.mark.usefixtures("operator")
 def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: JobWorld, dtj: CommandLine) -> None:
-    running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
+    running = dtj.start("run", "--cluster", write(dtj.folder, manifest(), manifest("later")))
     read_until(running, "Starting")
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (130, "")
     assert output.startswith("Detached. digits goes on in the cluster.\nNext\n")
     assert f"wait digits -n {world.namespace}" in output
+    assert output.endswith("Not submitted: later.\n")
     assert set(world.pods()) == {"digits-worker-0", "digits-worker-1"}
 
 
@@ -152,7 +153,7 @@ def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: Jo
 def test_when_the_time_is_over_the_job_goes_on_too(world: JobWorld, dtj: CommandLine) -> None:
     done = dtj.run("run", "--cluster", write(dtj.folder, manifest()), "--timeout", "0.5")
     assert done.returncode == 3, done.stderr
-    assert "are over. digits goes on in the cluster.\n" in done.stdout
+    assert "The 0.5 seconds are over. digits goes on in the cluster.\n" in done.stdout
     assert not world.job().status.terminal
 
 

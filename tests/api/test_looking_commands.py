@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from dtj.api.names import Condition
 from dtj.cli.exit_codes import Exit
 from dtj.cli.main import cli
 from support.api_proxy import ApiProxy, Upstream
+from support.command_line import CommandLine, Terminal
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.loop_thread import LoopThread
@@ -192,6 +194,56 @@ def test_watching_tells_each_change_and_ends_with_the_job(world: JobWorld, perso
     lines = results[0].output.splitlines()
     assert lines[-1].endswith("Succeeded  0/2")
     assert len(lines) == len(set(lines))
+
+
+@pytest.fixture
+def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
+    """``dtj`` as a process of its own."""
+    made = CommandLine(tmp_path, world.plane.kubeconfig, world.namespace, columns=60)
+    yield made
+    made.close()
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_terminal_gets_a_screen_that_is_drawn_anew(world: JobWorld, dtj: CommandLine) -> None:
+    world.submit(runPolicy=ALL_WORKERS)
+    terminal = Terminal()
+    watching = dtj.start("status", "digits", "--watch", output=terminal.theirs)
+    terminal.opened()
+    terminal.read_until("Why is it not running")
+    world.await_pods(["worker-0", "worker-1"])
+    world.run_pods()
+    terminal.read_until("AllPodsReady")
+    for pod in ("digits-worker-0", "digits-worker-1"):
+        world.end_pod(pod, exit_code=0)
+    shown = terminal.read_all()
+    terminal.close()
+    assert watching.wait(timeout=30) == Exit.OK
+    assert "Succeeded" in shown
+    assert "\x1b[2K" in shown, "it was drawn over"
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("words", [["status", "digits", "--watch"], ["logs", "digits", "--follow"]])
+def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
+    world: JobWorld, dtj: CommandLine, words: list[str]
+) -> None:
+    world.submit()
+    world.await_state("Starting")
+    mark = world.plane.audit.mark()
+    looking = dtj.start(*words)
+
+    def watches() -> None:
+        calls = world.plane.audit.calls(since=mark, user="testbed-admin", namespace=world.namespace)
+        assert any(call.verb == "watch" for call in calls)
+
+    world.eventually(watches)
+    looking.send_signal(signal.SIGINT)
+    _, errors = looking.communicate(timeout=30)
+    assert looking.returncode == 128 + signal.SIGINT
+    assert errors.endswith("digits goes on.\n")
+    assert "Traceback" not in errors
+    assert set(world.pods()) == {"digits-worker-0", "digits-worker-1"}
 
 
 # -- logs ------------------------------------------------------------------------------------------------------

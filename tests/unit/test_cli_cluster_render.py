@@ -79,9 +79,9 @@ def test_the_time_of_a_job_ends_with_it() -> None:
 
 
 def test_a_replica_without_a_pod_is_still_to_come_until_the_job_has_ended() -> None:
-    begun = {"start_time": "2026-01-02T03:04:05Z"}
-    assert states(with_status(state="Starting", **begun)) == ["Pending", "Pending"]
-    ended_job = with_status(conditions=(known(Condition.COMPLETE, "True"),), **begun)
+    begun = "2026-01-02T03:04:05Z"
+    assert states(with_status(state="Starting", start_time=begun)) == ["Pending", "Pending"]
+    ended_job = with_status(conditions=(known(Condition.COMPLETE, "True"),), start_time=begun)
     assert states(ended_job) == ["Stopped", "Stopped"]
 
 

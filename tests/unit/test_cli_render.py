@@ -143,6 +143,7 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
+        "  dtj report --run runs/digits/1 --html  # see it all, as a page\n"
         "  dtj tensorboard --run runs/digits/1  # see the curves\n"
         "  dtj run 'my digits.yaml'  # run it again\n"
         "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
@@ -172,6 +173,7 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: P
         "digits failed after 14s\n  cause        worker-1 exited with code 3\n               line 8\n"
     )
     assert "               line 19\n  its log      runs/digits/1/logs/worker-1.log\n" in words
+    assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # see it all, as a page")
 
 
 def test_a_kill_is_told_by_its_signal_with_the_likely_reason(place: Place) -> None:

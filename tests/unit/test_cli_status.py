@@ -273,6 +273,21 @@ def test_no_pod_is_missing_that_need_not_be_there() -> None:
     assert "Missing" not in shown(overview(body(READY, replicaStatuses=done), job_pod("worker-0")), 80)
 
 
+def test_tensorboard_is_shown_and_is_no_reason_not_to_run() -> None:
+    board = job_pod("tensorboard-x", phase="Pending", unschedulable=NO_NODE, node="")
+    found = overview(waiting().body, job_pod("worker-0"), job_pod("worker-1", incarnation=2), board)
+    text = shown(found, 80)
+    assert "  tensorboard-x  Unschedulable          0" in text
+    assert "  worker-1-r2    Running        node-1  2" in text
+    assert not any("tensorboard" in why.words for why in reasons(found))
+
+
+def test_replicas_that_are_slow_are_named() -> None:
+    slow = {**PROGRESS, "stragglers": ["worker-3", "worker-5"]}
+    text = shown(overview(body(READY, state="Running", progress=slow)), 80)
+    assert "slower than the others: worker-3, worker-5" in text
+
+
 def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:
     old = Event("Warning", "BackOff", "pulling", "digits-worker-0", 3, NOW - timedelta(seconds=9))
     new = Event("Warning", "BackOff", "pulling", "digits-worker-0", 2, NOW)

@@ -21,9 +21,10 @@ from dtj.cli.report.history import MOST_ROWS, Look, history
 from dtj.cli.report.markup import safe
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import REDACTED, without_secrets
-from dtj.cli.report.run import NoRun, gather
+from dtj.cli.report.run import NoManifest, gather
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
+from dtj.local.run_directory import RunDirectory
 from dtj_trainer.progress import Progress
 from support.job_evidence import (
     HOSTILE,
@@ -310,7 +311,7 @@ def test_a_local_run_gives_a_page_and_a_bundle(
     assert "attempt 2" in page
     assert "polyline" in page
     assert SECRET not in page
-    assert run("report", "--run", folder) == 0
+    assert run("report", "--run", "digits") == 0
     written = tmp_path / "dtj-report-digits.tar.gz"
     assert stat.S_IMODE(written.stat().st_mode) == 0o600
     with tarfile.open(written) as archive:
@@ -323,17 +324,20 @@ def test_a_local_run_gives_a_page_and_a_bundle(
 def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) -> None:
     folder = a_run(tmp_path)
     (folder / "objects.json").unlink()
-    known = gather(folder)
+    known = gather(RunDirectory(folder))
     assert [item.what for item in known.unread] == ["status, pods and events"]
     assert len(curves(known)) == 3
     (folder / "objects.json").write_text("{")
-    assert gather(folder).unread[0].why.startswith("objects.json: ")
+    assert gather(RunDirectory(folder)).unread[0].why.startswith("objects.json: ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--run", "nowhere"), "--run: nowhere is not the folder of a run: there is no manifest.yaml in it; give one"),
+        (
+            ("--run", "nowhere"),
+            "--run nowhere: neither the folder of a run nor the name of a job that was run here: in dtj-runs",
+        ),
         (("--run", "{run}", "-o", "no/such/x.html"), "--output: no/such/x.html: cannot be written: No such file"),
     ],
 )
@@ -356,5 +360,5 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     folder = a_run(tmp_path)
     (folder / "manifest.yaml").write_text("a: b: c")
-    with pytest.raises(NoRun, match=r"^--run: .*manifest.yaml: line 1"):
-        gather(folder)
+    with pytest.raises(NoManifest, match=r"^--run: .*manifest.yaml: line 1"):
+        gather(RunDirectory(folder))

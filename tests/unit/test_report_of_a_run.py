@@ -13,17 +13,18 @@ from dtj.cli.report.page import render_page
 from dtj.cli.report.run import gather
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
+from dtj.local.run_directory import RunDirectory
 from support.local_runs import python_job, run_locally
 
 pytestmark = pytest.mark.unit
 
 
-async def run(body: JsonObject, runs: Path) -> Path:
-    """Run a job, and leave its manifest beside it as `dtj run` does; the folder of the run."""
+async def run(body: JsonObject, runs: Path) -> RunDirectory:
+    """Run a job, and leave its manifest beside it as `dtj run` does; where it was run."""
     await run_locally(body, runs)
-    folder = runs / "tiny" / "latest"
-    (folder / "manifest.yaml").write_text(yaml.safe_dump(body))
-    return folder
+    directory = run_directory.find("tiny", runs)
+    directory.manifest.write_text(yaml.safe_dump(body))
+    return directory
 
 
 async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tm
 
 
 async def test_a_run_that_is_resumed_does_not_show_the_end_of_the_one_before(tmp_path: Path) -> None:
-    folder = await run(python_job("", roles={"worker": 1}), tmp_path)
-    assert page_view(gather(folder)).state == "Succeeded"
+    directory = await run(python_job("", roles={"worker": 1}), tmp_path)
+    assert page_view(gather(directory)).state == "Succeeded"
     run_directory.latest(tmp_path, job="tiny")
-    assert page_view(gather(folder)).state == "not known"
+    assert page_view(gather(directory)).state == "not known"

@@ -93,6 +93,8 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
         condition = ended.status.condition(Condition.FAILED)
         yield field("cause", condition.message if condition is not None else "not known")
     yield from _folders(place)
+    yield Text("Next")
+    yield _look(place, ("report", "--html"), "see it all, as a page")
 
 
 def _invalid(ended: Ended, place: Place) -> Iterator[Text]:
@@ -145,11 +147,18 @@ def _folders(place: Place) -> Iterator[Text]:
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
-    program = place.command[: place.command.index("run")]
-    yield command(shlex.join((*program, "tensorboard", "--run", place.shown(place.directory.path))), "see the curves")
+    yield _look(place, ("report", "--html"), "see it all, as a page")
+    yield _look(place, ("tensorboard",), "see the curves")
     if place.document.path is not None:
         yield command(shlex.join((*place.command, place.document.path)), "run it again")
         yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
+
+
+def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
+    """A command that looks at the run."""
+    program = place.command[: place.command.index("run")]
+    name, *options = words
+    return command(shlex.join((*program, name, "--run", place.shown(place.directory.path), *options)), purpose)
 
 
 def field(name: str, value: str) -> Text:

@@ -195,6 +195,8 @@ def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
     yield Text(", ".join(_steps(progress)))
     if progress.metrics:
         yield Text(", ".join(f"{name} {value}" for name, value in progress.metrics.items()))
+    if progress.stragglers:
+        yield Text(f"slower than the others: {', '.join(progress.stragglers)}", style="yellow")
     marks = []
     if progress.last_checkpoint_step is not None:
         marks.append(f"last checkpoint at step {progress.last_checkpoint_step}")
@@ -288,7 +290,8 @@ def _state_of(each: JobPod) -> Text:
 
 def _restarts_of(each: JobPod) -> str:
     """How often the replica was started before this pod: its name counts them."""
-    return each.title.removeprefix(f"{each.pod.role}-{each.pod.index}").removeprefix("-r") or "0"
+    _, _, number = each.title.removeprefix(each.pod.role).partition("-r")
+    return number or "0"
 
 
 def _step_of(overview: Overview, each: JobPod) -> str:

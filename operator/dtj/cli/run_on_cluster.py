@@ -17,7 +17,7 @@ from dtj.cli.cluster import Place, told, with_client
 from dtj.cli.exit_codes import Exit
 from dtj.cli.follow import follow
 from dtj.cli.next_commands import next_command
-from dtj.cli.quantities import counted, listed, short_time
+from dtj.cli.quantities import counted, listed
 from dtj.cli.render_cluster_end import end_of_job, next_commands
 from dtj.cli.screen import screen
 from dtj.cli.submit import refusal
@@ -32,9 +32,14 @@ def run_on_cluster(checked: Checked, place: Place, *, timeout: float | None, con
     async def run_all(client: AsyncClient) -> int:
         jobs = client.placed(sound(checked))
         for number, (manifest, namespace) in enumerate(jobs, start=1):
-            code = await _run_one(client, manifest, namespace, timeout=timeout, console=console)
+            rest = [later.job.name for later, _ in jobs[number:]]
+            try:
+                code = await _run_one(client, manifest, namespace, timeout=timeout, console=console)
+            except asyncio.CancelledError:
+                _say_rest(rest, console)
+                raise
             if code != Exit.OK:
-                _say_rest([later.job.name for later, _ in jobs[number:]], console)
+                _say_rest(rest, console)
                 return code
             if number < len(jobs):
                 console.print()
@@ -62,7 +67,7 @@ async def _run_one(
     except TimeoutError:
         if not limit.expired():
             raise
-        _say_going_on(job, f"The {short_time(timeout or 0)} are over.", console)
+        _say_going_on(job, f"The {timeout:g} seconds are over.", console)
         return Exit.TIMEOUT
     except asyncio.CancelledError:
         _say_going_on(job, "Detached.", console)

@@ -15,6 +15,7 @@ import msgspec
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
+from dtj.api.spec import as_role
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
@@ -84,9 +85,9 @@ class Overview:
 
     @property
     def current_pods(self) -> tuple[JobPod, ...]:
-        """Of each replica the newest pod."""
-        newest = {each.replica: each for each in self.pods.items}
-        return tuple(each for each in self.pods.items if newest[each.replica] is each)
+        """Of each replica the newest pod. TensorBoard is no replica."""
+        newest = {each.replica: each for each in self.pods.items if as_role(each.pod.role) is not None}
+        return tuple(newest.values())
 
     @property
     def missing_pods(self) -> tuple[str, ...]:

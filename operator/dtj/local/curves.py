@@ -14,7 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
 
-from dtj.local.run_directory import LATEST, RunDirectory
+from dtj.local import run_directory
+from dtj.local.run_directory import NoSuchRun
 from dtj.local.trainer import NoTrainer, find_trainer
 
 HOST: Final = "127.0.0.1"
@@ -45,14 +46,10 @@ class Server:
 
 def find_logs(run: str, runs: Path) -> Path:
     """The logs of a run, by its folder or by the name of its job, of which the latest counts. Raises NoCurves."""
-    for folder in (Path(run), runs / run):
-        for path in (folder, folder / LATEST):
-            logs = RunDirectory(path.absolute()).tensorboard
-            if logs.is_dir():
-                return logs
-    known = sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
-    there = f"in {runs} there are {', '.join(known)}" if known else f"{runs} holds none; dtj run makes them"
-    raise NoCurves(f"--run {run}: neither the folder of a run nor the name of a job that was run here: {there}")
+    try:
+        return run_directory.find(run, runs).tensorboard
+    except NoSuchRun as error:
+        raise NoCurves(str(error)) from error
 
 
 def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -89,6 +89,22 @@ def latest(runs: Path, *, job: str) -> RunDirectory | None:
     return directory
 
 
+class NoSuchRun(Exception):
+    """Something that is not a run; the message says what there is instead, in one line."""
+
+
+def find(run: str, runs: Path) -> RunDirectory:
+    """A run by its folder, or by the name of its job, of which the latest counts. Raises NoSuchRun."""
+    for folder in (Path(run), runs / run):
+        for path in (folder, folder / LATEST):
+            directory = RunDirectory(path.absolute())
+            if directory.tensorboard.is_dir():
+                return directory
+    known = sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
+    there = f"in {runs} there are {', '.join(known)}" if known else f"{runs} holds none; dtj run makes them"
+    raise NoSuchRun(f"--run {run}: neither the folder of a run nor the name of a job that was run here: {there}")
+
+
 def _names(now: datetime) -> Iterator[str]:
     name = now.strftime("%Y%m%d-%H%M%S")
     yield name

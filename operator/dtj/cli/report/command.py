@@ -19,18 +19,23 @@ from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.view import page_view
 from dtj.client import AsyncClient
+from dtj.local import run_directory
+from dtj.local.run_directory import NoSuchRun
 
 _ADVICE = "Look through the logs before you pass it on: programs may print what no name tells to be a secret."
 
 
 @click.command()
 @click.argument("name", type=JobName(), required=False)
+@click.option("--run", metavar="RUN", help="A run on this machine instead: its folder, or the name of its job.")
 @click.option(
-    "--run",
-    "folder",
+    "--output-dir",
+    "runs",
     type=click.Path(path_type=Path),
+    default=Path("dtj-runs"),
+    show_default=True,
     metavar="DIR",
-    help="A run on this machine instead of a job of a cluster, such as dtj-runs/digits/latest.",
+    help="Where runs are kept, with --run.",
 )
 @click.option("--html", is_flag=True, help="One page that opens in any browser, instead of a bundle of files.")
 @click.option(
@@ -41,7 +46,7 @@ _ADVICE = "Look through the logs before you pass it on: programs may print what 
     help="Where to; else dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
 @place_options
-def report(name: str | None, folder: Path | None, html: bool, output: Path | None, place: Place) -> int:
+def report(name: str | None, run: str | None, runs: Path, html: bool, output: Path | None, place: Place) -> int:
     """Gather what is known of a job: manifest, status, pods, events, logs.
 
     The bundle has no secrets as far as names tell them, and its file INDEX says what could not be read. The page shows
@@ -49,14 +54,14 @@ def report(name: str | None, folder: Path | None, html: bool, output: Path | Non
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
-    if (name is None) == (folder is None):
-        raise click.UsageError("give either the NAME of a job or --run DIR, such as --run dtj-runs/digits/latest")
-    if folder is None:
+    if (name is None) == (run is None):
+        raise click.UsageError("give the name of a job on the cluster, or a run on this machine with --run")
+    if run is None:
         assert name is not None
         return with_client(place, lambda client: _of_cluster(client, name, html=html, output=output))
     try:
-        evidence = local_run.gather(folder)
-    except local_run.NoRun as error:
+        evidence = local_run.gather(run_directory.find(run, runs))
+    except (NoSuchRun, local_run.NoManifest) as error:
         click.echo(str(error), err=True)
         return Exit.USAGE
     return _write(evidence, html=html, output=output)

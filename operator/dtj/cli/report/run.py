@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,18 +19,17 @@ _SCALARS: Final = "train"
 """The run of TensorBoard that holds the training's own curves."""
 
 
-class NoRun(Exception):
-    """A folder that is not that of a run; the message says what to give instead, in one line."""
+class NoManifest(Exception):
+    """A run whose manifest cannot be read; the message says why, in one line."""
 
 
-def gather(folder: Path) -> Evidence:
-    """All that is known of a run on this machine. Raises NoRun."""
-    directory = RunDirectory(folder.resolve())
-    manifest = _manifest(directory, folder)
+def gather(directory: RunDirectory) -> Evidence:
+    """All that is known of a run on this machine. Raises NoManifest."""
+    manifest = _manifest(directory)
     unread: list[Unread] = []
     stored = _stored(directory, unread)
     return Evidence(
-        source=f"run {directory.path.name} on this machine",
+        source=f"run {directory.path.resolve().name} on this machine",
         taken_at=datetime.now(UTC),
         job=next(iter(_of_kind(stored, KIND)), manifest),
         pods=tuple(_of_kind(stored, "Pod")),
@@ -43,16 +41,11 @@ def gather(folder: Path) -> Evidence:
     )
 
 
-def _manifest(directory: RunDirectory, folder: Path) -> JsonObject:
-    if not directory.manifest.is_file():
-        raise NoRun(
-            f"--run: {folder} is not the folder of a run: there is no {directory.manifest.name} in it; "
-            "give one such as dtj-runs/digits/latest"
-        )
+def _manifest(directory: RunDirectory) -> JsonObject:
     try:
         return read(str(directory.manifest))[0].body
     except UnreadableFile as error:
-        raise NoRun(f"--run: {error}") from error
+        raise NoManifest(f"--run: {error}") from error
 
 
 def _stored(directory: RunDirectory, unread: list[Unread]) -> list[JsonObject]:
