@@ -277,8 +277,8 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
     following = threading.Thread(target=lambda: results.append(reader.types("logs", "digits", "-f")), daemon=True)
     following.start()
     eventually(lambda: _assert(len(kubelet.asked) >= 4))  # read once, and followed
-    kubelet.cut_after["digits-worker-0"] = 1
-    kubelet.say("digits-worker-0", "trains", "trains", second=3)
+    kubelet.cut_before["digits-worker-0"] = "trains on"
+    kubelet.say("digits-worker-0", "trains", "trains", "trains on", second=3)
     world.end_pod("digits-worker-1", exit_code=1, message="lost")
     kubelet.ended.add("digits-worker-1")
     world.await_pods(["worker-1", "worker-1-r1", "worker-0-r1"], seconds=40)
@@ -298,10 +298,12 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
     told = result.stdout.splitlines()
     assert told[:2] == ["worker-0 | begins", "worker-1 | begins"]
     assert told.count("worker-0 | trains") == 2
+    assert told.count("worker-0 | trains on") == 1
+    assert not kubelet.cut_before
     assert sorted(told[-4:]) == sorted(
         f"worker-{index}-r1 | {words}" for index in (0, 1) for words in ("goes on", "is done")
     )
-    assert len(told) == 8
+    assert len(told) == 9
     assert "digits-worker-0-r1 has started, attempt 2" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("digits has succeeded")
 

@@ -27,8 +27,8 @@ class KubeletLogs:
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Pod and query of each reading."""
 
-    cut_after: dict[str, int] = field(default_factory=dict)
-    """Pods of which a reading that is followed breaks after so many lines, once."""
+    cut_before: dict[str, str] = field(default_factory=dict)
+    """Pods of which a reading that is followed breaks where it would tell this line, once."""
 
     def say(self, pod: str, *texts: str, second: float = 0.0) -> None:
         """A pod prints lines, so many seconds after the start of all time."""
@@ -47,17 +47,17 @@ class KubeletLogs:
     async def _read(self, pod: str, query: dict[str, str]) -> AsyncIterator[bytes]:
         follow = query.get("follow") == "true"
         since = datetime.fromisoformat(query["sinceTime"]) if "sinceTime" in query else _START
-        there = [line for line in self.lines[pod] if line[0] >= since]
         place = len(self.lines[pod])
-        for number, (at, text) in enumerate(there[-int(query["tailLines"]) :] if "tailLines" in query else there):
-            if follow and self.cut_after.get(pod) == number:
-                del self.cut_after[pod]
-                raise ConnectionResetError("the kubelet's connection breaks")
-            yield f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z {text}\n".encode()
-        while follow:
-            for at, text in self.lines[pod][place:]:
-                place += 1
+        there = [line for line in self.lines[pod] if line[0] >= since]
+        waiting = there[-int(query["tailLines"]) :] if "tailLines" in query else there
+        while True:
+            for at, text in waiting:
+                if follow and self.cut_before.get(pod) == text:
+                    del self.cut_before[pod]
+                    raise ConnectionResetError("the kubelet's connection breaks")
                 yield f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z {text}\n".encode()
-            if pod in self.ended and place == len(self.lines[pod]):
+            if not follow or (pod in self.ended and place == len(self.lines[pod])):
                 return
             await asyncio.sleep(_POLL_SECONDS)
+            waiting = self.lines[pod][place:]
+            place += len(waiting)
