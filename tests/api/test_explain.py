@@ -15,7 +15,9 @@ from testbed import ControlPlane
 pytestmark = pytest.mark.api
 
 JOBS = {
-    "with a claim": manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, port=3333),
+    "with a claim and TensorBoard": manifest(
+        checkpoint={"claimTemplate": {"storage": "1Gi"}}, port=3333, tensorBoard={"enabled": True}
+    ),
     "with servers and an evaluator": manifest(
         strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
     ),

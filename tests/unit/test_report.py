@@ -256,6 +256,13 @@ def test_the_page_says_what_went_wrong_and_what_to_do() -> None:
         assert words in page
 
 
+def test_a_job_that_waits_says_why() -> None:
+    waits: JsonObject = {"type": "PodsReady", "status": "False", "message": "0/3 nodes have GPUs"}
+    page = render_page(page_view(evidence(job=job({"state": "Starting", "conditions": [waits]}))))
+    assert "<h2>Why it does not run</h2>" in page
+    assert "0/3 nodes have GPUs" in page
+
+
 def test_an_unreadable_status_still_gives_a_page() -> None:
     body: JsonObject = {"metadata": {"name": "x"}, "spec": {"strategy": 7}, "status": {"state": "Odd", "attempt": -1}}
     assert "Odd" in render_page(page_view(evidence(job=body)))

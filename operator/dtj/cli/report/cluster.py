@@ -196,7 +196,7 @@ def _concerns(event: JsonObject, name: str, pods: list[JsonObject]) -> bool:
     if kind == "Pod":
         known = {text(dig(pod, "metadata", "name")) for pod in pods}
         return subject in known or replica_named(subject, job=name) != ""
-    return subject == name or (kind == "PersistentVolumeClaim" and subject.startswith(f"{name}-"))
+    return subject == name or (kind == "PersistentVolumeClaim" and subject in _claims(pods))
 
 
 def _capacity(node: JsonObject) -> JsonObject:

@@ -48,7 +48,8 @@ def _style() -> str:
 
 
 def _sections(view: PageView) -> Iterator[tuple[str, str]]:
-    yield ("What went wrong" if view.look is Look.FAILED else "Why it does not run"), _cause(view)
+    wrong = view.look is Look.FAILED or view.cause is not None
+    yield ("What went wrong" if wrong else "Why it does not run"), _cause(view)
     yield "Timeline", _timeline(view)
     yield "Training", _curves(view)
     yield "Restarts", _restarts(view)
