@@ -64,7 +64,11 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
     for title, lines in sections:
         found = list(lines)
         if found:
-            parts += [Text(""), Text(title, style="bold"), *(Padding(line, (0, 0, 0, 2)) for line in found)]
+            parts += [
+                Text(""),
+                Text(title, style="bold"),
+                *(Padding.indent(line, 2) for line in found),
+            ]
     return Group(*parts)
 
 
@@ -97,7 +101,7 @@ def _summary(overview: Overview) -> Iterator[RenderableType]:
     facts = Table.grid(padding=(0, 2, 0, 0))
     for name, fact in _facts(overview):
         facts.add_row(Text(name, style="dim"), Text(fact))
-    yield Padding(facts, (0, 0, 0, 2))
+    yield Padding.indent(facts, 2)
 
 
 def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
@@ -318,14 +322,17 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
 
 
 def _conditions(overview: Overview) -> Iterator[RenderableType]:
-    told = [c for c in overview.job.status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
+    status = overview.job.status
+    passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
+    told = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
+    told = [c for c in told if not (status.terminal and c.type in passing)]
     if not told:
         return
     table = Table.grid(padding=(0, 2, 0, 0))
     for condition in told:
         moment = parse_time(condition.last_transition_time)
         # What is said of a job that does not run stands above, with what to do.
-        told_above = not condition.message or not overview.job.status.terminal
+        told_above = not condition.message or not status.terminal
         words = condition.reason if told_above else f"{condition.reason}: {condition.message}"
         table.add_row(
             Text(condition.type),

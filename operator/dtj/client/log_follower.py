@@ -170,7 +170,7 @@ class _Follower:
             over = self._is_over(each)
             changed.clear()
             try:
-                async with aclosing(log.read(follow=True)) as lines:
+                async with aclosing(log.read(follow=not over)) as lines:
                     async for line in lines:
                         failures = 0
                         await self._queue.put(LogLine(each.title, each.pod.role, line))
