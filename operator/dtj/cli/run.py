@@ -99,7 +99,7 @@ def run(
     on_cluster: bool,
     place: cluster.Place,
 ) -> int:
-    """Run manifests on this machine, or with --cluster on a cluster.
+    """Run manifests here, or with --cluster on a cluster.
 
     Runs the jobs of each FILE (- is standard input) in order. On this machine each replica is a process; a cluster is
     the one that kubectl would take, too.

@@ -42,7 +42,7 @@ _PLAIN_WIDTH: Final = 200
 @click.option("-w", "--watch", is_flag=True, help="Show each change, until the job has ended.")
 @cluster_command
 async def status(client: AsyncClient, name: str, form: str | None, watch: bool) -> int:
-    """Show a job: how far it is, how its replicas are, why it does not run, what to do.
+    """Show how far a job is, and why it does not run.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 Ctrl-C.
     """

@@ -34,11 +34,13 @@ LIMIT_RANGES: Final = Resource("v1", "LimitRange", "limitranges")
 OF_A_PERSON: Final = (
     Right(JOBS, ("get", "list", "watch"), "to see jobs"),
     Right(JOBS, ("create",), "to submit them"),
-    Right(JOBS, ("patch",), "to suspend, resume and scale them"),
+    Right(JOBS, ("patch",), "to suspend and resume them"),
+    Right(JOBS, ("patch",), "to scale them", subresource="scale"),
     Right(JOBS, ("delete",), "to delete them"),
     Right(PODS, ("list", "watch"), "to see replicas"),
     Right(PODS, ("get",), "to read logs", subresource="log"),
     Right(EVENTS, ("list",), "to see events"),
+    Right(PODS, ("create",), "to open TensorBoard", subresource="portforward"),
 )
 """The rights that the commands use, and for what."""
 

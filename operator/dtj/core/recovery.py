@@ -44,7 +44,8 @@ def refusal(spec: JobSpec, status: JobStatus, ended: Ended) -> Failure | None:
         limit = spec.run_policy.disruption_limit
         if ended.ending is Ending.PREEMPTION or limit is None or status.restarts.disruption < limit:
             return None
-        message = f"{what}; the infrastructure has caused {limit} restarts, which is runPolicy.disruptionLimit"
+        caused = "1 restart" if limit == 1 else f"{limit} restarts"
+        message = f"{what}; the infrastructure has caused {caused}, which is runPolicy.disruptionLimit"
         return Failure(Reason.DISRUPTION_LIMIT_EXCEEDED, message, cause)
     role = spec.replica_specs.get(ended.pod.role) or ReplicaSpec()
     codes = spec.run_policy.exit_codes or ExitCodes()
@@ -63,7 +64,8 @@ def used_up(spec: JobSpec, status: JobStatus) -> str | None:
     limit = spec.run_policy.backoff_limit
     if errors(status.restarts) < limit:
         return None
-    return f"; {limit} restarts are used up, which is runPolicy.backoffLimit" if limit else ""
+    spent = "1 restart is" if limit == 1 else f"{limit} restarts are"
+    return f"; {spent} used up, which is runPolicy.backoffLimit" if limit else ""
 
 
 def errors(counts: RestartCounts) -> int:

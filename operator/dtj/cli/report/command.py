@@ -47,7 +47,7 @@ _ADVICE = "Look through the logs before you pass it on: programs may print what 
 )
 @place_options
 def report(name: str | None, run: str | None, runs: Path, html: bool, output: Path | None, place: Place) -> int:
-    """Gather what is known of a job: manifest, status, pods, events, logs.
+    """Gather what is known of a job, as files or a page.
 
     The bundle has no secrets as far as names tell them, and its file INDEX says what could not be read. The page shows
     a timeline of attempts and pods, curves, events and the cause of a failure; it needs no server and no network.
