@@ -4,15 +4,14 @@ import re
 import signal
 import socket
 import threading
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from dtj_trainer.launcher.gate import Doorbell
-from trainer.cluster import Job, free_ports, stopped
+from dtj_trainer.launcher.gate import OTHERWISE_ENGAGED, Doorbell, greet
+from trainer.cluster import Job, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
@@ -128,18 +127,16 @@ def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) 
 
 
 def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) -> None:
-    (port,) = free_ports(1)
     with (
-        Job(folder, strategy=STRATEGY, roles=TWO, arguments=[f"--status-port={port}"]) as job,
+        Job(folder, strategy=STRATEGY, roles=TWO) as job,
         # The peer is met at the gate, and then never speaks as TensorFlow does: that waits, and lets no Python run.
         closing(Doorbell(int(job.cluster["worker"][0].rpartition(":")[2]), name="worker 0")),
     ):
         waiting = job.start("worker-1")["worker-1"]
-        status = ""
-        while '"Building"' not in status:
+        address = ("127.0.0.1", int(job.cluster["worker"][1].rpartition(":")[2]))
+        # At its gate it answers; in between its port is closed; TensorFlow's server knows no greeting.
+        while greet(address, name="worker 0", attempt=0) != OTHERWISE_ENGAGED:
             assert waiting.process.poll() is None, "ended before it connected"
-            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
-                status = answer.read().decode()
         waiting.kill(signal.SIGTERM)
         assert waiting.wait(30) == 143
 

@@ -45,7 +45,8 @@ _PAUSE_SECONDS = 0.2
 _NAMED_AT_MOST = 8
 _GREETING = "dtj-gate"
 _LONGEST_GREETING = 256
-_OTHERWISE_ENGAGED = "its process of before still ends"
+OTHERWISE_ENGAGED = "its process of before still ends"
+"""What is said of a peer whose port is open, and which does not greet."""
 
 
 class PeersMissing(Exception):
@@ -117,7 +118,7 @@ def greet(peer: Peer, *, name: str, attempt: int, timeout: float = _CONNECT_SECO
         caller.sendall(_greeting(name, attempt).encode())
         answered = _read_greeting(caller)
         if answered is None:
-            return _OTHERWISE_ENGAGED
+            return OTHERWISE_ENGAGED
         return None if answered[1] == attempt else f"is at attempt {answered[1]}, and this is {attempt}"
 
     return _reach(peer, timeout, speak)
@@ -142,7 +143,7 @@ def _reach(peer: Peer, timeout: float, speak: Callable[[socket.socket], str | No
                 return speak(caller)
             except OSError as error:
                 # TensorFlow's server hangs up on what it does not understand.
-                return _OTHERWISE_ENGAGED if isinstance(error, ConnectionError) else _why(error)
+                return OTHERWISE_ENGAGED if isinstance(error, ConnectionError) else _why(error)
     return reason
 
 
@@ -193,7 +194,7 @@ def meet(
         if names[peer] in doorbell.callers:
             return None
         why = greet(peer, name=name, attempt=attempt)
-        if why != _OTHERWISE_ENGAGED:
+        if why != OTHERWISE_ENGAGED:
             engaged_since.pop(peer, None)
             return why
         since = engaged_since.setdefault(peer, time.monotonic())
