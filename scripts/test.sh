@@ -34,7 +34,7 @@ for level in "$@"; do
         run trainer .venv-trainer tests/trainer -m trainer -q -n 2
         run local .venv tests/local -m trainer -q
         ;;
-    api) run api .venv tests/api -m api -q -n 2 --dist loadscope ;;
+    api) run api .venv tests/api -m api -q -n 2 --dist loadscope --no-loadscope-reorder ;;
     e2e) run e2e .venv tests/e2e -m e2e -q ;;
     *)
         echo "unknown level: $level (unit, browser, trainer, api, e2e)" >&2

@@ -139,7 +139,7 @@ def test_a_job_that_restarts_and_fails_says_both_and_who_was_first(world: JobWor
 @pytest.mark.usefixtures("operator")
 def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: JobWorld, dtj: CommandLine) -> None:
     running = dtj.start("run", "--cluster", write(dtj.folder, manifest(), manifest("later")))
-    read_until(running, "Starting")
+    read_until(running, "worker-0", "worker-1")
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (130, "")
@@ -168,7 +168,7 @@ def test_a_job_that_the_cluster_cannot_run_as_it_is_written_is_bad_input(world: 
 @pytest.mark.usefixtures("operator")
 def test_a_job_deleted_meanwhile_ends_the_following(world: JobWorld, dtj: CommandLine) -> None:
     running = dtj.start("run", "--cluster", write(dtj.folder, manifest()))
-    read_until(running, "Starting")
+    read_until(running, "worker-0", "worker-1")
     world.delete_job()
     _, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (1, "digits: was deleted\n")

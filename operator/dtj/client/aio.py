@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
 
 import msgspec
@@ -25,6 +25,7 @@ from dtj.client.watching import snapshots
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
+from dtj.kube.errors import NotFound
 from dtj.kube.gateway import EVENTS, JOBS, PODS
 from dtj.kube.records import decode_pod
 
@@ -172,9 +173,10 @@ class AsyncClient:
             return WaitTimeout(f"{name}: not {wish} after {timeout:g} s; it is {where_it_is(last)}", job=last)
 
         async with _within(timeout, late), aclosing(self.follow(name, namespace=namespace)) as jobs:
-            async for last in jobs:
-                if wish.met(last):
-                    return last
+            with suppress(NotFound):  # deleted since we looked
+                async for last in jobs:
+                    if wish.met(last):
+                        return last
         raise JobGone(f"{name}: was deleted while it was waited for", job=last)
 
     # -- acting ---------------------------------------------------------------------------------------------------
