@@ -32,6 +32,7 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
     with process:
         yield process
         if process.running:
+            process.await_line("runs jobs")  # a short test may be over before the operator is up
             code, seconds = process.stop()
             assert code == 0, process.log.read_text()
             assert seconds < 8.0

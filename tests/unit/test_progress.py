@@ -93,6 +93,20 @@ class TestInTheStatus:
         assert told is not None
         assert told.text == text
 
+    def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_said_last(self) -> None:
+        world = running()
+        world.advance(10)
+        world.report("worker-0", step=44, totalSteps=50, percent=88)
+        world.settle()
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        told = world.job.status.progress
+        assert world.is_true(Condition.COMPLETE)
+        assert told is not None
+        assert (told.text, told.step) == ("done", 44)
+
     def test_what_a_pod_of_an_older_attempt_said_does_not_count(self) -> None:
         world = running()
         world.advance(10)

@@ -145,7 +145,8 @@ class Progress(_Model):
     text: str = Field(
         default="",
         max_length=32,
-        description="text is how far the training is for people: 24%, or step 1200 where the end is not known.",
+        description="text is how far the training is for people: 24%, or step 1200 where the end is not known; done "
+        "when the replica that decides has completed.",
     )
     updated_at: str = Field(
         default="",

@@ -35,6 +35,9 @@ from dtj.core.view import View
 REJECTION_LIFE: Final = timedelta(seconds=60)
 """For how long a template stays rejected: it may have been an admission policy that is mended by now."""
 
+_COMPLETED: Final = "done"
+"""How far a training is that has completed: it has ended since it was asked last, and some stop early."""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -225,6 +228,12 @@ class Picture:
 
     @cached_property
     def _progress(self) -> Progress | None:
+        """What is known of the training; that its pod has completed says more than what it published last."""
+        said = self._newest_word()
+        over = deciding_replica(self.spec) in self.done()
+        return said.model_copy(update={"text": _COMPLETED}) if said is not None and over else said
+
+    def _newest_word(self) -> Progress | None:
         """The newest word of this attempt's pods; ``updated_at`` moves only when the training does."""
         before, seen = self.job.status.progress, self.view.observed.progress
         if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
