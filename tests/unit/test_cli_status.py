@@ -379,7 +379,7 @@ def test_a_node_that_is_not_ready_is_a_reason() -> None:
     assert words[0] == "node node-1 is not ready, with worker-0 on it: Kubelet stopped posting"
 
 
-@pytest.mark.parametrize("reason", [*blockers.REASONS, Reason.POD_CREATION_FAILED, Reason.NAME_TAKEN])
+@pytest.mark.parametrize("reason", sorted({*blockers.REASONS, Reason.POD_CREATION_FAILED, Reason.NAME_TAKEN}))
 def test_every_reason_that_waits_for_a_person_has_a_remedy(reason: Reason) -> None:
     found = body(condition(Condition.PODS_READY, "False", reason, "words"), state="Starting")
     assert reasons(overview(found))[0].remedy
