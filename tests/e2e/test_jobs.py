@@ -80,13 +80,17 @@ def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs:
     command = [sys.executable, "-m", "dtj.cli.main", "tensorboard", "curves", "--port=0", "--timeout=90", *place]
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as shown:
-        assert shown.stdout is not None
-        line = shown.stdout.readline()
-        assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
-        (url,) = re.findall(r"http://[0-9.:]+/", line)
-        for _ in range(2):
-            with urllib.request.urlopen(f"{url}curves", timeout=10) as reply:
-                assert reply.read() == b"loss 0.41\n"
-        shown.send_signal(signal.SIGINT)
+        try:
+            assert shown.stdout is not None
+            line = shown.stdout.readline()
+            assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
+            (url,) = re.findall(r"http://[0-9.:]+/", line)
+            for _ in range(2):
+                with urllib.request.urlopen(f"{url}curves", timeout=10) as reply:
+                    assert reply.read() == b"loss 0.41\n"
+            shown.send_signal(signal.SIGINT)
+            shown.wait(30)
+        finally:
+            shown.kill()
     assert shown.returncode == 130
     jobs.delete("curves")
