@@ -3,7 +3,6 @@ a committed file is stale."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from generated import ROOT, write_or_check
 
 from dtj.api import names
 
-ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "dtj"
 CRD = ROOT / "crds" / f"{names.PLURAL}.yaml"
 
@@ -117,18 +116,7 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where a file is stale")
-    arguments = parser.parse_args()
-    stale = [path for path, text in generated().items() if not path.exists() or path.read_text() != text]
-    if arguments.check:
-        for path in stale:
-            print(f"{path.relative_to(ROOT)} is stale: run `make generate` and commit the result", file=sys.stderr)
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(generated()[path])
-        print(f"wrote {path.relative_to(ROOT)}")
-    return 0
+    return write_or_check(__doc__, generated())
 
 
 if __name__ == "__main__":

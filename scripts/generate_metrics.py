@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import yaml
+from generated import ROOT, write_or_check
 
 from dtj.engine.metrics import TABLE
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "metrics.md"
 ALERTS = ROOT / "charts" / "dtj" / "files" / "alerts.yaml"
 
@@ -62,16 +60,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where the file is stale")
-    text = render()
-    if not parser.parse_args().check:
-        TARGET.write_text(text)
-        return 0
-    if not TARGET.exists() or TARGET.read_text() != text:
-        print("docs/metrics.md is stale: run `make generate` and commit the result", file=sys.stderr)
-        return 1
-    return 0
+    return write_or_check(__doc__, {TARGET: render()})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+
+from generated import ROOT, write_or_check
 
 from dtj.api import names
 from dtj.api.crd import PRINTER_COLUMNS, job_schema
@@ -16,7 +16,6 @@ from dtj.api.rule import Rule
 from dtj.api.rules import RULES
 from dtj.core.hints import HINTS, Hint
 
-ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "reference.md"
 FROM_KUBERNETES = {"template", "volume", "tolerations", "env", "resources"}
 
@@ -29,18 +28,7 @@ category `{names.CATEGORY}`. Namespaced. Subresources: `status`, and `scale` on 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where the file is stale")
-    arguments = parser.parse_args()
-    text = render()
-    if arguments.check:
-        if not TARGET.exists() or TARGET.read_text() != text:
-            print("docs/reference.md is stale: run `make generate` and commit the result", file=sys.stderr)
-            return 1
-        return 0
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(text)
-    return 0
+    return write_or_check(__doc__, {TARGET: render()})
 
 
 def render() -> str:
