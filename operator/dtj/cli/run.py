@@ -25,6 +25,7 @@ from dtj.cli.exit_codes import Exit
 from dtj.cli.quantities import counted, listed, shown_path
 from dtj.cli.render_end import Place, end_lines
 from dtj.cli.run_on_cluster import run_on_cluster
+from dtj.cli.run_options import runs_option
 from dtj.cli.screen import Screen, screen
 from dtj.client.checks import Manifest, check
 from dtj.core import manifests
@@ -60,15 +61,7 @@ class Options:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option(
-    "--output-dir",
-    "runs",
-    type=click.Path(path_type=Path),
-    default=Path("dtj-runs"),
-    show_default=True,
-    metavar="DIR",
-    help="Where runs are kept: each in DIR/<job>/<time>, the newest also as DIR/<job>/latest.",
-)
+@runs_option("Where runs are kept: each in DIR/<job>/<time>, the newest also as DIR/<job>/latest.")
 @click.option("--resume", is_flag=True, help="Go on with the job's latest run, from its last checkpoint.")
 @click.option(
     "--timeout",

@@ -20,6 +20,7 @@ from dtj.cli.completion import JobName
 from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.render_tensorboard import is_ready, problem_of, reason_to_wait, trouble_of
+from dtj.cli.run_options import check_one_is_given, job_or_run
 from dtj.client import AsyncClient
 from dtj.core.tensorboard import tensorboard_name
 from dtj.kube.errors import NotFound
@@ -57,16 +58,7 @@ async def _show_job(client: AsyncClient, name: str, *, port: int, browser: bool,
 
 @click.command("tensorboard")
 @click.argument("name", type=JobName(), required=False)
-@click.option("--run", metavar="RUN", help="A run on this machine instead: its folder, or the name of its job.")
-@click.option(
-    "--output-dir",
-    "runs",
-    type=click.Path(path_type=Path),
-    default=Path("dtj-runs"),
-    show_default=True,
-    metavar="DIR",
-    help="Where runs are kept, with --run.",
-)
+@job_or_run
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -94,8 +86,7 @@ def tensorboard(
     Exit codes: 130 ended by Ctrl-C, 1 TensorBoard cannot start, 2 bad input, 3 the time was over, 4 the cluster refused
     or did not answer.
     """
-    if (name is None) == (run is None):
-        raise click.UsageError("give the name of a job on the cluster, or a run on this machine with --run")
+    check_one_is_given(name, run)
     browses = sys.stdout.isatty() if browser is None else browser
     if name is not None:
         return with_client(place, lambda c: _show_job(c, name, port=port, browser=browses, timeout=timeout))

@@ -19,7 +19,7 @@ from dtj.api.names import Condition
 from dtj.api.status import Progress
 from dtj.core.observed import Pod, SeenProgress
 from dtj.core.outcome import replica_of
-from dtj.core.replicas import deciding_replica, incarnation, pod_name
+from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
@@ -68,6 +68,17 @@ def read(body: bytes) -> Progress | None:
     return None
 
 
+def is_running(job: Job) -> bool:
+    """Whether the pods of a job have something to tell: all of them run."""
+    return not job.deleting and not job.status.terminal and job.status.is_true(Condition.PODS_READY)
+
+
+def pod_of(state: ClusterState, job: Job, replica: Replica) -> Pod | None:
+    """The job's own pod that runs a replica now, where it is there and can be reached."""
+    pod = state.pods.get((job.namespace, pod_name(job.name, replica, incarnation(job.status, replica))))
+    return pod if pod is not None and pod.owner_uid == job.uid and pod.ip else None
+
+
 class ProgressReader:
     """Asks the pods of running jobs, and has a job planned when its answer is another."""
 
@@ -94,7 +105,7 @@ class ProgressReader:
                 group.create_task(self._ask(job, pod))
 
     def _whom_to_ask(self, job: Job) -> Pod | None:
-        if job.spec is None or job.deleting or job.status.terminal or not job.status.is_true(Condition.PODS_READY):
+        if job.spec is None or not is_running(job):
             return None
         memory = self._state.memories.of(job.uid)
         if asyncio.get_running_loop().time() < memory.ask_progress_after:
@@ -102,9 +113,8 @@ class ProgressReader:
         replica = deciding_replica(job.spec)
         if replica is None:
             return None
-        name = pod_name(job.name, replica, incarnation(job.status, replica))
-        pod = self._state.pods.get((job.namespace, name))
-        return pod if pod is not None and pod.owner_uid == job.uid and pod.ip and is_ready(pod) else None
+        pod = pod_of(self._state, job, replica)
+        return pod if pod is not None and is_ready(pod) else None
 
     async def _ask(self, job: Job, pod: Pod) -> None:
         replica = replica_of(pod)

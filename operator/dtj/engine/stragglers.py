@@ -13,14 +13,13 @@ from typing import Final, NoReturn
 import msgspec
 
 from dtj.api.job import Job
-from dtj.api.names import Condition
 from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.api.status import MOST, MOST_STRAGGLERS
 from dtj.core.observed import Pod
-from dtj.core.replicas import Replica, incarnation, pod_name, training_replicas
+from dtj.core.replicas import Replica, training_replicas
 from dtj.core.stragglers import FEWEST, READINGS, Reading, Straggler, slow
 from dtj.engine.memory import Paces
-from dtj.engine.progress import fetch
+from dtj.engine.progress import fetch, is_running, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.kube.backoff import Backoff
@@ -85,7 +84,7 @@ class StragglerFinder:
                 await self._compare(job, job.spec, pods)
 
     def _is_due(self, job: Job) -> bool:
-        if job.spec is None or job.deleting or job.status.terminal or not job.status.is_true(Condition.PODS_READY):
+        if job.spec is None or not is_running(job):
             return False
         memory = self._state.memories.of(job.uid)
         return memory.progress is not None and _loop_time() >= memory.paces.ask_after
@@ -93,8 +92,8 @@ class StragglerFinder:
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}
         for replica in training_replicas(spec)[:MOST_ASKED]:
-            pod = self._state.pods.get((job.namespace, pod_name(job.name, replica, incarnation(job.status, replica))))
-            if pod is not None and pod.owner_uid == job.uid and pod.ip and not pod.ended and not pod.terminating:
+            pod = pod_of(self._state, job, replica)
+            if pod is not None and not pod.ended and not pod.terminating:
                 found[replica] = pod
         return found
 

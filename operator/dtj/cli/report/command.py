@@ -18,6 +18,7 @@ from dtj.cli.report.evidence import Evidence
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.view import page_view
+from dtj.cli.run_options import check_one_is_given, job_or_run
 from dtj.client import AsyncClient
 from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun
@@ -27,16 +28,7 @@ _ADVICE = "Look through the logs before you pass it on: programs may print what 
 
 @click.command()
 @click.argument("name", type=JobName(), required=False)
-@click.option("--run", metavar="RUN", help="A run on this machine instead: its folder, or the name of its job.")
-@click.option(
-    "--output-dir",
-    "runs",
-    type=click.Path(path_type=Path),
-    default=Path("dtj-runs"),
-    show_default=True,
-    metavar="DIR",
-    help="Where runs are kept, with --run.",
-)
+@job_or_run
 @click.option("--html", is_flag=True, help="One page that opens in any browser, instead of a bundle of files.")
 @click.option(
     "-o",
@@ -54,8 +46,7 @@ def report(name: str | None, run: str | None, runs: Path, html: bool, output: Pa
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
-    if (name is None) == (run is None):
-        raise click.UsageError("give the name of a job on the cluster, or a run on this machine with --run")
+    check_one_is_given(name, run)
     if run is None:
         assert name is not None
         return with_client(place, lambda client: _of_cluster(client, name, html=html, output=output))
