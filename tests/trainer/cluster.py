@@ -18,11 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from trainer import fork_server
+from trainer.fork_server import Forked
+
 SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
-TRAINER = ("-m", "dtj_trainer")
+TRAINER = ("-m", fork_server.MODULE)
 """What a task's Python runs."""
 DEADLINE = 120.0
 _PORTS = range(15000, 32000)
+_FOUND = dict(os.environ)
+"""This process's environment before a test imports TensorFlow here, which adds to it."""
 
 
 class Replica:
@@ -36,15 +41,25 @@ class Replica:
         environ: Mapping[str, str],
         folder: Path,
         program: Sequence[str] = TRAINER,
+        plain: bool = False,
     ) -> None:
+        """Args:
+        plain: a start as in a pod; else it is forked where there is a server for that, and it gives the same.
+        """
         self.name = name
         self.folder = folder
         self._log = folder / f"{name}.log"
         self.started = time.monotonic()
+        environ = {**inherited(), "DTJ_TERMINATION_LOG": str(folder / f"{name}.termination"), **environ}
+        server = None if plain or program != TRAINER else fork_server.current
+        self.process: subprocess.Popen[bytes] | Forked
+        if server is not None and server.fits(arguments, environ):
+            self.process = server.fork(arguments, environ, folder=folder, log=self._log)
+            return
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *arguments],
-                env={**inherited(), "DTJ_TERMINATION_LOG": str(folder / f"{name}.termination"), **environ},
+                env=environ,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -99,12 +114,15 @@ class Job:
         roles: Mapping[str, int],
         arguments: Sequence[str] = (),
         program: Sequence[str] = TRAINER,
+        plain: bool = False,
     ) -> None:
         """Args:
         roles: role -> replicas; the evaluator appears in nobody's cluster.
         program: what each task's Python runs, before the arguments.
+        plain: whether each task is started as in a pod, and never forked.
         """
         self.program = program
+        self.plain = plain
         self.folder = folder
         self.strategy = strategy
         self.arguments = [f"--progress-every={0.2}", "--start-timeout=60", *arguments]
@@ -130,6 +148,7 @@ class Job:
                 environ={**self.environ(role, index), **(environ or {})},
                 folder=self.folder,
                 program=self.program,
+                plain=self.plain,
             )
         return self
 
@@ -215,8 +234,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def inherited() -> dict[str, str]:
-    """This process's environment without a trace of a job, with the trainer's source."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DTJ_", "TF_CONFIG"))}
+    """This process's environment without a trace of a job or of pytest, with the trainer's source."""
+    kept = {name: value for name, value in _FOUND.items() if not name.startswith(("DTJ_", "TF_CONFIG", "PYTEST_"))}
     return {**kept, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

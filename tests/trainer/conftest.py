@@ -1,10 +1,12 @@
-"""What the trainer tests share: one uninterrupted run that others are measured against."""
+"""What the trainer tests share: uninterrupted runs that others are measured against, and how others are started."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job
+from trainer.cluster import Job, inherited
+from trainer.fork_server import forking
 
 SHORT = (
     "--epochs=3",
@@ -16,10 +18,19 @@ SHORT = (
 """90 steps of 48 examples, checkpoints at 10, 20, ... 90: epochs end in the middle of a step, between them."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def forked_starts() -> Iterator[None]:
+    """What need not be started as in a pod is forked from a process that has imported TensorFlow."""
+    with forking(inherited()):
+        yield
+
+
 @pytest.fixture(scope="session")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, in one process; finished."""
-    with Job(tmp_path_factory.mktemp("alone"), strategy="OneDevice", roles={"worker": 1}, arguments=SHORT) as job:
+    with Job(
+        tmp_path_factory.mktemp("alone"), strategy="OneDevice", roles={"worker": 1}, arguments=SHORT, plain=True
+    ) as job:
         assert job.start().wait() == {"worker-0": 0}
     return job
 
@@ -28,7 +39,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def together(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, by two workers; finished."""
     folder = tmp_path_factory.mktemp("together")
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=SHORT) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=SHORT, plain=True) as job:
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     return job
 

@@ -35,18 +35,19 @@ class Service:
                     **(own if role == "data-worker" else {}),
                 },
                 folder=self._job.folder,
+                plain=self._job.plain,
             )
 
 
-def job_of(folder: Path, *, workers: int, epochs: int) -> Job:
+def job_of(folder: Path, *, workers: int, epochs: int, plain: bool = False) -> Job:
     """A job on 60 pictures."""
     strategy = "MultiWorkerMirrored" if workers > 1 else "OneDevice"
     arguments = [*ARGUMENTS, f"--epochs={epochs}", f"--data-dir={write(folder.parent / 'data', 'images')}"]
-    return Job(folder, strategy=strategy, roles={"worker": workers}, arguments=arguments)
+    return Job(folder, strategy=strategy, roles={"worker": workers}, arguments=arguments, plain=plain)
 
 
 def test_two_workers_learn_from_what_data_workers_read(folder: Path) -> None:
-    with job_of(folder, workers=2, epochs=4) as job:
+    with job_of(folder, workers=2, epochs=4, plain=True) as job:
         service = Service(job)
         service.start()
         job.start(environ=service.environ)

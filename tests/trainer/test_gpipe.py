@@ -20,7 +20,7 @@ ENDLESS = ("--epochs=100000", "--batch-size=48", "--checkpoint-every-steps=20")
 @pytest.fixture(scope="session")
 def piped(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, in two stages; the leader has finished, and then the other was told to go."""
-    with Job(tmp_path_factory.mktemp("piped"), strategy=STRATEGY, roles=TWO, arguments=SHORT) as job:
+    with Job(tmp_path_factory.mktemp("piped"), strategy=STRATEGY, roles=TWO, arguments=SHORT, plain=True) as job:
         assert job.start()["worker-0"].wait() == 0
         assert job["worker-1"].process.poll() is None, "a stage never ends by itself"
         job["worker-1"].kill(signal.SIGTERM)

@@ -23,7 +23,7 @@ ONE = {"worker": 1}
 
 def test_it_learns_the_digits_and_leaves_model_logs_checkpoint_and_result(folder: Path) -> None:
     (port,) = free_ports(1)
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[f"--status-port={port}"]) as job:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[f"--status-port={port}"], plain=True) as job:
         started = datetime.now(UTC) - timedelta(seconds=1)
         status = _status_while_training(port, job.start())
         assert job.wait() == {"worker-0": 0}
@@ -91,7 +91,7 @@ def _served_accuracy(model: Path) -> float:
 
 
 def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone: Job) -> None:
-    with Job(folder, strategy="Mirrored", roles=ONE, arguments=[*SHORT, "--logical-cpus=2"]) as job:
+    with Job(folder, strategy="Mirrored", roles=ONE, arguments=[*SHORT, "--logical-cpus=2"], plain=True) as job:
         assert job.start().wait() == {"worker-0": 0}
     assert "batch 48 global, 24 per replica  replicas 2" in job["worker-0"].log
     assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)

@@ -34,7 +34,7 @@ ENDLESS = ("--epochs=100000", "--checkpoint-every-steps=40")
 
 def test_it_learns_the_digits_even_when_a_worker_dies_and_the_coordinator_is_replaced(folder: Path) -> None:
     arguments = ["--epochs=8", "--checkpoint-every-steps=40"]
-    with Job(folder, strategy=STRATEGY, roles=WITH_EVALUATOR, arguments=arguments) as job:
+    with Job(folder, strategy=STRATEGY, roles=WITH_EVALUATOR, arguments=arguments, plain=True) as job:
         job.start().wait_for_checkpoint(40)
         job["chief-0"].kill(signal.SIGTERM)
         assert job["chief-0"].wait() == 42

@@ -20,7 +20,7 @@ ONE = {"worker": 1}
 
 
 def test_no_tpu_on_this_host_is_one_line_that_says_what_to_ask_for(folder: Path) -> None:
-    with Job(folder, strategy="TPU", roles=ONE) as job:
+    with Job(folder, strategy="TPU", roles=ONE, plain=True) as job:
         worker = job.start()["worker-0"]
         assert worker.wait() == 2
     assert worker.last_words.startswith("TPU not found: this host has none of /dev/accel")

@@ -15,14 +15,13 @@ def check(arguments: list[str]) -> dict[str, float | bool]:
     """Ends the process where the command line or the environment cannot be, as `main` would; for the launcher.
 
     Returns:
-        start_timeout, how long this task waits for its peers, in seconds; and preload, whether it imports what
-        `dtj_trainer.preload` does. A script finds the environment and the modules that it would find without us.
+        start_timeout, how long this task waits for its peers, in seconds; and preload, as `Config.preloads` says.
     """
     try:
         config = parse(arguments, os.environ)
     except TrainerError as error:
         end_with(error)
-    return {"start_timeout": config.start_timeout, "preload": not config.script and not config.profile}
+    return {"start_timeout": config.start_timeout, "preload": config.preloads}
 
 
 def main() -> None:

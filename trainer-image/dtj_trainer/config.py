@@ -107,6 +107,14 @@ class Config:
     stall_timeout: float
 
     @property
+    def preloads(self) -> bool:
+        """Whether this task may find imported what `dtj_trainer.preload` imports.
+
+        A script finds the environment and the modules that it would find without us.
+        """
+        return not self.script and not self.profile
+
+    @property
     def tpu_runtimes(self) -> Mapping[str, Peer]:
         """Where the TPU of this job is reached: name for a person -> host and port. Empty where it is this host's."""
         if self.strategy != "TPU" or "://" not in self.tpu_name:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 import json
 import os
 import select
@@ -123,14 +121,10 @@ class Launcher:
         if not self._given.restarts or not self._given.most_restarts:
             return
         try:
-            for name in self._given.preload:
-                importlib.import_module(name)
+            process.preload(self._given.preload)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, there is another way
             say(f"--preload failed, so each start imports anew: {type(error).__name__}: {error}")
             return
-        # What is shared with the children stays shared: the collector writes to whatever it looks at.
-        gc.collect()
-        gc.freeze()
         self._preloaded = True
 
     def _gate(self) -> None:

@@ -1,0 +1,113 @@
+"""A forked task is what a started one is; and what would not be is started."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import fork_server
+from trainer.cluster import DEADLINE, SOURCE, Job, inherited
+from trainer.fork_server import Forked
+
+pytestmark = [
+    pytest.mark.trainer,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks on Linux alone"),
+]
+
+ONE = {"worker": 1}
+TELLS = """
+import json, os, signal, sys
+
+def build():
+    print(json.dumps({
+        "main": sys.modules["__main__"].__spec__.name,
+        "arguments": sys.argv,
+        "path": sys.path,
+        "folder": os.getcwd(),
+        "environ": dict(os.environ),
+        "input": sys.stdin.read(),
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "handlers": {number: str(signal.getsignal(number)).split(" at ")[0] for number in signal.valid_signals()},
+        "output": [os.readlink(f"/proc/self/fd/{number}") for number in (1, 2)],
+        "buffering": [sys.stdout.line_buffering, sys.stderr.line_buffering, sys.stdout.encoding],
+        "umask": os.umask(0o22),
+        "flags": str(sys.flags),
+    }))
+    raise ValueError("all told")
+"""
+OWNER = """
+import sys
+from pathlib import Path
+from trainer.cluster import Job, inherited
+from trainer.fork_server import forking
+
+with forking(inherited()), Job(Path(sys.argv[1]), strategy="OneDevice", roles={"worker": 1}) as job:
+    job.arguments.append("--epochs=100000")
+    job.start()["worker-0"].wait_for("step ")
+    print(job["worker-0"].process.pid, flush=True)
+    job.wait(600)
+"""
+
+
+def test_a_forked_task_finds_and_leaves_what_a_started_one_does(folder: Path) -> None:
+    arguments = ["--model=mine:build", "--dataset=digits", "--loss=mean_squared_error"]
+    ends = []
+    for plain in (True, False):
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, plain=plain) as job:
+            (folder / "mine.py").write_text(TELLS)
+            worker = job.start()["worker-0"]
+            assert isinstance(worker.process, subprocess.Popen if plain else Forked)
+            ends.append((worker.wait(), worker.last_words))
+    assert ends[0] == ends[1]
+    assert ends[0][0] == 2
+    started, forked = (_told(line) for line in worker.log.splitlines() if line.startswith("{"))
+    assert forked == started
+
+
+def _told(line: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(line)
+    del told["environ"]["TF_CONFIG"]  # whose port is another
+    return told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "fits"),
+    [
+        ([], {}, True),
+        ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}', "DTJ_STRATEGY": "MultiWorkerMirrored"}, True),
+        ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}',
+              "DTJ_STRATEGY": "Pipeline"}, False),
+        ([], {"PYTHONPATH": f"/mine:{SOURCE}"}, False),
+        ([], {"TF_NUM_INTRAOP_THREADS": "1"}, False),
+        ([], {"LD_PRELOAD": "library.so"}, False),
+        (["--script=train.py"], {}, False),
+        (["--data-dir=/data", "--profile-input=1"], {}, False),
+        (["--epochs=none"], {}, False),
+    ],
+    ids=["one", "member", "server", "path", "threads", "library", "script", "profile", "refused"],
+)  # fmt: skip
+def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: Mapping[str, str], fits: bool) -> None:
+    assert fork_server.current is not None
+    assert fork_server.current.fits(arguments, {**inherited(), **environ}) is fits
+
+
+def test_whoever_has_a_server_takes_it_and_its_tasks_along_when_it_is_killed(folder: Path) -> None:
+    environ = {**inherited(), "PYTHONPATH": f"{SOURCE}:{Path(__file__).parents[1]}"}
+    with subprocess.Popen([sys.executable, "-c", OWNER, folder], env=environ, stdout=subprocess.PIPE) as owner:
+        try:
+            assert owner.stdout is not None
+            task = int(owner.stdout.readline())
+            server = int(Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()[1])
+            assert server != owner.pid
+            ends = [os.pidfd_open(pid) for pid in (task, server)]
+        finally:
+            owner.kill()
+    for end in ends:
+        assert select.select([end], [], [], DEADLINE)[0], "still there"
+        os.close(end)
