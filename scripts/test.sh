@@ -31,7 +31,7 @@ for level in "$@"; do
     browser) run browser .venv tests/browser -m browser -q ;;
     trainer)
         make --no-print-directory trainer || exit 1
-        run trainer .venv-trainer tests/trainer -m trainer -q -n 2 --dist loadgroup
+        run trainer .venv-trainer tests/trainer -m trainer -q -n 2
         run local .venv tests/local -m trainer -q
         ;;
     api) run api .venv tests/api -m api -q -n 2 --dist loadscope --no-loadscope-reorder ;;

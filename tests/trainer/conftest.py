@@ -18,19 +18,6 @@ SHORT = (
 """90 steps of 48 examples, checkpoints at 10, 20, ... 90: epochs end in the middle of a step, between them."""
 
 
-DEAR = ("tfjs", "piped", "one_device")
-"""Fixtures of a session or a module that take long, and of which no test uses two."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, one worker of xdist's has all tests of such a fixture, which so is made once."""
-    for item in items:
-        for name in DEAR:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group(name))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def forked_starts() -> Iterator[None]:
     """What need not be started as in a pod is forked from a process that has imported TensorFlow."""
