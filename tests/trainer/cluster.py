@@ -25,6 +25,12 @@ SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
 TRAINER = ("-m", fork_server.MODULE)
 """What a task's Python runs."""
 DEADLINE = 120.0
+"""Seconds in which anything must be done."""
+
+SOON = 45.0
+"""Seconds in which an end comes that nobody has to wait for, on a machine that stands still for many; less than the
+60 s of the start gate."""
+
 _PORTS = range(15000, 32000)
 _FOUND = dict(os.environ)
 """This process's environment before a test imports TensorFlow here, which adds to it."""

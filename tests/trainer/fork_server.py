@@ -130,7 +130,7 @@ class ForkServer:
         with theirs:
             # A session of its own: Ctrl-C is for pytest, whose end is ours.
             self._process = subprocess.Popen(
-                [sys.executable, __file__], env=self._environ, stdin=theirs, start_new_session=True
+                [sys.executable, __file__], env=self._environ, stdin=theirs.fileno(), start_new_session=True
             )
 
 
@@ -138,12 +138,12 @@ class ForkServer:
 def forking(environ: Mapping[str, str]) -> Iterator[None]:
     """Meanwhile, there is a server for this process."""
     global current
-    current = ForkServer(environ)
+    current = server = ForkServer(environ)
     try:
         yield
     finally:
-        current, ended = None, current
-        ended.stop()
+        current = None
+        server.stop()
 
 
 current: ForkServer | None = None
