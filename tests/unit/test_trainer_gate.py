@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 import pytest
 
 from dtj_trainer.launcher import gate
-from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, greet, knock, meet, wait_for_peers
+from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, greet, knock, meet, prove_free, wait_for_peers
 
 pytestmark = pytest.mark.unit
 
@@ -190,3 +190,16 @@ def test_a_doorbell_survives_whatever_is_said_to_it(noise: bytes) -> None:
 
 def test_a_name_that_nobody_has_does_not_resolve() -> None:
     assert knock(("worker-1.job.invalid", 2222)) == "name does not resolve"
+
+
+def test_a_port_is_proved_free_without_a_sign_to_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="Address already in use"):
+            prove_free(port)
+
+    def listen(*_: object) -> None:
+        pytest.fail("a peer that knocks in this very moment finds somebody who does not serve yet")
+
+    monkeypatch.setattr(socket.socket, "listen", listen, raising=False)
+    prove_free(port)

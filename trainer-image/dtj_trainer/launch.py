@@ -18,7 +18,7 @@ from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.gpipe.layout import PIPELINE
 from dtj_trainer.host import Host
-from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, meet, wait_for_peers
+from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, meet, prove_free, wait_for_peers
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.own import names
 from dtj_trainer.progress import Board, Phase
@@ -127,9 +127,8 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
     from dtj_trainer.data.service import serve
 
     role = config.cluster.task.role
-    _ring_at(
-        service.port, "DTJ_DATA_SERVICE_PORT" if role == DATA_WORKER else "TF_DATA_SERVICE_ADDRESS", config
-    ).close()
+    with _port(service.port, "DTJ_DATA_SERVICE_PORT" if role == DATA_WORKER else "TF_DATA_SERVICE_ADDRESS", config):
+        prove_free(service.port)
     if role == DATA_WORKER:
         _wait_for_dispatcher(config, service.dispatcher)
     serve(
@@ -156,13 +155,13 @@ def _pipe(host: Host) -> None:
     if not config.cluster.leads:
         from dtj_trainer.gpipe import serving
 
-        _ring(config).close()
+        _prove_port_free(config)
         serving.serve(config.cluster, host.board, host.termination)
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer.gpipe import train
 
     host.startup.lap("import")
-    _ring(config).close()
+    _prove_port_free(config)
     _wait_for_peers(config, WORKER)
     with _connecting(host):
         train.connect(config)
@@ -174,7 +173,7 @@ def _pipe(host: Host) -> None:
 def _serve(config: Config, board: Board) -> None:
     from dtj_trainer import server
 
-    _ring(config).close()
+    _prove_port_free(config)
     server.serve(config.cluster, board)
 
 
@@ -238,14 +237,28 @@ def _wait_for_dispatcher(config: Config, address: str) -> None:
 
 def _ring(config: Config) -> Doorbell:
     """Shows the peers that this task is there, and proves that its port is free."""
+    port = _own_port(config)
+    with _port(port, "TF_CONFIG", config):
+        return Doorbell(port, name=str(config.cluster.task), attempt=config.attempt)
+
+
+def _prove_port_free(config: Config) -> None:
+    """For a task whose server comes later: who met it at its gate by now would find nobody afterwards."""
+    port = _own_port(config)
+    with _port(port, "TF_CONFIG", config):
+        prove_free(port)
+
+
+def _own_port(config: Config) -> int:
     address = config.cluster.own_address
     assert address is not None  # a task of a checked cluster
-    return _ring_at(address.port, "TF_CONFIG", config)
+    return address.port
 
 
-def _ring_at(port: int, said: str, config: Config) -> Doorbell:
+@contextmanager
+def _port(port: int, said: str, config: Config) -> Iterator[None]:
     try:
-        return Doorbell(port, name=str(config.cluster.task), attempt=config.attempt)
+        yield
     except OSError as error:
         raise UsageError(
             f"{said}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "

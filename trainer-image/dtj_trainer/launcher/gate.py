@@ -106,6 +106,20 @@ class Doorbell:
             caller.recv(1)
 
 
+def prove_free(port: int) -> None:
+    """Proves that a server can listen on this port, without a sign to the peers: it may be long until it does.
+
+    Raises:
+        OSError: the port is in use.
+    """
+    dual = socket.has_dualstack_ipv6()
+    with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if dual:
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        probe.bind(("", port))
+
+
 def knock(peer: Peer, timeout: float = _CONNECT_SECONDS) -> str | None:
     """Tries to reach a peer. Returns None when it is there, else why not, in a few words."""
     return _reach(peer, timeout, lambda _: None)
