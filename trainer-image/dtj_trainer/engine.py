@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.draws import Draws
 from dtj_trainer.tasks import Task
 
 
@@ -69,6 +70,7 @@ class Engine:
         # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
         self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
         with strategy.scope():
+            self._draws = Draws(model)
             # Summed on each replica as it goes, over the replicas only when it is read.
             self._sums = tf.Variable(
                 tf.zeros(len(task.metrics)),
@@ -91,13 +93,17 @@ class Engine:
 
     @tf.function(reduce_retracing=True)
     def _run(self, iterator: Any, steps: Any, wishes: Any) -> Any:
-        for _ in tf.range(steps):
-            self._strategy.run(self._train_step, args=(next(iterator),))
+        for taken in tf.range(steps):
+            self._strategy.run(self._take, args=(next(iterator), self._step + taken))
         self._step.assign_add(steps)
         if self._sums_are_shared:
             return self._hand_over(wishes)
         shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
         return self._strategy.reduce("SUM", shares, axis=None)
+
+    def _take(self, examples: tuple[Any, Any], step: Any) -> None:
+        self._draws.place(step)
+        self._train_step(examples)
 
     def loss(self, outputs: Any, labels: Any) -> Any:
         """What one replica's share of a batch adds to the global mean, penalties of the layers included.

@@ -11,17 +11,12 @@ from typing import Any
 
 import keras
 
+from dtj_trainer import draws
+
 
 def of(model: Any) -> ModuleType:
     """The Keras that a model belongs to, whatever it was asked for: a user's model may be of either."""
-    tf_keras = sys.modules.get("tf_keras")
-    return tf_keras if tf_keras is not None and isinstance(model, tf_keras.Model) else keras
-
-
-def draws(model: Any) -> list[Any]:
-    """Where the random layers of a model stand, such as dropout: none of its weights; tf_keras keeps no count."""
-    weights = {id(weight) for weight in model.weights}
-    return [variable for variable in model.variables if id(variable) not in weights]
+    return sys.modules["tf_keras"] if draws.is_of_tf_keras(model) else keras
 
 
 def variables(of_keras: Iterable[Any]) -> list[Any]:
