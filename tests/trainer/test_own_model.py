@@ -1,6 +1,7 @@
 """A user's own model and data, which the trainer drives."""
 
 import re
+import shutil
 import signal
 import sys
 import textwrap
@@ -209,6 +210,34 @@ def test_central_storage_refuses_a_model_with_dropout(folder: Path) -> None:
         "strategy CentralStorage: the model draws random numbers, as for dropout, and TensorFlow lets no replica count "
         "them there; leave these layers out, or use strategy Mirrored"
     )
+
+
+def test_a_checkpoint_of_a_model_with_dropout_goes_to_parameter_servers_and_back(folder: Path) -> None:
+    """The model is of Keras 3 where it is alone, and of tf_keras on servers; nothing of it is counted as a loss."""
+    servers = {"chief": 1, "worker": 1, "ps": 1}
+    kinds = (("OneDevice", ONE, "keras"), ("ParameterServer", servers, "tf_keras"), ("OneDevice", ONE, "keras"))
+    before = 0
+    for turn, (strategy, roles, library) in enumerate(kinds):
+        place, last = folder / str(turn), turn == len(kinds) - 1
+        arguments = [*mine(place, DROPPED), *DROPPING, *(() if last else ("--epochs=10000",))]
+        if last:
+            arguments.append(f"--epochs={before * 41 // 384 + 10}")
+        with Job(place, strategy=strategy, roles=roles, arguments=arguments) as job:
+            if before:
+                shutil.move(folder / "checkpoints", place)
+            leader = next(iter(job.start(environ={"MY_KERAS": library}).replicas.values()))
+            if before:
+                leader.wait_for(rf"resumed: step {before} of \d+ from ")
+            if last:
+                assert leader.wait() == 0
+            else:
+                job.wait_for_checkpoint(before + 20)
+                leader.kill(signal.SIGTERM)
+                assert leader.wait() == 42
+            before = job.newest_checkpoint
+            assert "warning" not in leader.log
+        shutil.move(job.checkpoints, folder)
+    assert job.result["steps"] == before
 
 
 @pytest.mark.parametrize("seed", [0, 7])
