@@ -29,7 +29,11 @@ def state(optimizer: Any) -> list[Any]:
 
     Not the learning rate, which Keras 3 counts as its state: the command line decides it.
     """
-    return variables(variable for variable in optimizer.variables if variable is not optimizer.learning_rate)
+    left_out = [optimizer.learning_rate]
+    if getattr(optimizer, "momentum", None) == 0:
+        # SGD of tf_keras makes slots for a momentum that is not there; Keras 3 makes none.
+        left_out += getattr(optimizer, "momentums", [])
+    return variables(variable for variable in optimizer.variables if all(variable is not one for one in left_out))
 
 
 def whole(of_model: Iterable[Any]) -> list[Any]:
