@@ -152,7 +152,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
     if session.store.keeps and config.own.model and (layers := draws.uncounted(session.model)):
         run.say(
             f"warning: {config.own.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so a "
-            f"resumed run draws others; make these layers within {config.own.model.function}()"
+            'resumed run draws others; make them without rng_type="legacy_stateful"'
         )
 
 
