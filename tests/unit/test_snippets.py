@@ -160,6 +160,7 @@ def test_commands_are_run_or_say_what_they_need(block: Block, monkeypatch: pytes
     monkeypatch.chdir(ROOT)
     assert block.lines, "a block of commands has none: is it a text?"
     assert subprocess.run(["bash", "-n"], input="\n".join(block.lines), text=True, check=False).returncode == 0
+    assert block.needs or not any(re.fullmatch(r"cd \S+", line) for line in block.lines), "tests type line by line"
     for words in block.commands:
         check_command(words, block.needs)
 
