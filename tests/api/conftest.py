@@ -11,7 +11,7 @@ from support.api_proxy import ApiProxy, Upstream
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.loop_thread import LoopThread
-from support.operator_process import OperatorProcess, grant
+from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
 from testbed import ControlPlane
 
 
@@ -30,15 +30,16 @@ def world(cluster: ControlPlane, namespace: str) -> JobWorld:
 
 @pytest.fixture
 def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """An operator for that namespace. It must stop quickly and in peace, and may not have logged an error."""
+    """An operator for that namespace. It must stop in time and in peace, and may not have logged an error."""
     process = OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "operator.log")
     with process:
         yield process
+        print(process.log.read_text())  # shown where the test fails
         if process.running:
             process.await_line("runs jobs")  # a short test may be over before the operator is up
             code, seconds = process.stop()
             assert code == 0, process.log.read_text()
-            assert seconds < 8.0
+            assert seconds < GRACE_SECONDS
         defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
         assert not defects, process.log.read_text()
 

@@ -125,7 +125,7 @@ class TestOnThisMachine:
     def test_it_serves_until_it_is_told_to_end(self, runs: Path, tmp_path: Path) -> None:
         program = _program(tmp_path, SERVES)
         with curves.served(program, runs, port=0, timeout=20) as server:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=5) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as reply:
                 assert reply.read().decode() == f"--logdir={runs}"
             process = server.process
         assert process.returncode is not None
