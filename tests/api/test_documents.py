@@ -19,12 +19,9 @@ from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.snippets import ROOT, blocks
 from support.tfjobs import SHAPES
-from support.waiting import eventually
+from support.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.api
-
-PATIENCE = 120.0
-"""Seconds for a program to start and to say something, on a machine that is busy."""
 
 EXPORT = {"path": "/dtj/checkpoint/export/1", "formats": ["SavedModel"], "size": 9, "digest": f"sha256:{64 * '0'}"}
 EXPORTED = json.dumps({"export": EXPORT})
@@ -59,17 +56,17 @@ class Typed:
             lines = self.shown.splitlines()
             assert any(all(word in line for word in words) for line in lines), f"{self.line}\n{self.shown}"
 
-        eventually(there, seconds=PATIENCE)
+        eventually(there)
 
     def interrupt(self) -> None:
         """Ctrl-C, which a command that goes on needs to end; its exit code is its own affair."""
         assert self._process.poll() is None, f"{self.line}\n{self.shown}"
         os.killpg(self._process.pid, signal.SIGINT)
-        self._process.wait(PATIENCE)
+        self._process.wait(PATIENCE_SECONDS)
 
     def ends_well(self) -> None:
         if self._process.returncode is None:
-            assert self._process.wait(PATIENCE) == 0, f"{self.line}\n{self.shown}"
+            assert self._process.wait(PATIENCE_SECONDS) == 0, f"{self.line}\n{self.shown}"
 
     def close(self) -> None:
         if self._process.poll() is None:
