@@ -1,11 +1,11 @@
 """The model that a run leaves, in each of its forms: loaded by what reads it, and asked the same questions."""
 
+import contextlib
 import importlib
 import json
 import os
 import re
 import shutil
-import string
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.trainer
 
 ONE = {"worker": 1}
 EPOCH = ("--epochs=1", "--batch-size=48")
+DOCUMENT = SOURCE.parent / "docs" / "export.md"
 LOCK = SOURCE / "requirements-tfjs.lock"
 
 
@@ -276,7 +277,7 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
             "takes one example at a time, int32 [1, 40] of numbers of words, not text: see "
             "assets.extra/vocabulary.txt and docs/export.md"
         )
-        rows = [numbers_of(item.decode(), path / "assets.extra" / "vocabulary.txt") for item in sent.numpy()]
+        rows = [numbers_of(item.decode(), path) for item in sent.numpy()]
         answers = [lite(inputs=np.array([row], np.int32)) for row in rows]
         answered = {name: np.concatenate([one[name] for one in answers]) for name in wanted}
     else:
@@ -287,12 +288,14 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
         np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
 
 
-def numbers_of(text: str, vocabulary: Path) -> list[int]:
-    """What docs/export.md tells a client to do, without TensorFlow."""
-    known = {word: number for number, word in enumerate(vocabulary.read_bytes().split(b"\n"))}
-    punctuation = f"[{re.escape(string.punctuation)}]".encode()
-    words = re.sub(punctuation, b"", text.encode().lower()).split()[:40]
-    return [0] * (40 - len(words)) + [known.get(word, 1) for word in words]
+def numbers_of(text: str, model: Path) -> list[int]:
+    """What docs/export.md tells a client to do, done by its own lines."""
+    (block,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {"text": text}
+    with contextlib.chdir(model):
+        exec(block, found)
+    (row,) = found["inputs"]
+    return list(row)
 
 
 def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: Path) -> None:
