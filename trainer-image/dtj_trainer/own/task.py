@@ -136,13 +136,21 @@ class _Loss:
 
     def each(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """float32 [batch]."""
-        losses = tf.cast(self._function(_like(labels, outputs), outputs), tf.float32)
+        losses = tf.cast(_converted(self._function)(_like(labels, outputs), outputs), tf.float32)
         if losses.shape.rank == 0:
             raise UsageError(
                 f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
                 "so that it can be divided by the global batch"
             )
         return _mean(losses)
+
+
+def _converted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of the user's as tf.function would take it: its Python control flow may depend on tensors."""
+    if tf.executing_eagerly():
+        return function
+    autograph = tf.__internal__.autograph
+    return autograph.tf_convert(function, autograph.control_status_ctx())
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:
