@@ -285,7 +285,7 @@ class _Agreement:
         stop, save, next_steps = self._sum(tf.constant(wishes.vector())).numpy()
         return Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
 
-    @tf.function
+    @tf.function(autograph=False)
     def _sum(self, vector: Any) -> Any:
         shares = self._strategy.run(lambda: vector / self._local_replicas)
         return self._strategy.reduce("SUM", shares, axis=None)

@@ -164,7 +164,8 @@ class _Loop:
         self._session = session
         self._reporter = reporter
         self._save_due = Every(run.config.checkpoint.every_seconds)
-        self._next_steps = self._wanted = run.config.steps_per_call
+        # The first call traces: the sooner it ends, the sooner it is seen that the job trains.
+        self._next_steps = self._wanted = 1
         self.step = session.first_step
 
     def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
