@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from support.api_proxy import ApiProxy, Upstream
 from support.job_world import JobWorld
+from support.kubelet_logs import KubeletLogs
+from support.loop_thread import LoopThread
 from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
 from testbed import ControlPlane
 
@@ -39,3 +42,21 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
             assert seconds < GRACE_SECONDS
         defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
         assert not defects, process.log.read_text()
+
+
+@pytest.fixture
+def kubelet() -> KubeletLogs:
+    """What the kubelets would know of logs; here are none to ask."""
+    return KubeletLogs()
+
+
+@pytest.fixture
+def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an administrator who can read logs, too."""
+    with LoopThread() as loop:
+        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
+        proxy = ApiProxy(upstream, trouble=kubelet)
+        loop.run(proxy.start())
+        yield proxy.kubeconfig(tmp_path)
+        loop.run(proxy.close())
+        loop.run(upstream.close())

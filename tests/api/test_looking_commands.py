@@ -18,11 +18,9 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.cli.exit_codes import Exit
 from dtj.cli.main import cli
-from support.api_proxy import ApiProxy, Upstream
 from support.command_line import CommandLine, Terminal
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
-from support.loop_thread import LoopThread
 from support.waiting import eventually_true
 
 pytestmark = pytest.mark.api
@@ -59,16 +57,9 @@ def person(world: JobWorld) -> Person:
 
 
 @pytest.fixture
-def reader(world: JobWorld, tmp_path: Path) -> Iterator[Person]:
+def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
     """An administrator who can read logs, too: here are no kubelets to ask."""
-    kubelet = KubeletLogs()
-    with LoopThread() as loop:
-        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
-        proxy = ApiProxy(upstream, trouble=kubelet)
-        loop.run(proxy.start())
-        yield Person(proxy.kubeconfig(tmp_path), world.namespace, kubelet)
-        loop.run(proxy.close())
-        loop.run(upstream.close())
+    return Person(log_reader, world.namespace, kubelet)
 
 
 def limited(world: JobWorld, user: str, *rules: JsonObject) -> Person:

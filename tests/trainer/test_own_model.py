@@ -1,6 +1,7 @@
 """A user's own model and data, which the trainer drives."""
 
 import re
+import shutil
 import signal
 import sys
 import textwrap
@@ -123,22 +124,120 @@ ORDERED = """
 """
 
 
-def test_a_model_with_dropout_resumes_to_the_bit(tmp_path: Path) -> None:
-    text = NORMALISED.replace("layers.ReLU()", "layers.Dropout(0.5)")
-    run = ["--epochs=20", "--batch-size=48", "--checkpoint-every-steps=20", "--checkpoint-keep=20"]
-    jobs = []
+DROPPED = """
+    import os
+    import numpy as np
+    import tensorflow as tf
+
+    def model():
+        if os.environ["MY_KERAS"] == "keras":
+            import keras
+        else:
+            import tf_keras as keras
+        layers = keras.layers
+        made = keras.Sequential(
+            [
+                layers.Input((4,)),
+                layers.Reshape((2, 2)),
+                layers.LSTM(8, dropout=0.2, recurrent_dropout=0.2),
+                layers.Dropout(0.5, name="left_out"),
+                layers.GaussianNoise(0.1),
+                layers.Dense(3),
+            ]
+        )
+        made.compile(keras.optimizers.SGD(0.05), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return made
+
+    def data():
+        random = np.random.RandomState(1)
+        inputs = random.standard_normal((480, 4)).astype("float32")
+        return tf.data.Dataset.from_tensor_slices((inputs, inputs[:, :3].argmax(axis=1)))
+"""
+DROPPING = ("--epochs=20", "--batch-size=41", "--checkpoint-every-steps=20", "--checkpoint-keep=20")
+"""188 steps. No number of replicas divides the batch, so one of them draws more random numbers than another."""
+LAST = "ckpt-188"
+TWO_CPUS = "--logical-cpus=2"
+
+
+@pytest.mark.parametrize(
+    ("library", "strategy", "more"),
+    [
+        ("keras", "OneDevice", ()),
+        ("keras", "Mirrored", (TWO_CPUS,)),
+        ("keras", "MultiWorkerMirrored", ()),
+        ("tf_keras", "OneDevice", ()),
+        ("tf_keras", "Mirrored", (TWO_CPUS, "--loop=fit")),
+        ("tf_keras", "MultiWorkerMirrored", ()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_model_with_dropout_resumes_to_the_bit(
+    tmp_path: Path, library: str, strategy: str, more: tuple[str, ...]
+) -> None:
+    roles = TWO if strategy == "MultiWorkerMirrored" else ONE
+    jobs, environ = [], {"MY_KERAS": library}
     for name in ("alone", "again"):
-        arguments = [*mine(tmp_path / name, text), *run]
-        with Job(tmp_path / name, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-            job.start()
+        arguments = [*mine(tmp_path / name, DROPPED), *DROPPING, *more]
+        with Job(tmp_path / name, strategy=strategy, roles=roles, arguments=arguments) as job:
+            job.start(environ=environ)
             if name == "again":
                 job.wait_for_checkpoint(40)
                 job.kill(signal.SIGKILL)
                 job.wait()
-                job.start()["worker-0"].wait_for("resumed: step")
-            assert job.wait() == {"worker-0": 0}
-        jobs.append(tensors(job.checkpoints / "ckpt-160"))
+                assert job.newest_checkpoint < 188, "too fast to be interrupted"
+                job.start(environ=environ)["worker-0"].wait_for("resumed: step")
+            assert set(job.wait().values()) == {0}
+        assert "warning" not in job["worker-0"].log
+        jobs.append(tensors(job.checkpoints / LAST))
     assert jobs[0] == jobs[1]
+
+
+def test_random_layers_that_keep_no_count_are_told_of(folder: Path) -> None:
+    text = DROPPED.replace("Dropout(0.5", 'Dropout(0.5, rng_type="legacy_stateful"')
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*mine(folder, text), *DROPPING]) as job:
+        worker = job.start(environ={"MY_KERAS": "tf_keras"})["worker-0"]
+        worker.wait_for(
+            r"\nwarning: --model=mine:model: left_out draw random numbers that no checkpoint holds, so a resumed "
+            r'run draws others; make them without rng_type="legacy_stateful"\n'
+        )
+
+
+def test_central_storage_refuses_a_model_with_dropout(folder: Path) -> None:
+    arguments = [*mine(folder, DROPPED), TWO_CPUS]
+    with Job(folder, strategy="CentralStorage", roles=ONE, arguments=arguments) as job:
+        assert job.start(environ={"MY_KERAS": "keras"}).wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words == (
+        "strategy CentralStorage: the model draws random numbers, as for dropout, and TensorFlow lets no replica count "
+        "them there; leave these layers out, or use strategy Mirrored"
+    )
+
+
+def test_a_checkpoint_of_a_model_with_dropout_goes_to_parameter_servers_and_back(folder: Path) -> None:
+    """The model is of Keras 3 where it is alone, and of tf_keras on servers; nothing of it is counted as a loss."""
+    servers = {"chief": 1, "worker": 1, "ps": 1}
+    kinds = (("OneDevice", ONE, "keras"), ("ParameterServer", servers, "tf_keras"), ("OneDevice", ONE, "keras"))
+    before = 0
+    for turn, (strategy, roles, library) in enumerate(kinds):
+        place, last = folder / str(turn), turn == len(kinds) - 1
+        arguments = [*mine(place, DROPPED), *DROPPING, *(() if last else ("--epochs=10000",))]
+        if last:
+            arguments.append(f"--epochs={before * 41 // 384 + 10}")
+        with Job(place, strategy=strategy, roles=roles, arguments=arguments) as job:
+            if before:
+                shutil.move(folder / "checkpoints", place)
+            leader = next(iter(job.start(environ={"MY_KERAS": library}).replicas.values()))
+            if before:
+                leader.wait_for(rf"resumed: step {before} of \d+ from ")
+            if last:
+                assert leader.wait() == 0
+            else:
+                job.wait_for_checkpoint(before + 20)
+                leader.kill(signal.SIGTERM)
+                assert leader.wait() == 42
+            before = job.newest_checkpoint
+            assert "warning" not in leader.log
+        shutil.move(job.checkpoints, folder)
+    assert job.result["steps"] == before
 
 
 @pytest.mark.parametrize("seed", [0, 7])

@@ -157,7 +157,7 @@ class TestOnThisMachine:
     [
         ([], "give the name of a job on the cluster, or a run on this machine with --run"),
         (["a", "--run", "b"], "give the name of a job on the cluster, or a run on this machine with --run"),
-        (["--run", "b", "-n", "c"], "--run shows a run on this machine"),
+        (["--run", "b", "-n", "c"], "--run means a run on this machine: leave out --namespace"),
         (["--run", "/no/such/run"], "neither the folder of a run nor the name of a job"),
         (["a", "--port", "70000"], "70000"),
         (["a", "--kubeconfig", "/no/such/file"], "kubeconfig /no/such/file does not exist"),

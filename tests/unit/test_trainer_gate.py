@@ -5,12 +5,22 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
 from dtj_trainer.launcher import gate
-from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, greet, knock, meet, prove_free, wait_for_peers
+from dtj_trainer.launcher.gate import (
+    Doorbell,
+    Peer,
+    PeersMissing,
+    greet,
+    knock,
+    meet,
+    prove_free,
+    wait_for_peers,
+    wait_for_server,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -148,10 +158,10 @@ def test_tasks_of_two_attempts_do_not_meet() -> None:
         assert gates.doorbells[1].callers == set()
 
 
-@pytest.fixture
-def foreign_server() -> Iterator[Peer]:
+@contextmanager
+def foreign_server_at(port: int) -> Iterator[Peer]:
     """Hangs up on whoever says something, as TensorFlow's server does."""
-    server = socket.create_server(("127.0.0.1", 0))
+    server = socket.create_server(("127.0.0.1", port))
 
     def hang_up() -> None:
         with suppress(OSError):
@@ -161,8 +171,31 @@ def foreign_server() -> Iterator[Peer]:
                     caller.recv(1)
 
     threading.Thread(target=hang_up, daemon=True).start()
-    yield server.getsockname()[:2]
-    server.close()
+    with closing(server):
+        yield server.getsockname()[:2]
+
+
+@pytest.fixture
+def foreign_server() -> Iterator[Peer]:
+    with foreign_server_at(0) as peer:
+        yield peer
+
+
+def test_who_follows_the_leader_waits_until_its_gate_is_left_and_its_server_listens() -> None:
+    with closing(Gates()) as gates, ThreadPoolExecutor() as pool:
+        leader, port = gates.doorbells[0], gates.address(0)[1]
+        follows = pool.submit(wait_for_server, ("127.0.0.1", port), name="worker 1", attempt=1, timeout=60)
+        while "worker 1" not in leader.callers:
+            time.sleep(0.01)
+        assert not follows.done()
+        leader.close()
+        assert not follows.done()
+        with foreign_server_at(port):
+            follows.result(60)
+
+
+def test_a_leader_that_does_not_come_is_not_followed_for_ever(doorbell_port: int) -> None:
+    wait_for_server(("127.0.0.1", doorbell_port), name="worker 1", attempt=0, timeout=0.1)
 
 
 def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for_ever(

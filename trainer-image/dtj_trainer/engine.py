@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.draws import Draws
+from dtj_trainer.rewriting import rewritten
 from dtj_trainer.tasks import Task
 
 
@@ -65,10 +67,14 @@ class Engine:
         self._step = step
         self._batch = batch
         self._train_step = train_step or self._learn
+        self._forward = rewritten(model)
+        # A train step of the user's is rewritten with all that calls it; of ours, only the model that it calls.
+        self._run = tf.function(self._take, autograph=train_step is not None, reduce_retracing=True)
         self._local_replicas = len(strategy.extended.worker_devices)
         # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
         self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
         with strategy.scope():
+            self._draws = Draws(model)
             # Summed on each replica as it goes, over the replicas only when it is read.
             self._sums = tf.Variable(
                 tf.zeros(len(task.metrics)),
@@ -89,15 +95,21 @@ class Engine:
             next_steps=round(next_steps),
         )
 
-    @tf.function(reduce_retracing=True)
-    def _run(self, iterator: Any, steps: Any, wishes: Any) -> Any:
-        for _ in tf.range(steps):
-            self._strategy.run(self._train_step, args=(next(iterator),))
+    def _take(self, iterator: Any, steps: Any, wishes: Any) -> Any:
+        def step(taken: Any) -> tuple[Any]:
+            self._strategy.run(self._take_one, args=(next(iterator), self._step + taken))
+            return (taken + 1,)
+
+        tf.while_loop(lambda taken: taken < steps, step, (tf.constant(0, tf.int64),))
         self._step.assign_add(steps)
         if self._sums_are_shared:
             return self._hand_over(wishes)
         shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
         return self._strategy.reduce("SUM", shares, axis=None)
+
+    def _take_one(self, examples: tuple[Any, Any], step: Any) -> None:
+        self._draws.place(step)
+        self._train_step(examples)
 
     def loss(self, outputs: Any, labels: Any) -> Any:
         """What one replica's share of a batch adds to the global mean, penalties of the layers included.
@@ -114,7 +126,7 @@ class Engine:
     def _learn(self, examples: tuple[Any, Any]) -> None:
         inputs, labels = examples
         with tf.GradientTape() as tape:
-            loss = self.loss(self._model(inputs, training=True), labels)
+            loss = self.loss(self._forward(inputs, training=True), labels)
         weights = self._model.trainable_variables
         self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
 

@@ -71,7 +71,8 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
         if name == SAVED_MODEL:
             continue
         try:
-            conversion.add(name, path)
+            if note := conversion.add(name, path):
+                run.say(f"{name}: {note}")
             made.append(name)
         except ConversionFailed as failure:
             failures.append(str(failure))

@@ -11,17 +11,12 @@ from typing import Any
 
 import keras
 
+from dtj_trainer import draws
+
 
 def of(model: Any) -> ModuleType:
     """The Keras that a model belongs to, whatever it was asked for: a user's model may be of either."""
-    tf_keras = sys.modules.get("tf_keras")
-    return tf_keras if tf_keras is not None and isinstance(model, tf_keras.Model) else keras
-
-
-def draws(model: Any) -> list[Any]:
-    """Where the random layers of a model stand, such as dropout: none of its weights; tf_keras keeps no count."""
-    weights = {id(weight) for weight in model.weights}
-    return [variable for variable in model.variables if id(variable) not in weights]
+    return sys.modules["tf_keras"] if draws.is_of_tf_keras(model) else keras
 
 
 def variables(of_keras: Iterable[Any]) -> list[Any]:
@@ -34,7 +29,11 @@ def state(optimizer: Any) -> list[Any]:
 
     Not the learning rate, which Keras 3 counts as its state: the command line decides it.
     """
-    return variables(variable for variable in optimizer.variables if variable is not optimizer.learning_rate)
+    left_out = [optimizer.learning_rate]
+    if getattr(optimizer, "momentum", None) == 0:
+        # SGD of tf_keras makes slots for a momentum that is not there; Keras 3 makes none.
+        left_out += getattr(optimizer, "momentums", [])
+    return variables(variable for variable in optimizer.variables if all(variable is not one for one in left_out))
 
 
 def whole(of_model: Iterable[Any]) -> list[Any]:

@@ -39,7 +39,7 @@ runtime.prepare(os.environ)
 
 import tensorflow as tf  # noqa: E402 - reads what was set
 
-from dtj_trainer import strategies  # noqa: E402
+from dtj_trainer import draws, strategies  # noqa: E402
 from dtj_trainer.checkpoints import State, Store  # noqa: E402
 from dtj_trainer.engine import Wishes  # noqa: E402
 
@@ -139,7 +139,8 @@ class Session:
         Args:
             parts: models, optimizers, tf.Modules, tf.Variables, and lists and dicts of them, by name. Of Keras'
                 models and optimizers the weights and all state, the learning rate and the state of dropout's random
-                numbers included. Models have to be built; an optimizer is built here where there is one model.
+                numbers included (of tf_keras after its `enable_tf_random_generator`). Models have to be built; an
+                optimizer is built here where there is one model.
 
         Raises:
             UsageError: a part has no variables; or the checkpoint is of other ones.
@@ -151,10 +152,11 @@ class Session:
         with self.strategy.scope():
             _build_optimizers(parts)
             self._counters = _counter(), _counter()
+            variables = {name: _variables(name, part) for name, part in parts.items()}
         step, total = self._counters
         coordinates = self._host.config.strategy == "ParameterServer"
         self._store = Store(
-            State(step=step, total_steps=total, **{name: _variables(name, part) for name, part in parts.items()}),
+            State(step=step, total_steps=total, **variables),
             self._policy.directory,
             keep=self._policy.keep,
             writes=self.is_leader,
@@ -167,6 +169,8 @@ class Session:
             strategies.agree_on_start(self._host.config, self.strategy, self.step)
         if self.is_leader and self._store.path():
             print(f"resumed: step {self.step} from {self._store.path()}")
+        if self.is_leader and self._store.keeps:
+            _warn_of_uncounted(parts)
         self._host.board.update(step=self.step, last_checkpoint_step=self._store.last_step)
         self._host.termination.saves = self._store.keeps
         return self.step
@@ -281,7 +285,7 @@ class _Agreement:
         stop, save, next_steps = self._sum(tf.constant(wishes.vector())).numpy()
         return Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
 
-    @tf.function
+    @tf.function(autograph=False)
     def _sum(self, vector: Any) -> Any:
         shares = self._strategy.run(lambda: vector / self._local_replicas)
         return self._strategy.reduce("SUM", shares, axis=None)
@@ -356,4 +360,16 @@ def _variables(name: str, part: Any) -> list[Any]:
         )
     # Of metrics, Keras makes the variables when it sees the first batch; they begin anew with each epoch.
     metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
-    return [one for each in found if id(each) not in metrics for one in _variables(name, each)]
+    of_weights = [one for each in found if id(each) not in metrics for one in _variables(name, each)]
+    # Those of Keras 3 are among its variables.
+    return [*of_weights, *draws.states(part)] if draws.is_of_tf_keras(part) else of_weights
+
+
+def _warn_of_uncounted(parts: Mapping[str, Any]) -> None:
+    for name, part in parts.items():
+        if layers := draws.uncounted(part):
+            print(
+                f"warning: session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
+                "holds, so a resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() "
+                "before the model is made"
+            )

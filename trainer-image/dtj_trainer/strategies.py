@@ -21,6 +21,7 @@ from dtj_trainer.launcher import gate
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
 
+_LEADER_SECONDS = 10.0
 _LAST_MOMENTS = 0.5
 _OTHERS_SECONDS = 3600.0
 _LAST_ONE_SECONDS = 5.0
@@ -45,8 +46,25 @@ def make_strategy(config: Config) -> Any:
         # One copy of the variables: on the only GPU, or in the memory of the machine.
         home = devices[0] if count == 1 else "CPU:0"
         return tf.distribute.experimental.CentralStorageStrategy(compute_devices=devices, parameter_device=home)
+    _follow_leader(config)
     configure_coordination(config.cluster, register_seconds=config.start_timeout)
     return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _follow_leader(config: Config) -> None:
+    """Lets the leader go first, whose coordination service the others register with: coming too soon costs a second.
+
+    One that does not come is for the strategy to miss.
+    """
+    cluster = config.cluster
+    if not cluster.leads:
+        address = cluster.addresses[cluster.leader]
+        gate.wait_for_server(
+            (address.host, address.port),
+            name=str(cluster.task),
+            attempt=config.attempt,
+            timeout=min(_LEADER_SECONDS, config.start_timeout),
+        )
 
 
 def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_fit, kerases, optimizers, packing
+from dtj_trainer import draws, keras_fit, kerases, optimizers, packing
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.config import Config
 from dtj_trainer.data.sharding import distributed
@@ -74,7 +74,8 @@ def _build(run: Run, strategy: Any) -> _Session:
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
-        model = run.task.build_model(keras, run.data)
+        with draws.counted(config.seed):
+            model = run.task.build_model(keras, run.data)
         _check_library(config, model)
         made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps)
         optimizer = made.optimizer
@@ -85,8 +86,6 @@ def _build(run: Run, strategy: Any) -> _Session:
     state = State(
         weights=kerases.variables(model.weights),
         optimizer=kerases.state(optimizer),
-        # A dropout that began anew would not be what an uninterrupted run had drawn.
-        seeds=kerases.variables(kerases.draws(model)),
         step=step,
         total_steps=total,
     )
@@ -116,10 +115,17 @@ def _build(run: Run, strategy: Any) -> _Session:
 
 
 def _check_library(config: Config, model: Any) -> None:
-    if config.strategy == "CentralStorage" and kerases.of(model) is not keras:
+    if config.strategy != "CentralStorage":
+        return
+    if kerases.of(model) is not keras:
         raise UsageError(
             "strategy CentralStorage: the model is one of tf_keras, whose optimizers cannot follow a learning rate "
             "there; build it with Keras 3, or use strategy Mirrored"
+        )
+    if draws.states(model):
+        raise UsageError(
+            "strategy CentralStorage: the model draws random numbers, as for dropout, and TensorFlow lets no replica "
+            "count them there; leave these layers out, or use strategy Mirrored"
         )
 
 
@@ -143,6 +149,11 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
         run.say(f"resumed: step {session.first_step} of {session.total_steps} from {session.store.path()}")
     elif not session.store.keeps:
         run.say("no checkpoint directory: a restart begins at step 0")
+    if session.store.keeps and config.own.model and (layers := draws.uncounted(session.model)):
+        run.say(
+            f"warning: {config.own.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so a "
+            'resumed run draws others; make them without rng_type="legacy_stateful"'
+        )
 
 
 class _Loop:
@@ -153,7 +164,8 @@ class _Loop:
         self._session = session
         self._reporter = reporter
         self._save_due = Every(run.config.checkpoint.every_seconds)
-        self._next_steps = self._wanted = run.config.steps_per_call
+        # The first call traces: the sooner it ends, the sooner it is seen that the job trains.
+        self._next_steps = self._wanted = 1
         self.step = session.first_step
 
     def advance(self, iterator: Any, until: int) -> Mapping[str, float]:

@@ -12,12 +12,18 @@ if sys.argv[2] == "keras":
 else:
     import tf_keras as keras
 
+    if "uncounted" not in sys.argv:
+        keras.backend.experimental.enable_tf_random_generator()
+
 TOTAL = int(sys.argv[1])
 
 keras.utils.set_random_seed(7)
 with dtj_trainer.session() as s:
     with s.strategy.scope():
-        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(1)])
+        layers = keras.layers
+        model = keras.Sequential(
+            [layers.Input((8,)), layers.Dense(16, "relu"), layers.Dropout(0.5, name="left_out"), layers.Dense(1)]
+        )
         model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     s.checkpoint(model=model, optimizer=model.optimizer)
     random = np.random.default_rng(7)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.sharding import Share, options
 from dtj_trainer.data.source import Stream
+from dtj_trainer.rewriting import as_written
 
 _PART = 64
 
@@ -91,6 +92,7 @@ class Pipeline(ABC):
         """See `Source`."""
         return self.share_of_batches(batch=batch, seed=seed, first_step=first_step, share=Share())
 
+    @as_written
     def share_of_batches(self, *, batch: int, seed: Any, first_step: int, share: Share) -> Stream:
         """See `dtj_trainer.data.sharding.Divisible`."""
         first, end = share.rows(batch)
@@ -110,6 +112,7 @@ class Pipeline(ABC):
         """The records to learn from, as they come, once."""
         return self.of_parts(tf.data.Dataset.range(self.parts))
 
+    @as_written
     def unordered(self, *, rows: int) -> Stream:
         """Endless full batches in an order that is another one each time; any machine can work on any part."""
         numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
@@ -134,6 +137,7 @@ class Pipeline(ABC):
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
 
+    @as_written
     def held_out(self, *, batch: int) -> Stream:
         """See `Source`."""
         stream = self.batched(self.kept(), batch, full=False)

@@ -20,7 +20,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Converts, and returns the exit code; where it is not 0, standard output says why, unless that is not known."""
+    """Converts, and returns the exit code. Standard output says why it is not 0, unless that is not known; or how the
+    converted model is asked otherwise than the SavedModel, if it is.
+    """
     if len(arguments) != 2 or arguments[0] not in PLACES:
         print(f"usage: python -m dtj_trainer.export {{{','.join(PLACES)}}} DIRECTORY_OF_A_SAVED_MODEL")
         return _USAGE
@@ -35,7 +37,7 @@ def main(arguments: list[str]) -> int:
     discard(draft)
     try:
         with redirect_stdout(sys.stderr):  # converters are talkative
-            _converter(name)(saved_model, draft)
+            note = _converter(name)(saved_model, draft)
         discard(place)
         draft.rename(place)
     except ValueError as error:
@@ -43,10 +45,12 @@ def main(arguments: list[str]) -> int:
         return 1
     finally:
         discard(draft)
+    if note:
+        print(note)
     return 0
 
 
-def _converter(name: str) -> Callable[[Path, Path], None]:
+def _converter(name: str) -> Callable[[Path, Path], str | None]:
     if name == TENSORFLOW_JS:
         from dtj_trainer.export import tfjs
 

@@ -25,8 +25,11 @@ def draft_of(saved_model: Path, name: str) -> Path:
     return saved_model.parent / f".draft-{saved_model.name}-{name}"
 
 
-def add(name: str, saved_model: Path, *, limit: float = LIMIT_SECONDS) -> None:
+def add(name: str, saved_model: Path, *, limit: float = LIMIT_SECONDS) -> str:
     """Converts a SavedModel to the named format; the result appears beside it, whole.
+
+    Returns:
+        How the converted model is asked otherwise than the SavedModel; empty where it is not.
 
     Raises:
         ConversionFailed: says why, in one line.
@@ -48,6 +51,7 @@ def add(name: str, saved_model: Path, *, limit: float = LIMIT_SECONDS) -> None:
     if ended.returncode:
         sys.stderr.write(ended.stderr)
         raise _failed(name, saved_model, _reason(ended))
+    return ended.stdout.strip()
 
 
 def discard(path: Path) -> None:

@@ -7,19 +7,26 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer import draws
 from dtj_trainer.data.source import Source
 from dtj_trainer.export.bundle import publish
 from dtj_trainer.tasks import Serving, Task
 
 INPUT = "inputs"
 SIGNATURE = "serving_default"
+ONE_EXAMPLE = "one_example"
+"""The signature for a batch of one: of known size, as TFLite wants it where a model loops over a sequence."""
+
+EXTRAS = "assets.extra"
+"""Where a SavedModel holds files that are no part of its graph."""
 
 
 def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> Path:
     """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
 
     Its signature `serving_default` takes `inputs`, a batch of what the model is trained on or of what the task serves
-    instead, and answers what the task serves, by name.
+    instead, and answers what the task serves, by name. `one_example` answers the same for one example of what the
+    model is trained on.
     """
     serving = task.serving or Serving(spec=data.input_spec, encode=lambda inputs: inputs)
 
@@ -27,13 +34,24 @@ def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> 
     def serve(inputs: Any) -> Any:
         return task.serve(model(serving.encode(inputs), training=False))
 
+    taken = data.input_spec
+
+    @tf.function(input_signature=[tf.TensorSpec((1, *taken.shape[1:]), taken.dtype, name=INPUT)])
+    def serve_one(inputs: Any) -> Any:
+        return task.serve(model(inputs, training=False))
+
     module = tf.Module()
     module.model = model
+    # Keras 3 reads them also where nothing is drawn, and leaves those of recurrent layers out of what is saved.
+    module.draws = draws.states(model)
     # The job's name, since processes in containers all have the same number; the number, for those that are in none.
     draft = directory / f".draft-{job}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was killed
     try:
-        tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve})
+        tf.saved_model.save(module, str(draft), signatures={SIGNATURE: serve, ONE_EXAMPLE: serve_one})
+        for name, content in serving.files.items():
+            (draft / EXTRAS).mkdir(exist_ok=True)
+            (draft / EXTRAS / name).write_bytes(content)
         return publish(draft, directory)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -7,20 +7,45 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.export.saved_model import INPUT, SIGNATURE
+from dtj_trainer.export.saved_model import EXTRAS, INPUT, ONE_EXAMPLE, SIGNATURE
 
 _TOLERANCE = 1e-3
 _BATCH = 2
 
 
-def convert(saved_model: Path, target: Path) -> None:
+def convert(saved_model: Path, target: Path) -> str | None:
     """Writes one file, with the SavedModel's signature, out of TFLite's own operations alone.
+
+    Those of TensorFlow (the Flex delegate) are left out: no interpreter that Python's package registry has knows them,
+    that of TensorFlow 2.21 included, so what they answer could not be checked.
+
+    Returns:
+        How the file is asked otherwise than the SavedModel, if it is.
 
     Raises:
         ValueError: the model has operations that TFLite has not, or answers otherwise when it is converted.
     """
     loaded = tf.saved_model.load(str(saved_model))
-    serve = loaded.signatures[SIGNATURE]
+    serve, one = (loaded.signatures.get(name) for name in (SIGNATURE, ONE_EXAMPLE))
+    if _spec(serve).dtype != tf.string:
+        try:
+            _write(loaded, serve, target)
+            return None
+        except ValueError:
+            if one is None:  # exported by an older trainer
+                raise
+        note = ""
+    else:
+        if one is None:
+            raise ValueError("the model reads text, for which TFLite has no operations; export it anew")
+        note = f" of numbers of words, not text: see {EXTRAS}/vocabulary.txt and docs/export.md"
+    _write(loaded, one, target)
+    spec = _spec(one)
+    return f"takes one example at a time, {spec.dtype.name} {spec.shape.as_list()}{note}"
+
+
+def _write(loaded: Any, serve: Any, target: Path) -> None:
+    """Converts and checks one signature of a SavedModel."""
     # Not from_saved_model: it leaves the variables out (TensorFlow 2.21), and the model answers with NaN.
     converter = tf.lite.TFLiteConverter.from_concrete_functions([serve], loaded)
     try:
@@ -29,6 +54,10 @@ def convert(saved_model: Path, target: Path) -> None:
         raise ValueError(_why(str(error))) from error
     _check(content, serve)
     target.write_bytes(content)
+
+
+def _spec(serve: Any) -> Any:
+    return serve.structured_input_signature[1][INPUT]
 
 
 def _why(text: str) -> str:
@@ -40,8 +69,7 @@ def _why(text: str) -> str:
 
 def _check(content: bytes, serve: Any) -> None:
     """That the converted model answers what the SavedModel does: a conversion can lose weights without a word."""
-    spec = serve.structured_input_signature[1][INPUT]
-    inputs = _example(spec)
+    inputs = _example(_spec(serve))
     runner = tf.lite.Interpreter(model_content=content).get_signature_runner(SIGNATURE)
     answers, wanted = runner(**{INPUT: inputs}), serve(**{INPUT: tf.constant(inputs)})
     for name, value in wanted.items():

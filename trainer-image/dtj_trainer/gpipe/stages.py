@@ -11,7 +11,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import kerases
 from dtj_trainer.checkpoints import State
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe.cutting import Part
@@ -123,9 +122,8 @@ def state_of(
 ) -> State:
     """What a run must remember, in the same order as one optimizer over the whole model would have it.
 
-    So any other strategy, and a pipeline of another number of stages, can go on with it. Where random numbers stand
-    (`seeds`) stays as the model has it: those of a pipeline depend on the step. What each stage's optimizer has alike
-    (its count of steps) is remembered once: see `share_counts`.
+    So any other strategy, and a pipeline of another number of stages, can go on with it. What each stage's optimizer
+    has alike (its count of steps) is remembered once: see `share_counts`.
     """
     weights = weights_of(stages)
     whole = make_optimizer()
@@ -134,7 +132,6 @@ def state_of(
     return State(
         weights=[weight.value for weight in weights],
         optimizer=[slots[variable.name].value for variable in whole.variables],
-        seeds=kerases.variables(kerases.draws(model)),
         step=step,
         total_steps=total_steps,
     )

@@ -41,7 +41,8 @@ in the very moment when its greeting got lost.
 
 _CONNECT_SECONDS = 2.0
 _DOORBELL_SECONDS = 0.05
-_PAUSE_SECONDS = 0.2
+_PAUSES_SECONDS = (0.02, 0.04, 0.08, 0.2)
+"""Between the first looks, and then always the last: tasks that begin anew together come within moments."""
 _NAMED_AT_MOST = 8
 _GREETING = "dtj-gate"
 _LONGEST_GREETING = 256
@@ -217,6 +218,17 @@ def meet(
     wait_for_peers(peers, timeout=timeout, say=say, knock=met)
 
 
+def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float) -> None:
+    """Returns when the peer has left its gate and its own server listens, or when the time is over.
+
+    For whom gRPC is about to connect: an attempt that is refused, it repeats a whole second later.
+    """
+    until = time.monotonic() + timeout
+    pauses = iter(_PAUSES_SECONDS)
+    while greet(peer, name=name, attempt=attempt) != OTHERWISE_ENGAGED and time.monotonic() < until:
+        time.sleep(next(pauses, _PAUSES_SECONDS[-1]))
+
+
 def wait_for_peers(
     peers: Mapping[str, Peer],
     *,
@@ -239,6 +251,7 @@ def wait_for_peers(
     started = clock()
     next_report = started + report_every
     missing = dict.fromkeys(peers, "not tried")
+    pauses = iter(_PAUSES_SECONDS)
     with ThreadPoolExecutor(max_workers=min(32, len(peers) + 1), thread_name_prefix="gate") as pool:
         while True:
             reasons = pool.map(knock, [peers[name] for name in missing])
@@ -254,7 +267,7 @@ def wait_for_peers(
             if now >= next_report:
                 say(f"start gate: {text}")
                 next_report += report_every
-            pause(_PAUSE_SECONDS)
+            pause(next(pauses, _PAUSES_SECONDS[-1]))
 
 
 def _listed(peers: Mapping[str, Peer], missing: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from dtj_trainer import kerases
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.own.names import Name
+from dtj_trainer.rewriting import rewritten
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import accuracy
 
@@ -124,7 +125,7 @@ class _Loss:
         if not callable(loss):
             raise UsageError(f"{name}: compiled with a {type(given).__name__} of losses; give the one output one loss")
         # A Loss of Keras' reduces what its `call` gives by example.
-        self._function = getattr(loss, "call", loss)
+        self._function = rewritten(getattr(loss, "call", loss))
         kind = getattr(getattr(loss, "fn", loss), "__name__", "")
         # A loss that is compiled says itself what it takes; for one of --loss, the model's last layer does.
         logits = bool(getattr(loss, "_fn_kwargs", {}).get("from_logits"))

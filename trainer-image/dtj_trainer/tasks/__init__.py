@@ -6,7 +6,7 @@ once the strategy is made, since it may run TensorFlow, and must come to the sam
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -23,10 +23,12 @@ class Serving:
     Attributes:
         spec: tf.TensorSpec of a batch.
         encode: from such a batch to one of the model's inputs, by TensorFlow operations alone.
+        files: name -> content of what somebody needs who does this without TensorFlow, to lie beside the model.
     """
 
     spec: Any
     encode: Callable[[Tensor], Tensor]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Task(Protocol):

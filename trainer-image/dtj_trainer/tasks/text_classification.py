@@ -29,7 +29,11 @@ class TextClassification:
         self._head = head
         self._vocabulary = vocabulary
         self.metrics = head.metrics
-        self.serving = Serving(spec=tf.TensorSpec((None,), tf.string), encode=self.encode)
+        self.serving = Serving(
+            spec=tf.TensorSpec((None,), tf.string),
+            encode=self.encode,
+            files={"vocabulary.txt": vocabulary.text()},
+        )
 
     def encode(self, texts: Tensor) -> Tensor:
         """Texts [batch], UTF-8 -> what the model takes, int32 [batch, words]."""

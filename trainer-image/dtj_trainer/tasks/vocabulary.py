@@ -42,6 +42,10 @@ class Vocabulary:
         """Numbers in use."""
         return len(self.words) + _FIRST_WORD
 
+    def text(self) -> bytes:
+        """A line for each number from 0 on: that of padding is empty, and `[UNK]` stands for the unknown words."""
+        return b"\n".join([b"", b"[UNK]", *self.words, b""])
+
     def encode(self, texts: Any, *, length: int) -> Any:
         """The numbers of the first `length` words, int32 [batch, length], padded in front.
 

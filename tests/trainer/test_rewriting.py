@@ -1,0 +1,99 @@
+"""AutoGraph is for what the user wrote, where Python's `if` may depend on a tensor; and nothing before a fork runs."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainer.cluster import SOURCE, inherited
+
+pytestmark = pytest.mark.trainer
+
+
+def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
+    import tensorflow as tf
+    import tf_keras
+
+    from dtj_trainer.engine import Engine, Wishes
+
+    class Gate(tf_keras.layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            return inputs if tf.reduce_sum(inputs) > 0 else 0 * inputs
+
+    class Errors:
+        metrics = ("loss",)
+
+        def judge(self, outputs: Any, labels: Any) -> dict[str, Any]:
+            return {"loss": tf.square(outputs[:, 0] - labels)}
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        passes = tf_keras.layers.Dense(1, kernel_initializer="ones")
+        model = tf_keras.Sequential([tf_keras.layers.Input((1,)), Gate(), passes])
+        optimizer = tf_keras.optimizers.SGD(0.0)
+        step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    engine = Engine(strategy=strategy, task=Errors(), model=model, optimizer=optimizer, step=step, batch=1)
+    inputs = tf.data.Dataset.from_tensor_slices(([[3.0], [-3.0]], [3.0, 3.0])).batch(1)
+    batches = iter(strategy.experimental_distribute_dataset(inputs))
+    wishes = Wishes(stop=False, save=False, next_steps=1)
+    assert [engine.run(batches, 1, wishes).metrics["loss"] for _ in range(2)] == [0.0, 9.0]
+    assert int(step.numpy()) == 2
+
+
+def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
+    import keras
+    import tensorflow as tf
+
+    from dtj_trainer.own.names import Name
+    from dtj_trainer.own.task import OwnTask
+
+    def loss(labels: Any, outputs: Any) -> Any:
+        errors = tf.abs(outputs - labels)
+        if tf.reduce_max(errors) > 1:
+            errors = tf.ones_like(errors)
+        return errors
+
+    def build() -> Any:
+        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+        model.compile(optimizer="sgd", loss=loss)
+        return model
+
+    data: Any = SimpleNamespace(name="points", input_spec=tf.TensorSpec((None, 1), tf.float32))
+    task = OwnTask(Name(flag="--model", module="mine", function="model"), build, data, loss=None, say=print)
+    judge = tf.function(lambda outputs: task.judge(outputs, tf.constant([0.0]))["loss"], autograph=False)
+    assert [judge(tf.constant([[output]])).numpy() for output in (0.5, 3.0)] == [[0.5], [1.0]]
+
+
+def test_what_is_rewritten_for_graphs_stays_as_it_is_for_the_debugger() -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.rewriting import rewritten
+
+    seen = []
+
+    def larger(values: Any) -> Any:
+        seen.append(sys._getframe().f_code)
+        if tf.reduce_sum(values) > 1:
+            return values
+        return -values
+
+    function = rewritten(larger)
+    assert tf.function(function, autograph=False)(tf.constant([2.0])).numpy() == [2.0]
+    assert function(tf.constant([-2.0])).numpy() == [2.0]
+    assert [code is larger.__code__ for code in seen] == [False, True]
+
+
+PRELOADED = """
+import sys
+import dtj_trainer.preload
+from tensorflow.python.eager import context
+print(context.context()._context_handle is None, "dtj_trainer.tasks.image_classification" in sys.modules)
+"""
+
+
+def test_what_the_launcher_imports_before_it_forks_has_the_task_and_starts_nothing() -> None:
+    environ = {**inherited(), "PYTHONPATH": str(SOURCE)}
+    said = subprocess.run([sys.executable, "-c", PRELOADED], env=environ, check=True, capture_output=True, text=True)
+    assert said.stdout.split() == ["True", "True"]

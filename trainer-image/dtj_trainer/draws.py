@@ -1,0 +1,106 @@
+"""What random layers draw, such as dropout: a function of the layer's seed, the step and the replica.
+
+So a run that resumes draws what an uninterrupted one would have, whatever strategy wrote the checkpoint, which holds
+nothing of it. Were the layers' own count kept instead, replicas whose shares of a batch differ in size would stand at
+different places. (Pipeline does the same for each micro-batch by itself.) Imports TensorFlow, and neither Keras.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+_TF_KERAS = "tf_keras"
+_SEED_OF_KERAS_3 = "seed_generator_state"
+
+
+class Draws:
+    """Where the random layers of one model stand."""
+
+    def __init__(self, model: Any) -> None:
+        """To be called in the strategy's scope, before the first step.
+
+        Args:
+            model: of either Keras, built.
+        """
+        # A seed and a count of Keras 3, a count and a key of tf_keras: what is no count is the layer's seed.
+        found = [(state, tf.convert_to_tensor(state).numpy()) for state in states(model)]
+        self._seeds = [(state, (int(values[0]), int(values[-1]))) for state, values in found]
+
+    def place(self, step: Any) -> None:
+        """Puts the layers where this step begins; to be called by each replica.
+
+        Args:
+            step: int64 tensor, steps done before it.
+        """
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        fold_in = tf.random.experimental.stateless_fold_in
+        for state, seed in self._seeds:
+            here = fold_in(fold_in(tf.constant(seed, tf.int64), step), replica)
+            state.assign(tf.random.stateless_uniform(state.shape, here, minval=None, maxval=None, dtype=state.dtype))
+
+
+@contextmanager
+def counted(seed: int) -> Iterator[None]:
+    """What tf_keras builds in here keeps count of its random numbers, and begins with this seed.
+
+    By itself it draws by TensorFlow's stateful operations, whose state nobody can set; Keras 3 never does. A tf_keras
+    that is not imported builds nothing.
+    """
+    tf_keras = sys.modules.get(_TF_KERAS)
+    if tf_keras is None:
+        yield
+        return
+    tf_keras.utils.set_random_seed(seed)
+    experimental = tf_keras.backend.experimental
+    before = experimental.is_tf_random_generator_enabled()
+    experimental.enable_tf_random_generator()
+    try:
+        yield
+    finally:
+        if not before:
+            experimental.disable_tf_random_generator()
+
+
+def states(model: Any) -> list[Any]:
+    """The tf.Variables that say where the random layers of a model stand; none is a weight.
+
+    To be called in the strategy's scope. Layers that keep no count are left out: see `uncounted`.
+    """
+    if not is_of_tf_keras(model):
+        return [variable.value for variable in model.variables if variable.name == _SEED_OF_KERAS_3]
+    found = []
+    for layer in _random_layers(model):
+        # Some layers would only make it when they are first called, in the midst of a tf.function.
+        layer._random_generator._maybe_init()
+        if layer._random_generator._generator is not None:
+            found.append(layer._random_generator._generator.state)
+    return found
+
+
+def uncounted(model: Any) -> list[str]:
+    """The names of the random layers of which nothing says where they stand; there are none in Keras 3."""
+    if not is_of_tf_keras(model):
+        return []
+    return [layer.name for layer in _random_layers(model) if layer._random_generator._rng_type == "legacy_stateful"]
+
+
+def is_of_tf_keras(model: Any) -> bool:
+    """Whether a model, or what may be one, is of tf_keras; imports it for nobody."""
+    tf_keras = sys.modules.get(_TF_KERAS)
+    return tf_keras is not None and isinstance(model, tf_keras.Model)
+
+
+def _random_layers(model: Any) -> list[Any]:
+    """The layers of a tf_keras model that draw in training; there is no public way to their generators."""
+    kind = sys.modules[_TF_KERAS].__internal__.layers.BaseRandomLayer
+    layers = model._flatten_layers(include_self=False, recursive=True)
+    return [layer for layer in layers if isinstance(layer, kind) and _draws(layer)]
+
+
+def _draws(layer: Any) -> bool:
+    """Whether a layer that can draw does: a recurrent one without dropout does not."""
+    rates = [getattr(layer, name, None) for name in ("rate", "dropout", "recurrent_dropout")]
+    return all(rate is None for rate in rates) or any(rates)

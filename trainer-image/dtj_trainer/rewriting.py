@@ -1,0 +1,26 @@
+"""Whose Python AutoGraph rewrites: the user's, whose `if` and `for` may depend on tensors. Ours, marked here, never do.
+
+To rewrite the trainer's own functions took a third of the time to the first step. Imports TensorFlow.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+as_written = tf.autograph.experimental.do_not_convert
+"""Decorates what calls no code of the user's: neither it nor what it calls is rewritten."""
+
+
+def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, rewritten wherever a graph is made of it, as `tf.function` does; to be called outside of one.
+
+    Where everything runs eagerly it stays as it is, for the debugger.
+    """
+    autograph = tf.__internal__.autograph
+    in_graphs = autograph.tf_convert(function, autograph.control_status_ctx())
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (function if tf.executing_eagerly() else in_graphs)(*args, **kwargs)
+
+    return call
