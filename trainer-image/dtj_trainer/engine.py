@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer import waiting
 from dtj_trainer.tasks import Task
 
 
@@ -30,12 +31,14 @@ class Wishes:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One call, the same on all tasks: means over all its examples, and what was agreed."""
+    """One call: means over all its examples and what was agreed, the same on all tasks."""
 
     metrics: Mapping[str, float]
     stop: bool
     save: bool
     next_steps: int
+    waited: float | None
+    """Seconds in all so far that this task waited for others, which is its own; None where there are no others."""
 
 
 class Engine:
@@ -68,6 +71,7 @@ class Engine:
         self._local_replicas = len(strategy.extended.worker_devices)
         # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
         self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+        self._waiting = waiting.of(strategy)
         with strategy.scope():
             # Summed on each replica as it goes, over the replicas only when it is read.
             self._sums = tf.Variable(
@@ -79,7 +83,8 @@ class Engine:
 
     def run(self, iterator: Any, steps: int, wishes: Wishes) -> Outcome:
         """Takes so many steps. All tasks must ask for the same number."""
-        reduced = self._run(iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector())).numpy()
+        reduced, waited = self._run(iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector()))
+        reduced = reduced.numpy()
         examples = steps * self._batch
         sums, (stop, save, next_steps) = reduced[:-3], (float(value) for value in reduced[-3:])
         return Outcome(
@@ -87,17 +92,19 @@ class Engine:
             stop=stop > 0,
             save=save > 0,
             next_steps=round(next_steps),
+            waited=None if self._waiting is None else float(waited),
         )
 
     @tf.function(reduce_retracing=True)
-    def _run(self, iterator: Any, steps: Any, wishes: Any) -> Any:
+    def _run(self, iterator: Any, steps: Any, wishes: Any) -> tuple[Any, Any]:
         for _ in tf.range(steps):
             self._strategy.run(self._train_step, args=(next(iterator),))
         self._step.assign_add(steps)
         if self._sums_are_shared:
-            return self._hand_over(wishes)
+            return self._hand_over(wishes), tf.constant(0.0)
         shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
-        return self._strategy.reduce("SUM", shares, axis=None)
+        reduced = self._strategy.reduce("SUM", shares, axis=None)
+        return reduced, tf.constant(0.0) if self._waiting is None else self._waiting.seconds
 
     def loss(self, outputs: Any, labels: Any) -> Any:
         """What one replica's share of a batch adds to the global mean, penalties of the layers included.
