@@ -5,8 +5,9 @@ import textwrap
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,62 @@ def test_of_two_workers_the_one_that_is_slow_says_so_and_the_one_that_waits_does
             assert time.monotonic() < until, f"own seconds of a step: worker 0 {waiting}, worker 1 {slow}"
             time.sleep(0.1)
             waiting, slow = map(own_part, ports)
+
+
+class TwoReplicasHere:
+    """A strategy of four replicas, two of them in this process, in which a test says when what is there."""
+
+    num_replicas_in_sync = 4
+
+    def __init__(self) -> None:
+        self.extended = self
+        self.worker_devices = ("/job:localhost/replica:0/task:0/device:CPU:0",) * 2
+        self.experimental_local_results = tuple
+        self.clock: Iterator[float] = iter(())
+
+    def now(self) -> Any:
+        import tensorflow as tf
+
+        return tf.constant(next(self.clock), tf.float64)
+
+    def reduce_to(self, _op: object, value: Any, _destinations: object, _options: object = None) -> Any:
+        return value
+
+    def batch_reduce_to(self, _op: object, pairs: Any, _options: object = None) -> Any:
+        return [value for value, _ in pairs]
+
+
+def test_the_replica_that_waits_least_counts_and_no_moment_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    from dtj_trainer import waiting
+
+    strategy = TwoReplicasHere()
+    waits = waiting.of(strategy)
+    assert waits is not None
+    monkeypatch.setattr(tf, "timestamp", strategy.now)
+
+    def pause(*, first: float, second: float, summed: float) -> float:
+        """Seconds that waiting grows by: replicas have their parts then, and the sum is there then."""
+        before = float(waits.seconds)
+        strategy.clock = iter((first, second, summed))
+        assert strategy.reduce_to("SUM", (1.0, 2.0), None) == (1.0, 2.0)
+        return float(waits.seconds) - before
+
+    assert pause(first=10.0, second=13.0, summed=14.0) == 1.0
+    assert pause(first=11.0, second=12.0, summed=16.0) == 2.0, "both waited for their turn until 14"
+    assert pause(first=30.0, second=30.0, summed=20.0) == 0.0, "the clock was set"
+    strategy.clock = iter((40.0, 40.0, 45.0))
+    assert strategy.batch_reduce_to("SUM", [((1.0, 2.0), None), ((3.0, 4.0), None)]) == [(1.0, 2.0), (3.0, 4.0)]
+    assert float(waits.seconds) == 8.0
+
+
+def test_where_all_replicas_are_in_one_process_nobody_waits_for_another() -> None:
+    import tensorflow as tf
+
+    from dtj_trainer import waiting
+
+    assert waiting.of(tf.distribute.MirroredStrategy(["CPU:0"])) is None
 
 
 def own_part(port: int) -> float | None:
