@@ -15,14 +15,13 @@ from support.job_world import JobWorld, ended, running
 from support.operator_process import OperatorProcess
 
 PATIENCE_SECONDS = 900.0
-START_SECONDS = 60.0
 
 
 @contextmanager
 def settled_operator(world: JobWorld, *arguments: str, log: Path, settle: float) -> Iterator[OperatorProcess]:
     """An operator that knows what there is, and has had ``settle`` seconds to come to rest."""
     with OperatorProcess.serving(world.plane, [world.namespace], *arguments, log=log) as operator:
-        operator.await_line("runs jobs", seconds=START_SECONDS)
+        operator.await_line("runs jobs")
         time.sleep(settle)
         yield operator
 

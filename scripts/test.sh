@@ -11,17 +11,36 @@ export DTJ_TRAINER_PYTHON=${DTJ_TRAINER_PYTHON:-$PWD/.venv-trainer/bin/python}
 
 # run LEVEL ENVIRONMENT PYTEST-ARGUMENT...
 run() {
-    local level=$1 python=$2/bin/python start=$SECONDS status=0 last
+    local level=$1 python=$2/bin/python start=$SECONDS status=0 last notes=()
     shift 2
     echo
     echo "== $level"
     "$python" -m pytest "$@" ${extra[@]+"${extra[@]}"} 2>&1 | tee .test-output || status=$?
     last=$(grep -E '(passed|failed|skipped|error|no tests ran)' .test-output | tail -n 1 | tr -d '=' | xargs)
+    again "$level" "$@"
     [ "$status" = 5 ] && [ -n "${PYTEST_ARGS:-}" ] && status=0 # a filter may leave a level empty
     [ "$status" = 0 ] || failed=1
     summary+=("$(printf '%-9s %-6s %4ds  %s' "$level" "$([ "$status" = 0 ] && echo ok || echo FAILED)" $((SECONDS - start)) "$last")")
+    summary+=(${notes[@]+"${notes[@]}"})
     while read -r line; do summary+=("          left out: $line"); done < <(grep -E '^SKIPPED' .test-output | cut -c9-)
     rm -f .test-output
+}
+
+# again LEVEL PYTEST-ARGUMENT...
+# Tests of real processes share the machine with others. The few that failed are run once more, alone; one that passes
+# then is named as unsteady. Pure code gets no second try.
+again() {
+    local level=$1 unsteady count
+    shift
+    unsteady=$(sed -nE 's/^(FAILED|ERROR) //; T; s/ - .*//; p' .test-output | sort -u)
+    count=$(grep -c . <<<"$unsteady")
+    [ "$status" = 1 ] && [ "$level" != unit ] && [ "$count" -ge 1 ] && [ "$count" -le 3 ] || return 0
+    echo
+    echo "== $level: what failed, once more, alone"
+    "$python" -m pytest "$@" -n 0 --last-failed --last-failed-no-failures none || return 0
+    status=0
+    last="$last; these passed alone"
+    while read -r line; do notes+=("          unsteady: $line"); done <<<"$unsteady"
 }
 
 for level in "$@"; do

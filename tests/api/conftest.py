@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from support.api_proxy import ApiProxy, Upstream
 from support.job_world import JobWorld
-from support.operator_process import OperatorProcess, grant
+from support.kubelet_logs import KubeletLogs
+from support.loop_thread import LoopThread
+from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
 from testbed import ControlPlane
 
 
@@ -27,14 +30,33 @@ def world(cluster: ControlPlane, namespace: str) -> JobWorld:
 
 @pytest.fixture
 def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """An operator for that namespace. It must stop quickly and in peace, and may not have logged an error."""
+    """An operator for that namespace. It must stop in time and in peace, and may not have logged an error."""
     process = OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "operator.log")
     with process:
         yield process
+        print(process.log.read_text())  # shown where the test fails
         if process.running:
             process.await_line("runs jobs")  # a short test may be over before the operator is up
             code, seconds = process.stop()
             assert code == 0, process.log.read_text()
-            assert seconds < 8.0
+            assert seconds < GRACE_SECONDS
         defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
         assert not defects, process.log.read_text()
+
+
+@pytest.fixture
+def kubelet() -> KubeletLogs:
+    """What the kubelets would know of logs; here are none to ask."""
+    return KubeletLogs()
+
+
+@pytest.fixture
+def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of an administrator who can read logs, too."""
+    with LoopThread() as loop:
+        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
+        proxy = ApiProxy(upstream, trouble=kubelet)
+        loop.run(proxy.start())
+        yield proxy.kubeconfig(tmp_path)
+        loop.run(proxy.close())
+        loop.run(upstream.close())

@@ -39,9 +39,6 @@ of which may list before it begins, and a job."""
 CALLS_PER_TROUBLE = 4
 """A call that failed is made again, and with it those that came before it in a pass."""
 
-PATIENCE_SECONDS = 90.0
-"""Back-offs that have grown in a storm are waited for."""
-
 SUFFIXES = ("", "-r1", "-r2", "-r3")
 
 
@@ -69,7 +66,7 @@ def live(plane: ControlPlane, loop: LoopThread, directory: Path, trouble: Troubl
     loop.run(proxy.start())
     log = directory / f"{namespace}.log"
     arguments = (f"--namespace={namespace}", "--relist-seconds=5")
-    world = JobWorld(plane, namespace, patience=PATIENCE_SECONDS)
+    world = JobWorld(plane, namespace)
     try:
         with OperatorProcess(proxy.kubeconfig(directory), *arguments, log=log) as operator:
             suffer(world, proxy, loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -11,17 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dtj.api.json import dig
-from support.command_line import environment
+from support.command_line import environment, kubeconfig_in
 from support.job_world import JobWorld
+from support.snippets import ROOT, blocks
 from testbed import ApiError
 
 pytestmark = pytest.mark.api
 
-ROOT = Path(__file__).parents[2]
-SNIPPETS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "client.md").read_text(), re.DOTALL | re.MULTILINE)
+SNIPPETS = [block.text for block in blocks(ROOT / "docs/client.md") if block.language == "python"]
 
 ENDS_BY_ITSELF = "digits"
 """The job of the examples; the others run until they are stopped."""
@@ -56,11 +54,7 @@ def kubelet(world: JobWorld) -> Iterator[None]:
 @pytest.mark.usefixtures("operator", "kubelet")
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
 def test_a_snippet_of_the_document_runs(number: int, world: JobWorld, tmp_path: Path) -> None:
-    config = yaml.safe_load(world.plane.kubeconfig.read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = world.namespace
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
+    kubeconfig = kubeconfig_in(world.namespace, world.plane.kubeconfig, folder=tmp_path)
     script = tmp_path / "snippet.py"
     script.write_text(SNIPPETS[number])
     done = subprocess.run(

@@ -18,12 +18,10 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.cli.exit_codes import Exit
 from dtj.cli.main import cli
-from support.api_proxy import ApiProxy, Upstream
 from support.command_line import CommandLine, Terminal
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
-from support.loop_thread import LoopThread
-from support.waiting import eventually
+from support.waiting import eventually_true
 
 pytestmark = pytest.mark.api
 
@@ -59,16 +57,9 @@ def person(world: JobWorld) -> Person:
 
 
 @pytest.fixture
-def reader(world: JobWorld, tmp_path: Path) -> Iterator[Person]:
+def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
     """An administrator who can read logs, too: here are no kubelets to ask."""
-    kubelet = KubeletLogs()
-    with LoopThread() as loop:
-        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
-        proxy = ApiProxy(upstream, trouble=kubelet)
-        loop.run(proxy.start())
-        yield Person(proxy.kubeconfig(tmp_path), world.namespace, kubelet)
-        loop.run(proxy.close())
-        loop.run(upstream.close())
+    return Person(log_reader, world.namespace, kubelet)
 
 
 def limited(world: JobWorld, user: str, *rules: JsonObject) -> Person:
@@ -276,12 +267,12 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
     results: list[Result] = []
     following = threading.Thread(target=lambda: results.append(reader.types("logs", "digits", "-f")), daemon=True)
     following.start()
-    eventually(lambda: _assert(len(kubelet.asked) >= 4))  # read once, and followed
+    eventually_true(lambda: len(kubelet.asked) >= 4)  # read once, and followed
     kubelet.cut_before["digits-worker-0"] = "trains on"
     kubelet.say("digits-worker-0", "trains", "trains", "trains on", second=3)
     world.end_pod("digits-worker-1", exit_code=1, message="lost")
     kubelet.ended.add("digits-worker-1")
-    world.await_pods(["worker-1", "worker-1-r1", "worker-0-r1"], seconds=40)
+    world.await_pods(["worker-1", "worker-1-r1", "worker-0-r1"])
     kubelet.ended.add("digits-worker-0")
     for pod in ("digits-worker-0-r1", "digits-worker-1-r1"):
         kubelet.say(pod, "goes on", second=5)
@@ -308,18 +299,14 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
     assert result.stderr.splitlines()[-1].startswith("digits has succeeded")
 
 
-def _assert(what: bool) -> None:
-    assert what
-
-
 @pytest.mark.usefixtures("operator")
 def test_the_pod_before_the_newest_is_kept_where_it_failed(world: JobWorld, reader: Person) -> None:
     run(world)
     assert "no earlier pod is left" in reader.says("logs", "digits", "--previous")
     world.end_pod("digits-worker-1", exit_code=1)
-    world.await_condition(Condition.RESTARTING, seconds=30)
+    world.await_condition(Condition.RESTARTING)
     reader.kubelet.say("digits-worker-1", "its last words")
-    eventually(lambda: _assert("digits-worker-1-r1" in world.pods()), seconds=40)
+    eventually_true(lambda: "digits-worker-1-r1" in world.pods())
     assert reader.says("logs", "digits", "--previous", "--role=worker", "--index=1") == "its last words\n"
 
 
@@ -364,9 +351,7 @@ def test_what_the_job_has_not_is_one_line_and_code_2(
 def test_pods_that_have_not_started_say_why_there_is_no_log(world: JobWorld, person: Person) -> None:
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
-    world.eventually(
-        lambda: _assert("digits-worker-0 has not started: no nodes available" in person.says("logs", "digits"))
-    )
+    eventually_true(lambda: "digits-worker-0 has not started: no nodes available" in person.says("logs", "digits"))
 
 
 @pytest.mark.usefixtures("operator")
@@ -458,7 +443,7 @@ def test_the_doctor_says_what_it_may_not_ask(world: JobWorld) -> None:
 def test_the_doctor_sees_a_full_quota(world: JobWorld, person: Person) -> None:
     at = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
     world.api.request("POST", at, {"metadata": {"name": "tiny"}, "spec": {"hard": {"pods": "0"}}})
-    eventually(lambda: _assert("tiny pods 0 of 0" in person.types("doctor").output))
+    eventually_true(lambda: "tiny pods 0 of 0" in person.types("doctor").output)
 
 
 def test_a_cluster_that_does_not_answer_is_one_line_and_code_4(world: JobWorld, tmp_path: Path) -> None:

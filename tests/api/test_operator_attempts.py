@@ -85,7 +85,7 @@ def test_the_scale_subresource_counts_what_its_selector_selects(world: JobWorld)
         )
         assert sorted(selected.stdout.split()) == ["pod/digits-worker-0", "pod/digits-worker-1"]
 
-    eventually(counted, seconds=20)
+    eventually(counted)
 
 
 def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(world: JobWorld) -> None:
@@ -144,7 +144,7 @@ class TestSuspending:
         world.submit(roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0})
         run(world, "worker-0")
         world.end_pod("digits-worker-0", exit_code=0)
-        eventually(lambda: self.assert_gone(world), seconds=20)
+        eventually(lambda: self.assert_gone(world))
 
     @classmethod
     def suspend(cls, world: JobWorld, suspend: bool) -> None:
@@ -177,12 +177,12 @@ def test_a_job_that_does_not_start_in_time_fails_and_says_what_kept_it(world: Jo
 def test_a_job_that_runs_too_long_fails_though_nothing_happens(world: JobWorld) -> None:
     world.submit(roles={"worker": 1}, runPolicy={"activeDeadlineSeconds": 3})
     run(world, "worker-0")
-    job = world.await_condition(Condition.FAILED, seconds=10)
+    job = world.await_condition(Condition.FAILED)
     assert job.status.reason == Reason.DEADLINE_EXCEEDED
     started, ended = parse_time(job.status.start_time), parse_time(job.status.completion_time)
     assert started is not None
     assert ended is not None
-    assert 3 <= (ended - started).total_seconds() <= 5
+    assert 3 <= (ended - started).total_seconds() <= 30, "not only at the next look at everything"
 
 
 def some(found: list[JsonObject]) -> list[JsonObject]:

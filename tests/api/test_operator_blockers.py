@@ -23,7 +23,7 @@ def test_a_job_that_finds_no_node_says_so_in_the_schedulers_words(world: JobWorl
         assert (ready.status, ready.reason) == ("False", Reason.UNSCHEDULABLE), ready
         return ready.message
 
-    message = eventually(told, seconds=30.0)
+    message = eventually(told)
     assert message == "0 of 2 pods are ready; digits-worker-0: no nodes available to schedule pods"
     status = world.job().status
     assert (status.state, status.reason) == ("Starting", Reason.UNSCHEDULABLE)

@@ -13,7 +13,7 @@ from support.operator_process import USER, OperatorProcess
 
 pytestmark = pytest.mark.api
 
-TAKE_OVER_SECONDS = 20.0
+TAKE_OVER_SECONDS = 40.0
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_when_the_leader_is_killed_another_takes_over_and_nothing_is_created_twi
     leader.kill()
     began = time.monotonic()
     world.run_pods()
-    standby.await_line("leads now", seconds=TAKE_OVER_SECONDS + 5)
+    standby.await_line("leads now")
     assert time.monotonic() - began < TAKE_OVER_SECONDS
     world.await_state("Running")
     writes = world.plane.audit.writes(since=mark, user=USER, namespace=world.namespace)

@@ -88,7 +88,7 @@ def await_bound(world: JobWorld, number: int, job: str = "digits") -> None:
     def enough() -> None:
         assert len(bound(world, job)) == number
 
-    eventually(enough, seconds=60)
+    eventually(enough)
 
 
 class TestKubernetesOwnGangs:
@@ -100,7 +100,7 @@ class TestKubernetesOwnGangs:
             assert condition is not None
             assert condition.reason == Reason.UNSCHEDULABLE, condition
 
-        eventually(said, seconds=60)
+        eventually(said)
         assert bound(world) == []
         slots.grow(8)
         await_bound(world, 8)
@@ -120,7 +120,7 @@ class TestKubernetesOwnGangs:
         def bound_anew() -> None:  # the old ones stay, for want of a kubelet that ends them
             assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
 
-        eventually(bound_anew, seconds=60)
+        eventually(bound_anew)
 
     def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(self, world: JobWorld) -> None:
         quota: JsonObject = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
@@ -130,10 +130,10 @@ class TestKubernetesOwnGangs:
         def released() -> None:
             assert world.events(Reason.GANG_RELEASED)
 
-        eventually(released, seconds=30)
+        eventually(released)
         more = json.dumps({"spec": {"hard": {"pods": "3"}}})
         world.plane.kubectl("patch", "resourcequota", "few", "-n", world.namespace, "--type=merge", f"--patch={more}")
-        world.await_pods(["worker-0", "worker-1", "worker-2"], seconds=60)
+        world.await_pods(["worker-0", "worker-1", "worker-2"])
         assert world.job().status.restarts.total == 0
 
 
@@ -161,10 +161,10 @@ class TestPodGroupsOfOthers:
         groups = Groups(world, VOLCANO, "podgroups")
         groups.create({"apiVersion": VOLCANO, "kind": "PodGroup", "metadata": {"name": "digits"}, "spec": {}})
         world.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
-        eventually(lambda: _has_reason(world, Reason.NAME_TAKEN), seconds=30)
+        eventually(lambda: _has_reason(world, Reason.NAME_TAKEN))
         assert world.pods() == {}
         groups.delete()
-        world.await_pods(["worker-0", "worker-1"], seconds=60)
+        world.await_pods(["worker-0", "worker-1"])
 
 
 class TestKueue:

@@ -8,6 +8,8 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
+from support.refusals import refuses_pods
+from support.waiting import eventually
 
 pytestmark = pytest.mark.api
 
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.api
 def restricted(world: JobWorld) -> JobWorld:
     """A namespace that enforces the standard "restricted"."""
     world.plane.kubectl("label", "namespace", world.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    eventually(lambda: refuses_pods(world))
     return world
 
 

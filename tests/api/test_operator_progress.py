@@ -72,8 +72,8 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
         shown = world.plane.kubectl("get", "-n", world.namespace, "dtj/digits").stdout.splitlines()[-1].split()
         assert shown[:5] == ["digits", "Running", "MultiWorkerMirrored", "1/1", "24%"]
 
-    eventually(told, seconds=40)
-    stalled = world.await_condition(Condition.STALLED, seconds=60).status.condition(Condition.STALLED)
+    eventually(told)
+    stalled = world.await_condition(Condition.STALLED).status.condition(Condition.STALLED)
     assert stalled is not None
     assert "step 120 since" in stalled.message
 
@@ -86,4 +86,4 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
     def moved() -> None:
         assert not world.job().status.is_true(Condition.STALLED)
 
-    eventually(moved, seconds=40)
+    eventually(moved)

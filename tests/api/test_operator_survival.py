@@ -110,7 +110,7 @@ class TestAClusterThatBreaks:
         world.await_state("Running", "history")
         world.plane.expire_watches()
         world.end_pod("history-worker-0", exit_code=0)
-        world.await_condition(Condition.COMPLETE, "history", seconds=60.0)
+        world.await_condition(Condition.COMPLETE, "history")
         assert lasting_operator.running
 
     def test_a_pod_that_vanished_during_an_outage_without_a_word_is_missed(
@@ -124,7 +124,7 @@ class TestAClusterThatBreaks:
         with world.plane.outage() as etcd:
             etcd.delete(f"/registry/pods/{world.namespace}/ghostly-worker-1")
             etcd.forget_history()
-        world.await_pods(["worker-0-r1", "worker-1-r1"], "ghostly", seconds=60.0)
+        world.await_pods(["worker-0-r1", "worker-1-r1"], "ghostly")
         assert lasting_operator.running
 
     def test_a_job_that_vanished_during_an_outage_without_a_word_is_forgotten(
@@ -136,7 +136,7 @@ class TestAClusterThatBreaks:
         with world.plane.outage() as etcd:
             etcd.delete(f"/registry/{names.GROUP}/{names.PLURAL}/{world.namespace}/phantom")
             etcd.forget_history()
-        lasting_operator.await_line("phantom: is gone", seconds=60.0)
+        lasting_operator.await_line("phantom: is gone")
 
     def test_an_api_server_that_restarts_is_waited_for_and_work_goes_on(
         self, broken_world: JobWorld, lasting_operator: OperatorProcess
@@ -147,9 +147,9 @@ class TestAClusterThatBreaks:
         before = uids_of(world, "patient")
         world.plane.restart_apiserver()
         world.run_pods("patient")
-        world.await_state("Running", "patient", seconds=60.0)
+        world.await_state("Running", "patient")
         world.submit("newcomer")
-        world.await_pods(["worker-0", "worker-1"], "newcomer", seconds=60.0)
+        world.await_pods(["worker-0", "worker-1"], "newcomer")
         assert uids_of(world, "patient") == before
         assert lasting_operator.running
 
@@ -160,7 +160,7 @@ class TestAClusterThatBreaks:
         with broken_world.plane.outage():
             always(lambda: _running(lasting_operator), seconds=6.0)
         broken_world.submit("after")
-        broken_world.await_pods(["worker-0", "worker-1"], "after", seconds=60.0)
+        broken_world.await_pods(["worker-0", "worker-1"], "after")
         said = [line for line in lasting_operator.lines()[before:] if "WARNING" in line or "ERROR" in line]
         # Four watches: each may say that it ended, that nobody answers, and what a server says that is not ready yet.
         assert 1 <= len(said) <= 4 * 3, said
@@ -194,7 +194,7 @@ class TestAnEmptyCluster:
             operator.await_line(f"CustomResourceDefinition {crd} is not installed: kubectl apply -f crds/")
             plane.install_crds()
             world.submit()
-            world.await_pods(["worker-0", "worker-1"], seconds=30.0)
+            world.await_pods(["worker-0", "worker-1"])
 
     def test_the_operator_waits_for_an_api_server_that_is_not_there_yet(
         self, own_control_plane: ControlPlane, tmp_path: Path
@@ -211,5 +211,5 @@ class TestAnEmptyCluster:
                 operator.await_line("the API server does not answer")
                 always(lambda: _running(operator), seconds=2.0)
             world.submit()
-            world.await_pods(["worker-0", "worker-1"], seconds=30.0)
+            world.await_pods(["worker-0", "worker-1"])
             assert sum("does not answer" in line for line in operator.lines()) == 1

@@ -24,12 +24,12 @@ def submit(world: JobWorld, **spec: object) -> None:
     world.run_pod("digits-worker-0")
 
 
-def gone(world: JobWorld, *, seconds: float = 20.0) -> None:
+def gone(world: JobWorld) -> None:
     def checked() -> None:
         assert POD not in world.pods()
         assert POD not in world.services()
 
-    world.eventually(checked, seconds=seconds)
+    world.eventually(checked)
 
 
 def said(world: JobWorld, reason: Reason) -> Callable[[], str]:

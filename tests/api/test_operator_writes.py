@@ -22,9 +22,9 @@ def test_a_job_reaches_running_with_one_write_a_pod_and_five_more(
 ) -> None:
     mark = world.plane.audit.mark()
     world.submit(roles={"worker": workers})
-    world.await_pods([f"worker-{index}" for index in range(workers)], seconds=60.0)
+    world.await_pods([f"worker-{index}" for index in range(workers)])
     world.run_pods()
-    world.await_state("Running", seconds=60.0)
+    world.await_state("Running")
     done = list(map(str, writes(world, mark)))
     assert len(done) <= workers + 5, done
 

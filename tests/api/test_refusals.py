@@ -34,8 +34,6 @@ REFUSED_SECONDS = 20.0
 REQUESTS_A_MINUTE = 90
 """More than that is a hot loop. These are the first seconds, in which back-offs have not grown yet."""
 
-PATIENCE_SECONDS = 90.0
-
 
 @dataclass(frozen=True)
 class Story:
@@ -132,7 +130,7 @@ def stories(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     for refusal in REFUSALS:
         namespace = cluster.new_namespace()
         grant(cluster, namespace)
-        worlds[refusal] = JobWorld(cluster, namespace, patience=PATIENCE_SECONDS)
+        worlds[refusal] = JobWorld(cluster, namespace)
     log = tmp_path_factory.mktemp("refusals") / "log"
     with (
         OperatorProcess.serving(cluster, [world.namespace for world in worlds.values()], log=log) as operator,
@@ -176,7 +174,7 @@ def test_a_namespace_that_ends_is_not_filled_again_and_ends(
         def emptied() -> None:
             assert (world.pods(), world.services(), world.jobs()) == ({}, {}, [])
 
-        eventually(emptied, seconds=60.0)
+        eventually(emptied)
         always(emptied, seconds=5.0)
         assert creations(world, mark) == Counter()
         rate = len(calls(world, mark)) * 60.0 / (time.monotonic() - began)
@@ -185,7 +183,7 @@ def test_a_namespace_that_ends_is_not_filled_again_and_ends(
         assert operator.running
     path = f"/api/v1/namespaces/{namespace}/configmaps/hold"
     cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
-    eventually(lambda: is_gone(cluster, namespace), seconds=60.0)
+    eventually(lambda: is_gone(cluster, namespace))
 
 
 def is_gone(cluster: ControlPlane, namespace: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,9 @@ from click.testing import CliRunner, Result
 
 from dtj.api.json import JsonObject
 from dtj.cli.main import cli
-from support.api_proxy import ApiProxy, Upstream
 from support.job_evidence import SECRET
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
-from support.loop_thread import LoopThread
 
 pytestmark = pytest.mark.api
 
@@ -26,23 +23,6 @@ TEMPLATE: JsonObject = {
         ]
     }
 }
-
-
-@pytest.fixture
-def kubelet() -> KubeletLogs:
-    return KubeletLogs()
-
-
-@pytest.fixture
-def reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of an administrator who can read logs, too: here are no kubelets to ask."""
-    with LoopThread() as loop:
-        upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
-        proxy = ApiProxy(upstream, trouble=kubelet)
-        loop.run(proxy.start())
-        yield proxy.kubeconfig(tmp_path)
-        loop.run(proxy.close())
-        loop.run(upstream.close())
 
 
 def dtj(world: JobWorld, *words: object, kubeconfig: Path) -> Result:
@@ -75,14 +55,14 @@ def fail(world: JobWorld) -> None:
 
 @pytest.mark.usefixtures("operator")
 def test_a_job_that_failed_is_reported_whole(
-    world: JobWorld, kubelet: KubeletLogs, reader: Path, tmp_path: Path
+    world: JobWorld, kubelet: KubeletLogs, log_reader: Path, tmp_path: Path
 ) -> None:
     fail(world)
     kubelet.say("digits-worker-0", "step 20/400 (5%)  loss 2.3000  1.2k examples/s", second=1)
     kubelet.say("digits-worker-0", "step 40/400 (10%)  loss 1.1000  1.3k examples/s", second=6)
     kubelet.say("digits-worker-1", f"the token is {SECRET}", second=7)
     file = tmp_path / "digits.tar.gz"
-    done = dtj(world, "digits", "-o", file, kubeconfig=reader)
+    done = dtj(world, "digits", "-o", file, kubeconfig=log_reader)
     assert done.return_value == 0, done.output
     assert done.output.startswith(f"Wrote {file}: ")
     found = unpacked(file)

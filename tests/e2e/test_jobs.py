@@ -52,7 +52,7 @@ def test_a_replica_that_fails_is_named_with_its_code_and_last_words(
     assert (cause["pod"], cause["exitCode"], cause["node"]) == ("fails-worker-1-r1", 3, "node1")
     assert cause["message"].strip() == "no such flower"
     kept = {"fails-worker-1", "fails-worker-1-r1"}
-    wait_until(lambda: set(jobs.pods()) == kept, seconds=30, what="the end of the other pods")
+    wait_until(lambda: set(jobs.pods()) == kept, seconds=60, what="the end of the other pods")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs:
             assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
             (url,) = re.findall(r"http://[0-9.:]+/", line)
             for _ in range(2):
-                with urllib.request.urlopen(f"{url}curves", timeout=10) as reply:
+                with urllib.request.urlopen(f"{url}curves", timeout=60) as reply:
                     assert reply.read() == b"loss 0.41\n"
             shown.send_signal(signal.SIGINT)
             shown.wait(30)

@@ -49,7 +49,7 @@ def test_objects_of_others_that_have_a_jobs_names_are_left_alone(jobs: ClusterJo
         reasons = {job: jobs.job(job).get("status", {}).get("reason") for job in OBJECTS_OF_OTHERS}
         assert set(reasons.values()) == {"NameTaken"}, reasons
 
-    eventually(said, seconds=60)
+    eventually(said)
 
 
 def test_what_happens_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> None:
@@ -64,7 +64,7 @@ def test_what_happens_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> No
             events = jobs.events("Suspended")
             assert [event.get("series", {}).get("count", 1) for event in events] == [expected]
 
-        eventually(counted, seconds=60)
+        eventually(counted)
         jobs.suspend("pauses", suspend=False)
 
 

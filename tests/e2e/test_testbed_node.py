@@ -113,7 +113,7 @@ def test_a_cluster_ip_leads_to_a_pod_also_from_that_pod_itself(here: Namespace) 
     here.apply(service("web", app="server"), pod("server", f"({SERVE}) & {ask}; sleep 300"), pod("client", ask))
     here.await_phase("Succeeded", "client")
     assert here.logs("client").endswith("hello\n")
-    wait_until(lambda: "hello" in here.logs("server"), seconds=10, what="the answer to the pod that asked itself")
+    wait_until(lambda: "hello" in here.logs("server"), seconds=60, what="the answer to the pod that asked itself")
 
 
 def test_a_pod_speaks_to_the_api_server_with_its_service_account(node_testbed: NodeCluster, here: Namespace) -> None:
@@ -146,7 +146,7 @@ def test_an_image_that_no_node_has_is_not_waited_for_in_vain(here: Namespace) ->
         statuses = here.pod("lost")["status"].get("containerStatuses", [{}])
         return str(statuses[0].get("state", {}).get("waiting", {}).get("reason"))
 
-    wait_until(lambda: reason() == "ErrImageNeverPull", seconds=30, what="the kubelet's word on the image")
+    wait_until(lambda: reason() == "ErrImageNeverPull", seconds=60, what="the kubelet's word on the image")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def crashed(node_testbed: NodeCluster) -> Footprint:
 
 def test_after_a_crash_the_kernel_ends_all_and_the_next_start_removes_the_rest(crashed: Footprint) -> None:
     wait_until(
-        lambda: not any("process" in line for line in crashed.left()), seconds=20, what="the end of all processes"
+        lambda: not any("process" in line for line in crashed.left()), seconds=60, what="the end of all processes"
     )
     successor = runs.create(f"after-{crashed.run.name}", owner=os.getpid())
     try:

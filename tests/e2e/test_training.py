@@ -160,7 +160,7 @@ class TestDisturbances:
         jobs.submit(training("handed-over", "--epochs=2", image=trainer_image, roles={"worker": 2}))
         leader = operator.leader()
         operator.kill(leader)
-        wait_until(lambda: operator.leader() not in ("", leader), seconds=20, what="another leader")
+        wait_until(lambda: operator.leader() not in ("", leader), seconds=60, what="another leader")
         complete(jobs, "handed-over")
         created = [call for call in _creations(node_testbed, mark, jobs.namespace) if call.code == 201]
         assert sorted(call.name for call in created) == ["handed-over-worker-0", "handed-over-worker-1"]
@@ -212,7 +212,7 @@ def test_a_job_that_no_node_has_room_for_says_so(jobs: ClusterJobs, trainer_imag
         assert status.get("reason") == "Unschedulable"
         assert any("Insufficient nvidia.com/gpu" in message for message in messages), messages
 
-    eventually(said, seconds=60)
+    eventually(said)
 
 
 def test_helm_test_gets_the_operators_answer(operator: Installation) -> None:

@@ -1,51 +1,211 @@
-"""What a newcomer types, as the documents say it, in their order: it works, on this machine."""
+"""What a reader types, as the documents say it, in their order: it works, on this machine.
+
+All commands and all Python that no marker keeps away; see tests/support/snippets.py.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import signal
+import socket
+import struct
 import subprocess
-import sys
+import textwrap
+import zlib
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from support.command_line import install
 from support.local_runs import MARK, marked_processes, new_mark
-from support.snippets import ROOT, blocks
+from support.snippets import BY_CI, ROOT, blocks, documents
 from trainer_environment import trainer_python
 
-pytestmark = pytest.mark.trainer
+pytestmark = [pytest.mark.trainer, pytest.mark.timeout(600)]
+
+SETTING = next(line for block in blocks(ROOT / "docs/quickstart-laptop.md") for line in block.lines if "PATH=" in line)
+"""With it, says that document, what the others call ``dtj`` and ``python`` is found in a checkout."""
+
+DIGITS = "dtj run examples/digits.yaml"
+BEFORE = {"docs/report.md": DIGITS, "docs/export.md": DIGITS}
+"""What a document takes for done; it is typed once, whoever asks first."""
+
+WHERE = {"docs/export.md": "dtj-runs/digits/latest/export/1"}
+"""Where a document says that its commands are typed, if that is not the checkout."""
 
 
-def commands(file: str) -> Iterator[list[str]]:
-    """The commands of a document that need this machine alone: of ``dtj``, and ``cd``."""
-    for block in blocks(ROOT / file):
-        if block.language not in ("bash", "indented") or block.needs:
-            continue
-        for line in block.text.splitlines():
-            for part in line.partition("#")[0].split("&&"):
-                words = part.split()
-                if words and (words[0] == "cd" or Path(words[0]).name == "dtj") and "--cluster" not in words:
-                    yield words
+def commands(document: str) -> list[str]:
+    """The commands of a document that need this machine alone, as they are typed."""
+    found = [line for block in blocks(ROOT / document) if block.is_shell and not block.needs for line in block.lines]
+    return [line for line in found if line not in BY_CI]
 
 
-@pytest.mark.parametrize("file", ["docs/quickstart-laptop.md", "docs/tasks.md"])
-def test_the_commands_of_a_document_work_one_after_the_other(tmp_path: Path, file: str) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    mark, folder, typed = new_mark(), tmp_path, list(commands(file))
-    assert ["run"] in [words[1:2] for words in typed], "a document in which nothing is run"
-    for program, *words in typed:
-        if program == "cd":
-            folder /= words[0]
-            continue
+ALL = {document: commands(document) for document in (str(file.relative_to(ROOT)) for file in documents())}
+
+
+@dataclass
+class Desk:
+    """A folder that looks like a checkout to whoever types there."""
+
+    folder: Path
+    mark: str = field(default_factory=new_mark)
+    _said: dict[str, str] = field(default_factory=dict)
+
+    def says(self, line: str, *, where: str = "", **environ: str) -> str:
+        """What a command prints; it has to succeed. What documents repeat is run once."""
+        once = f"{where}: {line.replace('.venv/bin/dtj', 'dtj')}"
+        if once not in self._said:
+            if line.startswith("python"):
+                # Documents name alternatives, none of which goes on from the checkpoints of another.
+                shutil.rmtree(self.folder / "dtj-output", ignore_errors=True)
+            setting = SETTING if line.startswith(("python", "dtj")) else "true"
+            self._said[once] = self.run("bash", "-euo", "pipefail", "-c", f"{setting}; cd ./{where}; {line}", **environ)
+        return self._said[once]
+
+    def run(self, *words: str, **environ: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "dtj.cli.main", *words],
-            cwd=folder,
-            env={**os.environ, "DTJ_TRAINER_PYTHON": trainer_python(), MARK: mark},
+            words,
+            cwd=self.folder,
+            env={**os.environ, "DTJ_TRAINER_PYTHON": trainer_python(), MARK: self.mark, **environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-    assert marked_processes(mark) == []
+        assert done.returncode == 0, f"{words[-1]}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def close(self) -> None:
+        """Raises AssertionError where a command has left processes behind; ends them."""
+        left = marked_processes(self.mark)
+        for process in left:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(process, signal.SIGKILL)
+        assert left == []
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """It has this tree's ``dtj`` and examples, and files of somebody's own."""
+    folder = tmp_path_factory.mktemp("desk")
+    install(folder / ".venv" / "bin")
+    (folder / ".venv-trainer").symlink_to(Path(trainer_python()).parents[1])
+    for name in ("examples", "trainer-image"):
+        (folder / name).symlink_to(ROOT / name)
+    package = folder / "package"
+    package.mkdir()
+    for script in (folder / "train.py", package / "train.py"):
+        script.symlink_to(ROOT / "examples" / "own_script" / "train.py")
+    (package / "spirals.py").symlink_to(ROOT / "examples" / "own_model" / "spirals.py")
+    (package / "module.py").write_text("from package.spirals import model as build, points as dataset\n")
+    write_data(folder / "data")
+    desk = Desk(folder)
+    yield desk
+    desk.close()
+
+
+def write_data(folder: Path) -> None:
+    """Pictures of two kinds of flowers, and prices of two things."""
+    for kind, colour in (("daisy", b"\xff\xff\xff"), ("poppy", b"\xff\x00\x00")):
+        (folder / "flowers" / kind).mkdir(parents=True)
+        for number in range(40):
+            (folder / "flowers" / kind / f"{number}.png").write_bytes(png(colour))
+    for part in range(2):
+        rows = [f"{size},{colour},{size * 2}\n" for size in range(40) for colour in ("red", "blue")]
+        (folder / f"part-{part}.csv").write_text("size,colour,price\n" + "".join(rows))
+
+
+def png(colour: bytes, *, size: int = 8) -> bytes:
+    """A square of one colour: signature, header, pixels line by line behind a zero, end (RFC 2083)."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    pixels = zlib.compress((b"\0" + colour * size) * size)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("document", [document for document, typed in ALL.items() if typed])
+def test_the_commands_of_a_document_work_one_after_the_other(desk: Desk, document: str) -> None:
+    if document in BEFORE:
+        desk.says(BEFORE[document])
+    for line in ALL[document]:
+        desk.says(line, where=WHERE.get(document, ""))
+    assert marked_processes(desk.mark) == []
+
+
+def test_the_digest_by_hand_is_that_of_the_run(desk: Desk) -> None:
+    desk.says(DIGITS)
+    [by_hand] = ALL["docs/export.md"]
+    result = json.loads((desk.folder / "dtj-runs/digits/latest/tensorboard/result.json").read_text())
+    assert desk.says(by_hand, where=WHERE["docs/export.md"]).split()[0] == result["export"]["digest"].partition(":")[2]
+
+
+PIECES = [block for block in blocks(ROOT / "docs/bring-your-own.md") if block.language == "python"]
+AROUND = {
+    "from dtj_trainer.callbacks import DTJCallback, report": (
+        (120, 1000),
+        """
+        import keras
+        import tensorflow as tf
+
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(loss="mse")
+        dataset = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0]], [[2.0], [4.0]])).batch(1)
+        loss = 0.5
+        """,
+    ),
+    "import dtj_trainer": (
+        (1000, 1000),
+        """
+        import keras
+        import tensorflow as tf
+
+        examples = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0]], [[2.0], [4.0]]))
+        dataset = examples.repeat(500).batch(1, drop_remainder=True)
+
+        def build():
+            return keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]), keras.optimizers.Adam(0.01)
+
+        def learn(inputs, targets):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(inputs) - targets) ** 2)
+            optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+            return loss
+
+        @tf.function
+        def train_step(batch):
+            return s.strategy.reduce(tf.distribute.ReduceOp.MEAN, s.strategy.run(learn, args=batch), axis=None)
+        """,
+    ),
+}
+"""By the first line of a piece of docs/bring-your-own.md: the step, of how many, that it shows at its end, and what
+a reader has already, whom it tells what to add."""
+
+LOOK = """
+import os, urllib.request
+print(urllib.request.urlopen(f"http://127.0.0.1:{os.environ['DTJ_STATUS_PORT']}/status").read().decode())
+"""
+
+
+@pytest.mark.parametrize("place", range(len(PIECES)), ids=lambda place: f"line-{PIECES[place].line}")
+def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, place: int) -> None:
+    piece = PIECES[place].text
+    shown, around = AROUND[piece.splitlines()[0]]
+    script = desk.folder / f"piece{place}.py"
+    script.write_text(textwrap.dedent(around) + piece + LOOK)
+    port = free_port()
+    said = desk.says(f"python {script.name}", DTJ_STATUS_PORT=str(port), DTJ_CHECKPOINT_DIR=f"checkpoints-{place}")
+    status = json.loads(said.splitlines()[-1])
+    assert (status["step"], status["totalSteps"]) == shown
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -140,7 +140,7 @@ def test_a_chief_that_is_killed_comes_back_alone_to_parameter_servers_that_live_
     def saved() -> None:
         assert list((dtj.latest("digits-ps") / "checkpoint").glob("ckpt-*.index"))
 
-    eventually(saved, seconds=120)
+    eventually(saved)
     launcher, _ = processes(dtj.mark, "chief-0")
     os.kill(launcher, signal.SIGKILL)
     output, _ = running.communicate()
@@ -162,7 +162,7 @@ def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others
     def saved() -> None:
         assert list((dtj.latest("digits") / "checkpoint").glob("ckpt-*.index"))
 
-    eventually(saved, seconds=120)
+    eventually(saved)
     before = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
     os.kill(before["worker-1"][1], signal.SIGKILL)
     logs = dtj.latest("digits") / "logs"
@@ -170,7 +170,7 @@ def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others
     def resumed() -> None:
         assert "resumed: step" in (logs / "worker-0.log").read_text()
 
-    eventually(resumed, seconds=120)
+    eventually(resumed)
     after = {name: processes(dtj.mark, name) for name in ("worker-0", "worker-1")}
     assert [launcher for launcher, _ in after.values()] == [launcher for launcher, _ in before.values()]
     output, _ = running.communicate()
@@ -236,7 +236,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(dtj: CommandLine) -> None:
         assert log.exists()
         assert len(re.findall(r"step \d+/\d+", log.read_text())) >= 2
 
-    eventually(trains, seconds=120)
+    eventually(trains)
     running.send_signal(signal.SIGINT)
     output, _ = running.communicate()
     assert running.returncode == 130, output

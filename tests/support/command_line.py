@@ -10,12 +10,33 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 SOURCES = Path(__file__).parents[2] / "operator"
 
 
 def environment(**variables: str) -> dict[str, str]:
     """This process's environment, in which Python finds this tree's ``dtj``."""
     return {**os.environ, "PYTHONPATH": str(SOURCES), **variables}
+
+
+def install(folder: Path) -> Path:
+    """Put a program ``dtj`` into a folder, made if it is not there: this tree's, as an installation would."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "dtj"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {sys.executable} -m dtj.cli.main "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def kubeconfig_in(namespace: str, kubeconfig: Path, *, folder: Path) -> Path:
+    """A copy, whose contexts have this namespace: with it nobody types one."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = namespace
+    copy = folder / "kubeconfig"
+    copy.write_text(yaml.safe_dump(config))
+    return copy
 
 
 @dataclass

@@ -75,14 +75,14 @@ def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
         groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": spec})
         queue = {"queue": "team-a"} if gang == "Kueue" else {}
         world.apply(manifest(name, roles={"worker": 1}, runPolicy={"scheduling": {"gang": gang, **queue}}))
-        eventually(partial(_has_reason, world, name, "NameTaken"), seconds=30)
+        eventually(partial(_has_reason, world, name, "NameTaken"))
         groups.delete(name)
-        eventually(partial(_is_ours, groups, name), seconds=60)
+        eventually(partial(_is_ours, groups, name))
         if gang == "Kueue":
             groups.admit(name, flavor="spot" if flavors else None)
             world.await_pods(["worker-0"], name)
             groups.evict(name, message="preempted")
-            eventually(partial(_gave_back, groups, name), seconds=30)
+            eventually(partial(_gave_back, groups, name))
             groups.admit(name, flavor="spot" if flavors else None)
             world.await_pods(["worker-0-r1"], name)
             world.end_pod(f"{name}-worker-0-r1", exit_code=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -30,17 +30,15 @@ class JobWorld:
 
     plane: ControlPlane
     namespace: str
-    patience: float = field(default=0.0, kw_only=True)
-    """For how many seconds anything is waited for at least."""
 
     @property
     def api(self) -> RestClient:
         """How the tests ask the API server."""
         return self.plane.api
 
-    def eventually(self, check: Callable[[], T], *, seconds: float = 20.0) -> T:
+    def eventually(self, check: Callable[[], T]) -> T:
         """Wait until ``check`` raises no AssertionError; what it returns then."""
-        return eventually(check, seconds=max(seconds, self.patience))
+        return eventually(check)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +75,7 @@ class JobWorld:
     def delete_job(self, name: str = "digits") -> None:
         self.api.request("DELETE", f"{self._at(JOBS)}/{names.PLURAL}/{name}")
 
-    def await_state(self, state: str, name: str = "digits", *, seconds: float = 20.0) -> Job:
+    def await_state(self, state: str, name: str = "digits") -> Job:
         """Wait until the job is in this state."""
 
         def reached() -> Job:
@@ -85,9 +83,9 @@ class JobWorld:
             assert job.status.state == state, f"{name} is {job.status.state} ({job.status.reason}), not {state}"
             return job
 
-        return self.eventually(reached, seconds=seconds)
+        return self.eventually(reached)
 
-    def await_condition(self, condition: Condition, name: str = "digits", *, seconds: float = 20.0) -> Job:
+    def await_condition(self, condition: Condition, name: str = "digits") -> Job:
         """Wait until the job's condition is True."""
 
         def reached() -> Job:
@@ -95,7 +93,7 @@ class JobWorld:
             assert job.status.is_true(condition), f"{name} is not {condition}: {job.status.conditions}"
             return job
 
-        return self.eventually(reached, seconds=seconds)
+        return self.eventually(reached)
 
     # -- what a job owns -----------------------------------------------------------------------------------------
 
@@ -109,7 +107,7 @@ class JobWorld:
     def claims(self, name: str = "digits") -> dict[str, JsonObject]:
         return self._labelled("persistentvolumeclaims", name)
 
-    def await_pods(self, wanted: Iterable[str], name: str = "digits", *, seconds: float = 20.0) -> None:
+    def await_pods(self, wanted: Iterable[str], name: str = "digits") -> None:
         """Wait until the job's pods are exactly these: their names without the job's."""
         expected = {f"{name}-{replica}" for replica in wanted}
 
@@ -117,7 +115,7 @@ class JobWorld:
             found = set(self.pods(name))
             assert found == expected, f"the pods are {sorted(found)}, not {sorted(expected)}"
 
-        self.eventually(there, seconds=seconds)
+        self.eventually(there)
 
     def events(self, reason: str = "") -> list[JsonObject]:
         """Events of our operator, of one reason or all."""

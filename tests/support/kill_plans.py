@@ -25,9 +25,6 @@ Workload = Callable[[MortalWorld], None]
 LANES = 6
 """Plans at the same time: most of a plan is waiting."""
 
-PATIENCE_SECONDS = 60.0
-"""Plans share the machine, and others may use it, too."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -131,7 +128,7 @@ class Stage:
 
         lives = Lives(self._upstream, make, death=Death(plan.write, plan.moment) if plan is not None else None)
         client = self._plane.lasting_api()
-        world = MortalWorld(self._plane, namespace, lives, client, patience=PATIENCE_SECONDS)
+        world = MortalWorld(self._plane, namespace, lives, client)
         world.clear()
         self._loop.run(lives.begin())
         try:

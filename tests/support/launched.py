@@ -49,7 +49,7 @@ class Launched:
             found = re.findall(pattern, self.output, re.MULTILINE)
             assert len(found) >= times, self.output
 
-        eventually(there, seconds=60)
+        eventually(there)
 
     @property
     def output(self) -> str:

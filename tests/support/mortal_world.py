@@ -15,6 +15,7 @@ from dtj.api.names import Label
 from dtj.api.status import JobStatus
 from support.job_world import JOBS, JobWorld
 from support.operator_lives import Lives
+from support.waiting import PATIENCE_SECONDS
 from testbed.rest import RestClient
 
 T = TypeVar("T")
@@ -64,8 +65,8 @@ class MortalWorld(JobWorld):
     def api(self) -> RestClient:
         return self.client
 
-    def eventually(self, check: Callable[[], T], *, seconds: float = 20.0) -> T:
-        deadline = time.monotonic() + max(seconds, self.patience)
+    def eventually(self, check: Callable[[], T]) -> T:
+        deadline = time.monotonic() + PATIENCE_SECONDS
         poll = SHORTEST_POLL_SECONDS
         while True:
             seen = self.lives.answers

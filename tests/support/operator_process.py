@@ -18,6 +18,9 @@ from testbed import ControlPlane
 USER = "dtj-operator"
 """Who the operator is to the API server; RBAC gives it what :func:`grant` lists, and nothing else."""
 
+GRACE_SECONDS = 25.0
+"""An end within these is in time: Kubernetes kills a pod 30 s after it was told to go."""
+
 SOURCES = Path(__file__).parents[2] / "operator"
 
 
@@ -138,7 +141,7 @@ class OperatorProcess:
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
-    def await_line(self, part: str, *, times: int = 1, seconds: float = 20.0) -> str:
+    def await_line(self, part: str, *, times: int = 1) -> str:
         """Wait for a log line that contains ``part``, the n-th of them; the line."""
 
         def found() -> str:
@@ -146,4 +149,4 @@ class OperatorProcess:
             assert len(matching) >= times, f"{times}x {part!r} is not in the log:\n" + "\n".join(self.lines())
             return matching[times - 1]
 
-        return eventually(found, seconds=seconds)
+        return eventually(found)

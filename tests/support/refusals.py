@@ -75,7 +75,7 @@ def policy(reason: str) -> Refusal:
         api.request(
             "POST", f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": name}, "spec": binding}
         )
-        eventually(lambda: _refuses_pods(world))
+        eventually(lambda: refuses_pods(world))
 
     def end(world: JobWorld) -> None:
         for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
@@ -99,7 +99,7 @@ def broken_webhook() -> Refusal:
         }
         body = {"metadata": {"name": world.namespace}, "webhooks": [hook]}
         world.api.request("POST", f"{ADMISSION}/validatingwebhookconfigurations", body)
-        eventually(lambda: _refuses_pods(world))
+        eventually(lambda: refuses_pods(world))
 
     return Refusal(
         name="webhook that does not answer",
@@ -129,8 +129,8 @@ def _only_in(world: JobWorld) -> dict[str, object]:
     return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}}}
 
 
-def _refuses_pods(world: JobWorld) -> None:
-    """Policies and webhooks take effect a moment after they are made."""
+def refuses_pods(world: JobWorld) -> None:
+    """Policies, webhooks and the labels of a namespace take effect a moment after they are made."""
     try:
         world.api.request("POST", f"/api/v1/namespaces/{world.namespace}/pods?dryRun=All", PROBE)
     except ApiError:

@@ -10,10 +10,13 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.05
 
+PATIENCE_SECONDS = 120.0
+"""How long a condition is waited for: a busy machine may stand still for many seconds. What comes early costs none."""
 
-def eventually(check: Callable[[], T], *, seconds: float = 20.0) -> T:
+
+def eventually(check: Callable[[], T]) -> T:
     """What ``check`` returns as soon as it raises no AssertionError; its last one where that does not come."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return check()
@@ -21,6 +24,15 @@ def eventually(check: Callable[[], T], *, seconds: float = 20.0) -> T:
             if time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
+
+
+def eventually_true(holds: Callable[[], bool]) -> None:
+    """Wait until this is so."""
+
+    def checked() -> None:
+        assert holds()
+
+    eventually(checked)
 
 
 def always(check: Callable[[], None], *, seconds: float) -> None:

@@ -22,6 +22,12 @@ SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
 TRAINER = ("-m", "dtj_trainer")
 """What a task's Python runs."""
 DEADLINE = 120.0
+"""Seconds in which anything must be done."""
+
+SOON = 45.0
+"""Seconds in which an end comes that nobody has to wait for, on a machine that stands still for many; less than the
+60 s of the start gate."""
+
 _PORTS = range(15000, 32000)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, Replica, free_ports
+from trainer.cluster import SOON, Job, Replica, free_ports
 from trainer.data_files import write
 
 pytestmark = pytest.mark.trainer
@@ -55,7 +55,7 @@ def test_two_workers_learn_from_what_data_workers_read(folder: Path) -> None:
             job[name].wait_for(r"serving port \d+ of the tf.data service\n")
             assert job[name].process.poll() is None
             job[name].kill(15)
-            assert job[name].wait(10) == 143
+            assert job[name].wait(SOON) == 143
     assert job.result["steps"] == 12
     address = service.environ["TF_DATA_SERVICE_ADDRESS"]
     assert f"data: batches come from the tf.data service at {address}, in no repeatable order\n" in job["worker-0"].log

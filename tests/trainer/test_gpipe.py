@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, stopped
+from trainer.cluster import SOON, Job, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
@@ -24,7 +24,7 @@ def piped(tmp_path_factory: pytest.TempPathFactory) -> Job:
         assert job.start()["worker-0"].wait() == 0
         assert job["worker-1"].process.poll() is None, "a stage never ends by itself"
         job["worker-1"].kill(signal.SIGTERM)
-        assert job["worker-1"].wait(10) == 143
+        assert job["worker-1"].wait(SOON) == 143
     return job
 
 
@@ -96,7 +96,7 @@ def test_a_killed_stage_ends_the_leader_as_peer_lost(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=ENDLESS) as job:
         job.start().wait_for_checkpoint(20)
         job["worker-1"].kill()
-        assert job["worker-0"].wait(20) == 75
+        assert job["worker-0"].wait(SOON) == 75
     assert job["worker-0"].last_words.startswith("peer lost: worker 1 not reachable")
     assert "Traceback" not in job["worker-0"].log
 
@@ -105,7 +105,7 @@ def test_a_silent_stage_ends_the_leader_as_peer_lost(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=ENDLESS) as job:
         job.start().wait_for_checkpoint(20)
         with stopped(job["worker-1"]):
-            assert job["worker-0"].wait(30) == 75
+            assert job["worker-0"].wait(SOON) == 75
 
 
 def test_a_stage_that_is_told_to_go_stays_until_the_leader_has_saved(folder: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, Replica, free_ports, image_entrypoint
+from support.waiting import eventually_true
+from trainer.cluster import SOON, Job, Replica, free_ports, image_entrypoint
 from trainer.conftest import SHORT
 from trainer.outcome import tensors
 
@@ -79,7 +80,7 @@ def test_a_pod_that_is_replaced_at_the_same_address_is_met_by_those_that_held(fo
         trainer = trainer_of(lost)
         lost.kill()
         lost.wait()
-        assert not Path(f"/proc/{trainer}/cwd").exists(), "its trainer died with it"
+        eventually_true(lambda: not Path(f"/proc/{trainer}/cwd").exists())  # its trainer dies with it
         survivor.wait_for("a peer was lost .*: starting again in place")
         start(job, "worker-1")
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
@@ -110,7 +111,7 @@ def test_told_to_go_while_its_peer_is_away_a_task_goes_at_once(folder: Path) -> 
         survivor = job["worker-0"]
         survivor.wait_for(r"starting again in place(.|\n)*strategy MultiWorkerMirrored")
         survivor.kill(signal.SIGTERM)
-        assert survivor.wait(10) == 143
+        assert survivor.wait(SOON) == 143
 
 
 def test_told_to_go_all_save_the_same_step_through_their_launchers(folder: Path) -> None:
@@ -134,7 +135,7 @@ def test_the_stacks_of_a_trainer_are_there_on_demand_also_while_it_waits(folder:
     with launched(folder, 2) as job:
         start(job, "worker-0")
         waiting = job["worker-0"]
-        waiting.wait_for("strategy MultiWorkerMirrored")
+        waiting.wait_for("start gate: 1 of 1 peers missing after 10 s")
         waiting.kill(signal.SIGQUIT)
         waiting.wait_for(r'File ".*gate\.py", line \d+ in wait_for_peers')
         assert waiting.process.poll() is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.launcher.gate import OTHERWISE_ENGAGED, Doorbell, greet
-from trainer.cluster import Job, stopped
+from trainer.cluster import SOON, Job, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
 
@@ -68,7 +68,7 @@ def test_a_killed_worker_ends_the_other_as_peer_lost(folder: Path, victim: str) 
         job.start().wait_for_checkpoint(20)
         job[victim].kill()
         survivor = job["worker-1" if victim == "worker-0" else "worker-0"]
-        assert survivor.wait(20) == 75
+        assert survivor.wait(SOON) == 75
     assert survivor.last_words.startswith(f"peer lost: {victim.replace('-', ' ')} not reachable")
     assert "Traceback" not in survivor.log
 
@@ -79,7 +79,7 @@ def test_a_silent_worker_is_lost_after_the_heartbeat_limit(folder: Path, victim:
         job.start().wait_for_checkpoint(20)
         with stopped(job[victim]):
             survivor = job["worker-1" if victim == "worker-0" else "worker-0"]
-            assert survivor.wait(30) == 75
+            assert survivor.wait(SOON) == 75
     assert survivor.last_words.startswith("peer lost")
 
 
@@ -96,7 +96,7 @@ def test_a_worker_that_dies_behind_the_start_gate_is_not_waited_for_longer(folde
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=["--start-timeout=4"]) as job:
         other = job.cluster["worker"][1 if waiting == "worker-0" else 0]
         with past_the_gate(int(other.rpartition(":")[2])):
-            assert job.start(waiting)[waiting].wait(60) == 75
+            assert job.start(waiting)[waiting].wait(SOON) == 75
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) 
         waiting = job.start("worker-0")["worker-0"]
         waiting.wait_for("strategy MultiWorkerMirrored")
         waiting.kill(signal.SIGTERM)
-        assert waiting.wait(5) == 143
+        assert waiting.wait(SOON) == 143
 
 
 def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) 
         while greet(address, name="worker 0", attempt=0) != OTHERWISE_ENGAGED:
             assert waiting.process.poll() is None, "ended before it connected"
         waiting.kill(signal.SIGTERM)
-        assert waiting.wait(30) == 143
+        assert waiting.wait(SOON) == 143
 
 
 def test_checkpoint_directories_that_are_not_shared_are_refused(folder: Path, together: Job) -> None:

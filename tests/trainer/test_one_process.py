@@ -65,12 +65,12 @@ def _status_while_training(port: int, job: Job) -> dict[str, Any]:
     while True:
         assert job["worker-0"].process.poll() is None, "ended before its status was seen"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
                 status: dict[str, Any] = json.load(answer)
         except urllib.error.URLError:
             status = {}
         if "examplesPerSecond" in status:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
                 assert answer.status == 200
             return status
         time.sleep(0.01)

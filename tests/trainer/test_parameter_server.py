@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.waiting import eventually
-from trainer.cluster import Job, inherited, stopped
+from trainer.cluster import SOON, Job, inherited, stopped
 
 pytestmark = pytest.mark.trainer
 
@@ -52,7 +52,7 @@ def test_it_learns_the_digits_even_when_a_worker_dies_and_the_coordinator_is_rep
         for server in ("worker-0", "ps-0"):
             assert "serving 127.0.0.1:" in job[server].log
             job[server].kill(signal.SIGTERM)
-            assert job[server].wait(5) == 143
+            assert job[server].wait(SOON) == 143
     assert job.result["accuracy"] >= 0.95
     assert job.result["steps"] >= 180
     assert re.search(r"^step \d+/180 \(\d+%\)  epoch \d+/8  loss \d", chief.log, re.M)
@@ -98,7 +98,7 @@ def test_a_lost_parameter_server_ends_the_coordinator_as_peer_lost(folder: Path)
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=ENDLESS) as job:
         job.start().wait_for_checkpoint(40)
         job["ps-0"].kill()
-        assert job["chief-0"].wait(20) == 75
+        assert job["chief-0"].wait(SOON) == 75
     assert job["chief-0"].last_words.startswith("peer lost: ps 0 not reachable")
     assert "Traceback" not in job["chief-0"].log
 
@@ -108,7 +108,7 @@ def test_silent_workers_end_the_coordinator_when_nothing_moves(folder: Path) -> 
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments) as job:
         job.start()["chief-0"].wait_for(r"step \d+/")
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
-            assert job["chief-0"].wait(30) == 75
+            assert job["chief-0"].wait(SOON) == 75
     assert job["chief-0"].last_words == "no step was finished for 5 s (--stall-timeout): a task of this job hangs"
 
 
@@ -117,4 +117,4 @@ def test_silent_workers_end_the_coordinator_even_where_tensorflow_blocks_all_of_
         # While it saves: TensorFlow then tells the workers of functions, and holds the interpreter's lock.
         job.start().wait_for_checkpoint(40)
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
-            assert job["chief-0"].wait(30) == 75
+            assert job["chief-0"].wait(SOON) == 75

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import Job
+from trainer.cluster import SOON, Job
 
 pytestmark = pytest.mark.trainer
 
@@ -44,7 +44,7 @@ def test_a_runtime_that_accepts_and_never_answers_is_waited_for_no_longer_than_a
         arguments = [f"--tpu-name={name}", "--start-timeout=4"]
         with Job(folder, strategy="TPU", roles=ONE, arguments=arguments) as job:
             worker = job.start()["worker-0"]
-            assert worker.wait(60) == 75
+            assert worker.wait(SOON) == 75
     # TensorFlow may hold the interpreter meanwhile: then the stacks are the only words.
     assert f"TPU {name} passed the start gate" in worker.log or "most recent call first" in worker.log
 

@@ -125,7 +125,7 @@ class TestOnThisMachine:
     def test_it_serves_until_it_is_told_to_end(self, runs: Path, tmp_path: Path) -> None:
         program = _program(tmp_path, SERVES)
         with curves.served(program, runs, port=0, timeout=20) as server:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=5) as reply:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as reply:
                 assert reply.read().decode() == f"--logdir={runs}"
             process = server.process
         assert process.returncode is not None
@@ -157,7 +157,7 @@ class TestOnThisMachine:
     [
         ([], "give the name of a job on the cluster, or a run on this machine with --run"),
         (["a", "--run", "b"], "give the name of a job on the cluster, or a run on this machine with --run"),
-        (["--run", "b", "-n", "c"], "--run shows a run on this machine"),
+        (["--run", "b", "-n", "c"], "--run means a run on this machine: leave out --namespace"),
         (["--run", "/no/such/run"], "neither the folder of a run nor the name of a job"),
         (["a", "--port", "70000"], "70000"),
         (["a", "--kubeconfig", "/no/such/file"], "kubeconfig /no/such/file does not exist"),

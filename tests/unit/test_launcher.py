@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.launched import LAUNCHER, SOURCE, Launched, cluster_of, state_of
-from support.waiting import eventually
+from support.waiting import eventually_true
 
 pytestmark = pytest.mark.unit
 
@@ -171,7 +171,7 @@ def test_orphans_are_reaped_while_the_program_runs(launch: Launch) -> None:
     launched = launch("--", "sh", "-c", "(sleep 0.2 & echo $!) & wait; echo left; sleep 100")
     launched.said("left")
     orphan = int(launched.out.read_text().split()[0])
-    eventually(lambda: _assert(state_of(orphan) == ""), seconds=20)
+    eventually_true(lambda: state_of(orphan) == "")
 
 
 def test_the_program_ends_with_its_launcher_however_that_ends(launch: Launch) -> None:
@@ -179,7 +179,7 @@ def test_the_program_ends_with_its_launcher_however_that_ends(launch: Launch) ->
     launched.said("ready")
     (program,) = launched.children
     launched.send(signal.SIGKILL)
-    eventually(lambda: _assert(state_of(program) in ("", "Z")), seconds=20)
+    eventually_true(lambda: state_of(program) in ("", "Z"))
 
 
 def test_sigquit_prints_the_stacks_of_every_python_below_and_leaves_it_be(launch: Launch, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_who_does_not_come_is_named_and_waited_for_no_longer_than_asked(launch: 
 
 def test_told_to_go_while_it_waits_it_goes_at_once(launch: Launch) -> None:
     launched = launch("--", "true", TF_CONFIG=cluster_of(2)[0])
-    eventually(lambda: _assert(_catches_sigterm(launched.process.pid)), seconds=20)
+    eventually_true(lambda: _catches_sigterm(launched.process.pid))
     launched.send(signal.SIGTERM)
     assert launched.wait() == 143
 
@@ -236,7 +236,3 @@ def _catches_sigterm(pid: int) -> bool:
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
     return False
-
-
-def _assert(holds: bool) -> None:
-    assert holds

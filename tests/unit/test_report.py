@@ -8,6 +8,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
@@ -336,6 +337,12 @@ def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) ->
     assert len(curves(known)) == 3
     (folder / "objects.json").write_text("{")
     assert gather(RunDirectory(folder)).unread[0].why.startswith("objects.json: ")
+
+
+@pytest.mark.parametrize("option", ["--namespace", "--context", "--kubeconfig"])
+def test_a_run_is_on_no_cluster(option: str) -> None:
+    with pytest.raises(click.UsageError, match=r"^--run means a run on this machine: leave out --namespace, "):
+        run("report", "--run", "digits", option, "x")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Every block of code in the documents is tried, as far as this machine can, or says what it needs.
+"""Every block of code in the documents is run by a test, or says what it needs that a test has not.
 
-Manifests are validated, Python is compiled and its imports looked up, commands are parsed by the programs that they are
-for; `dtj validate` is run. A command that needs more carries a marker in the line before its block.
+Here nothing but `dtj validate` is run: manifests are validated, Python is compiled and its imports looked up, commands
+are parsed by the programs that they are for, marked ones too; and no block goes by that is neither run nor marked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dtj.cli.main import cli
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 from dtj_trainer.config import parse
-from support.snippets import ROOT, Block, blocks, documents
+from support.snippets import BY_CI, ROOT, RUN_HERE, TRIES_PYTHON, Block, blocks, documents
 
 pytestmark = pytest.mark.unit
 
@@ -43,13 +43,12 @@ NEEDED = {
     "gcloud": {"gcloud"},
     "curl": {"TensorFlow Serving"},
     "pip": {"network"},
-    "tensorboard": {"TensorBoard"},
 }
 """What a program needs that a test has not; one of these must stand in the block's marker."""
 
-LANGUAGES = {"bash", "console", "yaml", "python", "dockerfile", "indented", "text", "json", "promql", ""}
+LANGUAGES = {"bash", "console", "yaml", "python", "dockerfile", "text", ""}
 
-KNOWN_NEEDS = {"GPU", "TPU"}.union(*NEEDED.values())
+KNOWN_NEEDS = {"GPU", "TPU", "TensorFlow.js", "a bucket", "a quiet machine"}.union(*NEEDED.values())
 
 
 def of(*languages: str) -> list[object]:
@@ -58,8 +57,21 @@ def of(*languages: str) -> list[object]:
 
 def test_the_documents_have_blocks_of_known_languages_alone() -> None:
     unknown = [block.title for block in BLOCKS if block.language not in LANGUAGES]
-    assert unknown == []
+    assert unknown == [], "say ```bash, ```text or what it is, instead of indenting"
+
+
+def test_markers_name_what_is_known_and_stand_before_a_block() -> None:
     assert {need for block in BLOCKS for need in block.needs} <= KNOWN_NEEDS
+    written = sum(file.read_text().count("<!-- needs: ") for file in documents())
+    # The sentence in CONTRIBUTING.md that explains a marker is the one that marks nothing.
+    assert written - 1 == sum(bool(block.needs) for block in BLOCKS)
+
+
+@pytest.mark.parametrize("command", BY_CI)
+def test_what_is_left_to_ci_is_run_there(command: str) -> None:
+    file, words = BY_CI[command]
+    assert words in (ROOT / file).read_text()
+    assert any(command in block.lines for block in BLOCKS if block.is_shell), "no document has it"
 
 
 # -- manifests --------------------------------------------------------------------------------------------------
@@ -121,6 +133,13 @@ def test_python_compiles_and_what_it_imports_is_there(block: Block) -> None:
             assert all(hasattr(module, alias.name) for alias in node.names)
 
 
+@pytest.mark.parametrize("block", of("python"))
+def test_python_is_run_by_a_test_or_says_what_it_needs(block: Block) -> None:
+    if not block.needs:
+        assert block.file in TRIES_PYTHON, f"{block.title} is neither run by a test nor marked <!-- needs: … -->"
+        assert block.file in (ROOT / TRIES_PYTHON[block.file]).read_text()
+
+
 def names_defined_in(module: Path) -> set[str]:
     """What a module of the trainer's defines or imports; importing it takes TensorFlow."""
     file = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
@@ -137,24 +156,18 @@ def names_defined_in(module: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("block", of("bash", "console"))
-def test_commands_can_be_run_or_say_what_they_need(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_run_or_say_what_they_need(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    commands = block.commands
-    assert commands, "a block of commands has none: is it a text?"
-    if block.language == "bash":
-        assert subprocess.run(["bash", "-n"], input=block.text, text=True, check=False).returncode == 0
-    for words in commands:
+    assert block.lines, "a block of commands has none: is it a text?"
+    assert subprocess.run(["bash", "-n"], input="\n".join(block.lines), text=True, check=False).returncode == 0
+    assert block.needs or not any(re.fullmatch(r"cd \S+", line) for line in block.lines), "tests type line by line"
+    for words in block.commands:
         check_command(words, block.needs)
 
 
-@pytest.mark.parametrize("block", of("indented"))
-def test_indented_commands_can_be_run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    """These stand in README.md and CONTRIBUTING.md, beside words and output; the headings there say what they need."""
-    monkeypatch.chdir(ROOT)
-    for line in block.text.splitlines():
-        words = line.split("#")[0].split()
-        if words and words[0] in {"make", "dtj", "kubectl", "helm", "kubectl-dtj"}:
-            check_command(words, frozenset(NEEDED.get(words[0], {"cluster"})))
+@pytest.mark.parametrize("block", of("dockerfile"))
+def test_parts_of_a_dockerfile_say_that_they_need_docker(block: Block) -> None:
+    assert "docker" in block.needs
 
 
 @pytest.mark.parametrize("block", of("", "text"))
@@ -166,25 +179,22 @@ def test_what_is_not_called_a_command_is_none(block: Block) -> None:
 
 
 def check_command(words: list[str], needs: frozenset[str]) -> None:
-    words = words[:-1] if words[-1] == "&" else words
-    program = words[0].rpartition("/")[2]
-    if "NAME=VALUE" in words or program in {"cd", "export", "find", "git", "sudo"}:
-        return
+    """It has the options that are given, and is run by a test or marked."""
+    command, program = " ".join(words), words[0].rpartition("/")[2]
     if program in NEEDED:
-        assert needs & NEEDED[program], (
-            f"{' '.join(words)}: <!-- needs: … --> must name one of {sorted(NEEDED[program])}"
-        )
+        assert needs & NEEDED[program], f"{command}: <!-- needs: … --> must name one of {sorted(NEEDED[program])}"
         check_files(words)
-    elif program == "dtj":
+        return
+    assert needs or program in RUN_HERE or command in BY_CI, f"{command}: is neither run by a test nor marked"
+    if program == "dtj":
         check_dtj(words[1:], needs)
-    elif program in ("python", "python3") and words[1:2] == ["-m"]:
+    elif program == "python":
+        assert words[1] == "-m", command
         check_module(words[2:])
-    elif program in ("python", "python3"):
-        assert (ROOT / words[1]).exists(), words[1]
     elif program == "make":
         targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-        assert {word for word in words[1:] if "=" not in word} <= set(targets), words
-    else:
+        assert {word for word in words[1:] if "=" not in word} <= set(targets), command
+    elif program not in RUN_HERE:
         assert (ROOT / words[0]).exists(), f"{words[0]} is no program that is known here"
 
 

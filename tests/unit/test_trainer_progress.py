@@ -197,20 +197,20 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     assert server is not None
     with server:
         board.update(step=7, total_steps=10)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
             assert json.load(answer)["percent"] == 70
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
             assert b"\ndtj_training_step 7\n" in answer.read()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
             assert answer.read() == b"ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
         stacks = urllib.request.Request(f"http://127.0.0.1:{port}/stacks", method="POST")
-        with urllib.request.urlopen(stacks, timeout=5) as answer:
+        with urllib.request.urlopen(stacks, timeout=60) as answer:
             assert answer.read() == b"the stacks are in the log\n"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(stacks, timeout=5)
+            urllib.request.urlopen(stacks, timeout=60)
         assert "do_POST" in capfd.readouterr().err
         assert serve(board, port, say=said.append) is None
         assert len(said) == 1

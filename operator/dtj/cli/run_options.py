@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from dtj.cli.cluster import Place
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 RUNS: Final = Path("dtj-runs")
@@ -34,7 +36,9 @@ def job_or_run(command: F) -> F:
     return click.option("--run", metavar="RUN", help=words)(kept)
 
 
-def check_one_is_given(name: str | None, run: str | None) -> None:
-    """Raises UsageError where both a job and a run are given, or neither."""
+def check_one_is_given(name: str | None, run: str | None, place: Place) -> None:
+    """Raises UsageError where both a job and a run are given, or neither, or a run and where a cluster is."""
     if (name is None) == (run is None):
         raise click.UsageError("give the name of a job on the cluster, or a run on this machine with --run")
+    if run is not None and place != Place(None, None, None):
+        raise click.UsageError("--run means a run on this machine: leave out --namespace, --context and --kubeconfig")

@@ -86,12 +86,10 @@ def tensorboard(
     Exit codes: 130 ended by Ctrl-C, 1 TensorBoard cannot start, 2 bad input, 3 the time was over, 4 the cluster refused
     or did not answer.
     """
-    check_one_is_given(name, run)
+    check_one_is_given(name, run, place)
     browses = sys.stdout.isatty() if browser is None else browser
     if name is not None:
         return with_client(place, lambda c: _show_job(c, name, port=port, browser=browses, timeout=timeout))
-    if place != Place(None, None, None):
-        raise click.UsageError("--run shows a run on this machine: --namespace, --context, --kubeconfig mean nothing")
     assert run is not None
     return _show_run(run, runs, port=port, browser=browses, timeout=timeout)
 

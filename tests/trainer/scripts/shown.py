@@ -21,6 +21,6 @@ for first_epoch, epochs in ((0, 3), (2, 3)):
     shows = copied.DTJCallback(batch_size=16)
     model.fit(inputs, inputs[:, :1], initial_epoch=first_epoch, epochs=epochs, callbacks=[shows], **data)
     for path in sys.argv[2:]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['DTJ_STATUS_PORT']}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{os.environ['DTJ_STATUS_PORT']}{path}", timeout=60) as answer:
             print(answer.read().decode())
     print("fitted", flush=True)

@@ -46,7 +46,7 @@ def report(name: str | None, run: str | None, runs: Path, html: bool, output: Pa
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
-    check_one_is_given(name, run)
+    check_one_is_given(name, run, place)
     if run is None:
         assert name is not None
         return with_client(place, lambda client: _of_cluster(client, name, html=html, output=output))
