@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -20,6 +21,8 @@ from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.backoff import Backoff
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
+from dtj_trainer.pace import OwnPart
+from dtj_trainer.progress import Board
 from world import World
 
 pytestmark = pytest.mark.unit
@@ -31,6 +34,17 @@ def at(moment: float, **steps: int) -> dict[str, Reading]:
 
 def own(**seconds: float) -> dict[str, Reading]:
     return {name: Reading(0.0, 5, each) for name, each in seconds.items()}
+
+
+def in_step(own: float) -> Reading:
+    """What is read from a trainer that needs so much of each second, in which all take a step."""
+    clock, board = count().__next__, Board()
+    part = OwnPart(clock=clock)
+    for step in range(4):
+        board.update(step=step, step_seconds=part.mark(step, waited=step * (1 - own)))
+    reading = stragglers.read(json.dumps(board.document()).encode(), at=1.0)
+    assert reading is not None
+    return reading
 
 
 class TestWhoIsSlow:
@@ -80,6 +94,11 @@ class TestWhoIsSlow:
         self, body: bytes, step: int | None, seconds: float | None
     ) -> None:
         assert stragglers.read(body, at=1.0) == Reading(1.0, step, seconds)
+
+    def test_of_workers_in_step_the_one_that_the_trainers_of_the_others_wait_for(self) -> None:
+        found = slow({}, {f"worker-{n}": in_step(own) for n, own in enumerate((0.2, 0.21, 1.0))}, in_step=True)
+        assert [straggler.hostname for straggler in found] == ["worker-2"]
+        assert found[0].times == pytest.approx(1.0 / 0.21)
 
     @pytest.mark.parametrize("body", [b"", b"[]", b"hello", b"\xff", b"[" * 60_000])
     def test_what_is_no_document_is_no_reading(self, body: bytes) -> None:

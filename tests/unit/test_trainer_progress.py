@@ -13,6 +13,7 @@ import pytest
 
 from dtj_trainer import progress
 from dtj_trainer.config import CheckpointPolicy
+from dtj_trainer.pace import OwnPart
 from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, serve, short_number, short_time
 from dtj_trainer.runtime import cpu_limit
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
@@ -135,6 +136,31 @@ def test_rates_leave_the_first_call_out_and_follow_the_last_seconds() -> None:
         meter.mark(161 + second)
     assert meter.examples_per_second == pytest.approx(10)
     assert meter.overall_examples_per_second == pytest.approx(10 * (220 - 120) / 62)
+
+
+def test_a_workers_own_part_of_a_step_is_what_it_does_not_wait() -> None:
+    clock = Clock()
+    part = OwnPart(clock=clock)
+    clock.now = 30.0  # the first call traces
+    assert part.mark(20, waited=5.0) is None
+    clock.now = 34.0
+    assert part.mark(22, waited=8.0) == pytest.approx(0.5)
+    for call in range(1, 31):
+        clock.now += 2.0
+        own = part.mark(22 + call, waited=8.0 + call * 0.5)
+    assert own == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_while_a_worker_waits_spoils_one_call(jump: float) -> None:
+    clock = Clock()
+    part = OwnPart(clock=clock)
+    part.mark(0, waited=0.0)
+    for call in range(1, 60):
+        clock.now += 2.0
+        own = part.mark(call, waited=call * 1.0 + (jump if call > 3 else 0.0))
+        assert own is None or 0 < own <= 2.0
+    assert own == pytest.approx(1.0)
 
 
 def test_a_period_is_due_once() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer import waiting
 from dtj_trainer.draws import Draws
 from dtj_trainer.rewriting import rewritten
 from dtj_trainer.tasks import Task
@@ -32,12 +33,14 @@ class Wishes:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One call, the same on all tasks: means over all its examples, and what was agreed."""
+    """One call: means over all its examples and what was agreed, the same on all tasks."""
 
     metrics: Mapping[str, float]
     stop: bool
     save: bool
     next_steps: int
+    waited: float | None
+    """Seconds in all so far that this task waited for others, which is its own; None where there are no others."""
 
 
 class Engine:
@@ -73,6 +76,7 @@ class Engine:
         self._local_replicas = len(strategy.extended.worker_devices)
         # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
         self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+        self._waiting = waiting.of(strategy)
         with strategy.scope():
             self._draws = Draws(model)
             # Summed on each replica as it goes, over the replicas only when it is read.
@@ -85,7 +89,8 @@ class Engine:
 
     def run(self, iterator: Any, steps: int, wishes: Wishes) -> Outcome:
         """Takes so many steps. All tasks must ask for the same number."""
-        reduced = self._run(iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector())).numpy()
+        reduced, waited = self._run(iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector()))
+        reduced = reduced.numpy()
         examples = steps * self._batch
         sums, (stop, save, next_steps) = reduced[:-3], (float(value) for value in reduced[-3:])
         return Outcome(
@@ -93,9 +98,10 @@ class Engine:
             stop=stop > 0,
             save=save > 0,
             next_steps=round(next_steps),
+            waited=None if self._waiting is None else float(waited),
         )
 
-    def _take(self, iterator: Any, steps: Any, wishes: Any) -> Any:
+    def _take(self, iterator: Any, steps: Any, wishes: Any) -> tuple[Any, Any]:
         def step(taken: Any) -> tuple[Any]:
             self._strategy.run(self._take_one, args=(next(iterator), self._step + taken))
             return (taken + 1,)
@@ -103,9 +109,10 @@ class Engine:
         tf.while_loop(lambda taken: taken < steps, step, (tf.constant(0, tf.int64),))
         self._step.assign_add(steps)
         if self._sums_are_shared:
-            return self._hand_over(wishes)
+            return self._hand_over(wishes), tf.constant(0.0)
         shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
-        return self._strategy.reduce("SUM", shares, axis=None)
+        reduced = self._strategy.reduce("SUM", shares, axis=None)
+        return reduced, tf.constant(0.0) if self._waiting is None else self._waiting.seconds
 
     def _take_one(self, examples: tuple[Any, Any], step: Any) -> None:
         self._draws.place(step)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dtj_trainer.config import Config
 from dtj_trainer.data.source import Source
 from dtj_trainer.host import Host
+from dtj_trainer.pace import OwnPart
 from dtj_trainer.progress import Board, Every, Meter
 from dtj_trainer.schedule import epoch_of
 from dtj_trainer.signals import Termination
@@ -53,6 +54,7 @@ class Reporter:
         self._total_steps = total_steps
         self._line_due = Every(run.config.progress_seconds)
         self.meter = Meter(batch=batch, step=step)
+        self._own_part = OwnPart()
         self._started = time.monotonic()
         self._starting = True
         run.host.startup.lap("build")
@@ -62,8 +64,19 @@ class Reporter:
         """Since the training began."""
         return time.monotonic() - self._started
 
-    def report(self, step: int, metrics: Mapping[str, float], *, last_checkpoint_step: int | None) -> None:
-        """Notes that this step is done, and where the metrics stood on the way to it."""
+    def report(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        *,
+        last_checkpoint_step: int | None,
+        waited: float | None = None,
+    ) -> None:
+        """Notes that this step is done, and where the metrics stood on the way to it.
+
+        Args:
+            waited: seconds in all that this task waited for others to take its steps; None where it is not known.
+        """
         self.meter.mark(step)
         run = self._run
         if self._starting:
@@ -80,6 +93,7 @@ class Reporter:
             eta_seconds=self.meter.eta(self._total_steps),
             metrics=metrics,
             last_checkpoint_step=last_checkpoint_step,
+            step_seconds=None if waited is None else self._own_part.mark(step, waited=waited),
         )
         rate = progress.examples_per_second
         self._summaries.write(step, dict(metrics) | ({} if rate is None else {"examples_per_second": rate}))

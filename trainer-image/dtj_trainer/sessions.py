@@ -31,6 +31,7 @@ from dtj_trainer.errors import Preempted, TrainerError, UsageError
 from dtj_trainer.host import Host
 from dtj_trainer.launch import meet_peers, started_in_time
 from dtj_trainer.outputs import check_outputs
+from dtj_trainer.pace import OwnPart
 from dtj_trainer.progress import Board, DTJCallback, Every
 from dtj_trainer.schedule import steps_within
 from dtj_trainer.signals import Termination
@@ -39,7 +40,7 @@ runtime.prepare(os.environ)
 
 import tensorflow as tf  # noqa: E402 - reads what was set
 
-from dtj_trainer import draws, strategies  # noqa: E402
+from dtj_trainer import draws, strategies, waiting  # noqa: E402
 from dtj_trainer.checkpoints import State, Store  # noqa: E402
 from dtj_trainer.engine import Wishes  # noqa: E402
 
@@ -127,6 +128,8 @@ class Session:
         self._counters: tuple[Any, Any] | None = None
         collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
         self._agreement = _Agreement(strategy) if collective else None
+        self._waiting = waiting.of(strategy) if collective else None
+        self._own_part = OwnPart()
         self._save_due = Every(self._policy.every_seconds)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
         self._told: dict[str, Any] = {}
@@ -234,7 +237,13 @@ class Session:
         if not self._look.due() and self.step != self._total:
             return
         last_checkpoint = self._store.last_step if self._store else None
-        progress.report(step=self.step, total=self._total, last_checkpoint=last_checkpoint, **self._told)
+        progress.report(
+            step=self.step,
+            total=self._total,
+            last_checkpoint=last_checkpoint,
+            step_seconds=self._own_part.mark(self.step, waited=float(self._waiting.seconds)) if self._waiting else None,
+            **self._told,
+        )
         if self.is_leader and (self._line_due.due() or self.step == self._total):
             print(self._host.board.progress.line())
 

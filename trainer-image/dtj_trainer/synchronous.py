@@ -204,7 +204,7 @@ class _Loop:
             self.save()
         elif outcome.save or is_mark(self.step, total_steps, config.checkpoint):
             store.save_meanwhile(self.step)
-        self._reporter.report(self.step, outcome.metrics, last_checkpoint_step=store.last_step)
+        self._reporter.report(self.step, outcome.metrics, last_checkpoint_step=store.last_step, waited=outcome.waited)
         if outcome.stop:
             raise Preempted(f"preempted: all tasks saved step {self.step} of {total_steps}; the job resumes there")
         return outcome.metrics

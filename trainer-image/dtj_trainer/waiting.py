@@ -1,0 +1,74 @@
+"""How long a worker waits for the others in its steps: what is left of a step shows who it is that all wait for.
+
+Workers in step all take as long for a step as the slowest one, and they wait inside TensorFlow's graph. So the graph
+notes the time when a replica has what it brings to a sum over all replicas, and the time when the sum is there. Between
+the two lie the waiting and the transfer, which is the same for all. Nothing but that note depends on the two times, so
+that the graph runs as it would without them, and gives the same bits. Imports TensorFlow.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+def of(strategy: Any) -> "Waiting | None":
+    """Watches a strategy from now on; None where its replicas are all in this process."""
+    extended = strategy.extended
+    return Waiting(strategy) if strategy.num_replicas_in_sync > len(extended.worker_devices) else None
+
+
+class Waiting:
+    """Adds up how long this worker waits in sums over the replicas of a strategy."""
+
+    def __init__(self, strategy: Any) -> None:
+        """Args:
+        strategy: MultiWorkerMirroredStrategy; all of its sums come by `reduce_to` or `batch_reduce_to`, be they of
+            gradients, of a normalization's means, or of whether there is a next batch.
+        """
+        self._of_each = strategy.experimental_local_results
+        extended = strategy.extended
+        self._replicas = len(extended.worker_devices)
+        first = tf.DeviceSpec.from_string(extended.worker_devices[0])
+        self._host = first.replace(device_type="CPU", device_index=0).to_string()
+        with tf.device(self._host):
+            self._seconds = tf.Variable(tf.zeros(self._replicas, tf.float64), trainable=False)
+            # Sums wait for their turn: what one waits for is not to be counted again by the next.
+            self._until = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+        reduce_one, reduce_several = extended.reduce_to, extended.batch_reduce_to
+
+        @tf.autograph.experimental.do_not_convert
+        def reduce_to(reduce_op: Any, value: Any, destinations: Any, options: Any = None) -> Any:
+            return self._timed([value], lambda: [reduce_one(reduce_op, value, destinations, options)])[0]
+
+        @tf.autograph.experimental.do_not_convert
+        def batch_reduce_to(reduce_op: Any, value_destination_pairs: Any, options: Any = None) -> Any:
+            values = [value for value, _ in value_destination_pairs]
+            return self._timed(values, lambda: reduce_several(reduce_op, value_destination_pairs, options))
+
+        extended.reduce_to, extended.batch_reduce_to = reduce_to, batch_reduce_to
+
+    @property
+    def seconds(self) -> Any:
+        """Since the strategy is watched; of several replicas here, of the one that waited least: a tensor."""
+        return tf.reduce_min(self._seconds)
+
+    def _timed(self, values: Sequence[Any], reduce: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        brought = [self._of_each(value) for value in values]
+        # What is the same for all replicas of a worker is there once.
+        of_replicas = [[each[replica % len(each)] for each in brought] for replica in range(self._replicas)]
+        began = tf.stack([self._when(each) for each in of_replicas])
+        reduced = reduce()
+        ended = self._when([self._of_each(each) for each in reduced])
+        with tf.device(self._host):
+            waited = ended - tf.maximum(began, self._until)
+            self._seconds.assign_add(tf.maximum(waited, tf.zeros_like(waited)))
+            self._until.assign(ended)
+        return reduced
+
+    def _when(self, values: Any) -> Any:
+        """The time at which all of this is computed."""
+        tensors = [one for one in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(one)]
+        # Grouped by device: a dependency from one device to another costs a message each.
+        with tf.control_dependencies([tf.group(*tensors)]), tf.device(self._host):
+            return tf.timestamp()
