@@ -1,6 +1,6 @@
 """Whose Python AutoGraph rewrites: the user's, whose `if` and `for` may depend on tensors. Ours, marked here, never do.
 
-To rewrite the trainer's own functions took a third of the time to the first step. Imports TensorFlow.
+To rewrite the trainer's own functions took a good part of the time to the first step. Imports TensorFlow.
 """
 
 from collections.abc import Callable
