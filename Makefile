@@ -15,7 +15,7 @@ demo: setup ## train a real model on real data with two worker processes, here
 
 # -- environments ---------------------------------------------------------------------------------------------
 
-.PHONY: setup operator trainer trainer-test
+.PHONY: setup operator trainer tfjs
 setup: operator trainer ## both environments: .venv and .venv-trainer
 
 operator:
@@ -25,6 +25,9 @@ operator:
 trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
 	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
+
+tfjs: # for one test, where there is npm
+	@scripts/make_tfjs.sh .venv-trainer/tfjs
 
 # -- tests ----------------------------------------------------------------------------------------------------
 

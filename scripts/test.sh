@@ -49,7 +49,7 @@ for level in "$@"; do
     unit) run unit .venv tests/unit tests/property -m "unit or property" -q -n auto ;;
     browser) run browser .venv tests/browser -m browser -q ;;
     trainer)
-        make --no-print-directory trainer || exit 1
+        make --no-print-directory trainer tfjs || exit 1
         run trainer .venv-trainer tests/trainer -m trainer -q -n 2
         run local .venv tests/local -m trainer -q
         ;;

@@ -1,4 +1,4 @@
-// What TensorFlow.js itself answers: node tfjs_answers.js DIRECTORY '[[...]]' -> {"name": [...], ...}
+// What TensorFlow.js itself answers: node answers.js DIRECTORY '[[...]]' -> {"name": [...], ...}
 const fs = require("fs");
 const path = require("path");
 const tf = require("@tensorflow/tfjs");
