@@ -15,6 +15,9 @@ from testbed.rest import Json
 pytestmark = pytest.mark.e2e
 
 CHECKPOINT = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
+SAVED_STEPS = 40
+"""Who has told of so many has saved some: those that are killed can go on from there."""
+
 KILL_THE_TRAINING = (
     "import os, signal; "
     "inside = [int(name) for name in os.listdir('/proc') if name.isdigit() and int(name) not in (1, os.getpid())]; "
@@ -76,7 +79,7 @@ class TestRestartsInPlace:
         jobs.submit(
             training("in-place", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT)
         )
-        jobs.await_step("in-place-worker-0")
+        jobs.await_step("in-place-worker-0", least=SAVED_STEPS)
         before = uids(jobs.pods())
         jobs.kubectl("exec", "in-place-worker-1", "--", "python", "-c", KILL_THE_TRAINING)
         jobs.await_log("in-place-worker-0", "resumed", seconds=TRAINING_SECONDS)
@@ -92,7 +95,7 @@ class TestRestartsInPlace:
         if not isinstance(jobs.cluster, NodeCluster):
             pytest.skip("only the network of the testbed's own node can be cut")
         jobs.submit(training("parted", "--epochs=40", image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
-        jobs.await_step("parted-worker-0")
+        jobs.await_step("parted-worker-0", least=SAVED_STEPS)
         before = jobs.pods()
         one, other = (pod["status"]["podIP"] for pod in before.values())
         with jobs.cluster.machine.parted(one, other):

@@ -53,12 +53,12 @@ class ClusterJobs:
         """Wait until a pod has printed this."""
         wait_until(lambda: text in self.log(pod), seconds=seconds, what=f"{pod} to print {text!r}")
 
-    def await_step(self, pod: str) -> None:
-        """Wait until a pod has told of a step that it trained. The summary before training has the word, too."""
+    def await_step(self, pod: str, *, least: int = 1) -> None:
+        """Wait until a pod has told of this step of its training, or of a later one."""
         wait_until(
-            lambda: re.search(r"step \d+/", self.log(pod)) is not None,
+            lambda: any(int(step) >= least for step in re.findall(r"^step (\d+)/", self.log(pod), re.MULTILINE)),
             seconds=TRAINING_SECONDS,
-            what=f"{pod} to train a step",
+            what=f"{pod} to train step {least}",
         )
 
     def log(self, pod: str) -> str:
