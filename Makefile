@@ -24,16 +24,20 @@ operator:
 
 trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
-	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
+	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/start_tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
+	@for packages in .venv-trainer/lib/python3*/site-packages; do echo '$(CURDIR)/.venv-trainer/tensorboard' | cmp -s - $$packages/tensorboard.pth || echo '$(CURDIR)/.venv-trainer/tensorboard' > $$packages/tensorboard.pth; done
 
 tfjs: # for one test, where there is npm
 	@scripts/make_tfjs.sh .venv-trainer/tfjs
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-.PHONY: test test-unit test-browser test-trainer test-api test-e2e
+.PHONY: check test test-unit test-browser test-trainer test-api test-campaigns test-e2e
+check: ## make lint and make test, side by side: what CI runs
+	@scripts/test.sh lint unit browser trainer local api campaigns e2e
+
 test: ## every level that this machine can run; says what it left out and why
-	@scripts/test.sh unit browser trainer api e2e
+	@scripts/test.sh unit browser trainer local api campaigns e2e
 
 test-unit: ## pure code: unit and property tests (seconds)
 	@scripts/test.sh unit
@@ -42,10 +46,14 @@ test-browser: ## our pages in a real browser (Chromium, 90 MB by apt where there
 	@scripts/test.sh browser
 
 test-trainer: ## real TensorFlow processes
-	@scripts/test.sh trainer
+	@scripts/test.sh trainer local
 
 test-api: ## a real kube-apiserver, built on the first run
 	@scripts/test.sh api
+
+test-campaigns: export DTJ_SHARD ?= all
+test-campaigns: ## all plans of all campaigns, of which `make test` tries one shard (see CONTRIBUTING.md)
+	@scripts/test.sh campaigns
 
 test-e2e: ## a real node with real pods (Linux, root)
 	@scripts/test.sh e2e
@@ -80,6 +88,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/python scripts/generate_chart.py --check
 	$(OPERATOR)/python scripts/generate_metrics.py --check
 	$(OPERATOR)/python scripts/generate_behaviour.py --check
+	$(OPERATOR)/python scripts/generate_parity.py --check
 
 format: operator ## let ruff mend what it can
 	$(OPERATOR)/ruff format .
@@ -99,13 +108,14 @@ picture: setup ## docs/images/demo.svg, from a run of the demo
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/{reference,cli,metrics,behaviour}.md and the generated parts of the chart
+generate: operator ## crds/, docs/{reference,cli,metrics,behaviour,parity}.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
 	$(OPERATOR)/python scripts/generate_cli.py
 	$(OPERATOR)/python scripts/generate_chart.py
 	$(OPERATOR)/python scripts/generate_metrics.py
 	$(OPERATOR)/python scripts/generate_behaviour.py
+	$(OPERATOR)/python scripts/generate_parity.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies anew

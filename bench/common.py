@@ -22,7 +22,7 @@ from pydantic import JsonValue
 import figures
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core import manifests
+from dtj.core.manifests import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from dtj.kube.config import ConnectionSource
@@ -181,7 +181,7 @@ def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonOb
     """The pods of a job as the operator asks for them, for another namespace, where ``owner`` owns them."""
     job = world.job(job_name)
     assert job.spec is not None
-    bodies = manifests.pods(job, job.spec, replicas(job.spec), platform=Platform())
+    bodies = [*map(PodRenderer(job, job.spec, Platform()).render, replicas(job.spec))]
     reference: JsonObject = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -194,7 +194,7 @@ def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonOb
         metadata = body["metadata"]
         assert isinstance(metadata, dict)
         metadata.update(namespace=namespace_of(owner), ownerReferences=[reference])
-    return list(bodies)
+    return bodies
 
 
 def _send(plane: ControlPlane, calls: Sequence[Call]) -> datetime:

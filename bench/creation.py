@@ -125,7 +125,7 @@ def _measure_same_writes(plane: ControlPlane, *, jobs: int, workers: int, status
     for body in common.list_all(plane, path):
         job = Job.from_object(body)
         assert job.spec is not None
-        pods.append(manifests.pods(job, job.spec, replicas(job.spec), platform=Platform()))
+        pods.append([*map(manifests.PodRenderer(job, job.spec, Platform()).render, replicas(job.spec))])
         services.append(manifests.service(job, job.spec, attempt=1))
     statuses = {f"{path}/{name}": status for name in _names(jobs)}
     services_path = f"/api/v1/namespaces/{namespace}/services"

@@ -22,17 +22,22 @@ CHAPTERS = {
     "From manifest to end": ("api/test_operator_lifecycle.py", "e2e/test_jobs.py", "e2e/test_training.py"),
     "Why pods end, and what follows": (
         "unit/test_endings.py",
+        "unit/test_end_reasons.py",
+        "unit/test_sidecars.py",
+        "unit/test_charges.py",
         "unit/test_recovery.py",
         "unit/test_recovery_alone.py",
         "api/test_operator_attempts.py",
+        "e2e/test_sidecars.py",
     ),
     "The tf.data service": ("unit/test_data_service.py",),
     "Budgets": ("unit/test_budgets.py",),
     "Deadlines": ("unit/test_deadlines.py",),
+    "States, and the end of the Service": ("unit/test_states.py",),
     "Suspending": ("unit/test_suspend.py",),
     "Scaling": ("unit/test_elastic.py",),
-    "All pods or none": ("unit/test_gangs.py", "api/test_operator_gangs.py"),
-    "Progress and stalls": ("unit/test_progress.py", "api/test_operator_progress.py"),
+    "All pods or none": ("unit/test_gangs.py", "unit/test_kueue.py", "api/test_operator_gangs.py"),
+    "Progress and stalls": ("unit/test_progress.py", "unit/test_engine_progress.py", "api/test_operator_progress.py"),
     "TensorBoard": ("unit/test_tensorboard.py", "api/test_operator_tensorboard.py"),
     "Stragglers": ("unit/test_stragglers.py",),
     "Pod security": ("unit/test_pod_security.py", "api/test_operator_pod_security.py"),
@@ -41,7 +46,7 @@ CHAPTERS = {
         "unit/test_restart_safety.py",
         "unit/test_engine_chaos.py",
         "unit/test_engine_stories.py",
-        "api/test_restart_safety.py",
+        "campaigns/test_kill_plans.py",
         "api/test_api_troubles.py",
         "api/test_refusals.py",
         "api/test_operator_survival.py",
@@ -49,7 +54,7 @@ CHAPTERS = {
         "e2e/test_rights.py",
     ),
 }
-LEVELS = {"unit": "model", "api": "API server", "e2e": "pods"}
+LEVELS = {"unit": "model", "api": "API server", "campaigns": "API server", "e2e": "pods"}
 
 
 def main() -> int:

@@ -75,6 +75,7 @@ CONDITIONS = {
 VARIABLES = {
     names.Env.TF_CONFIG: "the cluster and this replica's task; evaluator and data service are in nobody's cluster",
     names.Env.JOB_NAME: "metadata.name",
+    names.Env.JOB_UID: "metadata.uid; by it the tasks of a job know each other at the start gate",
     names.Env.NAMESPACE: "metadata.namespace",
     names.Env.STRATEGY: "spec.strategy",
     names.Env.ROLE: "the task type",
@@ -88,6 +89,7 @@ VARIABLES = {
     names.Env.EXPORT_FORMATS: "spec.export.formats, with commas, where spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
+    names.Env.BIND_ADDRESS: "in local runs: the address that the start gate and the progress listen on",
     names.Env.RESTART_SCOPE: "spec.runPolicy.restartScope, where it is not Auto",
     names.Env.DATA_SERVICE_ADDRESS: "host:port of the dispatcher, where the job has one",
     names.Env.HOST: "in dispatcher and data-worker: the host name by which the others reach this replica",

@@ -24,6 +24,15 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "the name is too long for its workers": manifest("d" * 47),
     "the name is too long for its chief": manifest("d" * 51, roles={"chief": 1}),
     "a role that is none": manifest(roles={"worker": 1, "master": 1}),
+    "more workers than TF_CONFIG can list": manifest(roles={"worker": 4200}),
+    "more workers and ps than TF_CONFIG can list": manifest(
+        strategy="ParameterServer", roles={"worker": 2500, "ps": 2500}
+    ),
+    "a name that makes TF_CONFIG too long": manifest("d" * 46, roles={"worker": 2000}),
+    "a controller's name that is none": manifest(runPolicy={"managedBy": "another operator"}),
+    "a controller's name without a path": manifest(runPolicy={"managedBy": "example.com"}),
+    "Pipeline that skips a loss which is not finite": manifest(strategy="Pipeline", runPolicy={"onNaN": "Skip"}),
+    "a rollback without a checkpoint": manifest(runPolicy={"onNaN": "Rollback"}),
     "a null role": manifest(replicaSpecs=_roles(worker={"replicas": 1}, chief=None)),
     "no role at all": manifest(replicaSpecs=_roles()),
     "no replica at all": manifest(roles={"worker": 0}),
@@ -138,6 +147,16 @@ SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "an image that is a number": manifest(template=_containers("trainer", image=5)),
     "arguments that are no list": manifest(replicaSpecs=_roles(worker={"args": "--task=x"})),
     "a list where the template should be": manifest(template=[]),
+    "resources that are no quantity": manifest(
+        template=_containers("trainer", resources={"limits": {"memory": "8 gigs"}})
+    ),
+    "a role's resources that are no quantity": manifest(
+        replicaSpecs=_roles(worker={"resources": {"requests": {"cpu": "1 core"}}})
+    ),
+    "a volume of a size that is none": manifest(checkpoint={"volume": {"emptyDir": {"sizeLimit": "1GB"}}}),
+    "TensorBoard with resources that are no quantity": manifest(
+        checkpoint={"path": "gs://b"}, tensorBoard={"resources": {"limits": {"memory": "much"}}}
+    ),
     "a misspelt field": manifest(stratgy="OneDevice"),
     "a misspelt field of a role": manifest(replicaSpecs=_roles(worker={"replica": 1})),
     "a misspelt field of a container": manifest(template=_containers("trainer", imagee="x")),

@@ -8,6 +8,8 @@ DTJ_REQUIRE_API=1 or DTJ_REQUIRE_E2E=1 (CI) it fails.
 """
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,6 +37,11 @@ class SharedRun:
     def with_nodes(self) -> str:
         """The name of the run with nodes."""
         return f"{self.name}-nodes"
+
+    @property
+    def folder(self) -> Path:
+        """Where the xdist workers of the run leave notes for each other; made by whoever needs it first."""
+        return Path(tempfile.gettempdir()) / f"dtj-{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +123,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shared = config.stash[SHARED]
     if shared.owner != os.getpid():
         return
+    shutil.rmtree(shared.folder, ignore_errors=True)
     runs.remove(runs.root() / shared.name)
     nodes = runs.root() / shared.with_nodes
     if nodes.exists() and _chosen(config) == "kind":

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from dtj.api.json import dig, text
 from dtj.api.status import JobStatus
 from dtj.core.observed import Observed
 from dtj.core.plan import (
@@ -96,14 +95,16 @@ class LaggingWorld(World):
         match action:
             case PatchStatus():
                 return self.seen.job != self.job
-            case CreatePod(manifest=body):
-                return text(dig(body, "metadata", "name")) in self.pods
+            case CreatePod(name=name):
+                return name in self.pods
             case ApplyService():
                 return self.service is not None
             case CreateClaim():
                 return self.claim is not None
             case CreateGang():
                 return self.gang is not None
+            case PointService(uid=uid):
+                return self.service is not None and self.service.uid != uid
             case ReleaseQuota(version=version):
                 return self.gang is not None and self.gang.version != version
         return False

@@ -12,8 +12,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--plan",
         action="append",
         default=[],
-        metavar="WORKLOAD:WRITE:MOMENT[:process]",
-        help="kill the operator in this way alone, as a failure names it: suspend-and-resume:7:before; repeatable",
+        metavar="PLAN",
+        help="of a campaign or of the kill enumeration try this plan alone, as a failure names it, such as "
+        "suspend-and-resume:7:before; repeatable",
     )
 
 

@@ -50,7 +50,14 @@ _LIVELY_POLICIES = st.fixed_dictionaries(
     {},
     optional={
         "scheduling": st.sampled_from(
-            [{}, {"queue": "a"}, {"gang": "Kueue", "queue": "a"}, {"gang": "Native"}, {"gang": "Volcano"}]
+            [
+                {},
+                {"queue": "a"},
+                {"gang": "Kueue", "queue": "a"},
+                {"gang": "Native"},
+                {"gang": "Volcano"},
+                {"gang": "Coscheduling", "minAvailable": 1},
+            ]
         ),
         "onOutOfMemory": st.just({"increasePercent": 50, "maxMemory": "4Gi"}),
     },

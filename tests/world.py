@@ -25,6 +25,7 @@ from dtj.core.observed import (
     Phase,
     Pod,
     SeenProgress,
+    Silence,
     TemplateVerdict,
 )
 from dtj.core.plan import (
@@ -35,9 +36,11 @@ from dtj.core.plan import (
     CheckPods,
     CreateClaim,
     CreateGang,
+    CreateNetworkPolicy,
     CreatePod,
     DeleteGang,
     DeleteJob,
+    DeleteNetworkPolicy,
     DeletePod,
     DeleteService,
     Emit,
@@ -48,6 +51,7 @@ from dtj.core.plan import (
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
+    UpdateNetworkPolicy,
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -66,6 +70,7 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     manifests: dict[str, JsonObject] = field(default_factory=dict)
     service: Child | None = None
+    network_policy: Child | None = None
     claim: Child | None = None
     tensorboard: Child | None = None
     verdict: TemplateVerdict | None = None
@@ -82,11 +87,14 @@ class World:
     known_flavors: dict[str, Flavor] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
     progress: SeenProgress | None = None
+    silence: Silence | None = None
     stragglers: tuple[Straggler, ...] = ()
     now: datetime = NOW
     events: list[Emit] = field(default_factory=list)
     history: list[Action] = field(default_factory=list)
     created: int = 0
+    _place: object = None
+    _still_since: datetime = NOW
 
     def observed(self) -> Observed:
         return Observed(
@@ -94,6 +102,7 @@ class World:
             platform=self.platform,
             pods=tuple(self.pods.values()),
             service=self.service,
+            network_policy=self.network_policy,
             claim=self.claim,
             tensorboard=self.tensorboard,
             verdict=self.verdict,
@@ -104,6 +113,7 @@ class World:
             gang=self.gang,
             flavors=self.flavors,
             progress=self.progress,
+            silence=self.silence,
             stragglers=self.stragglers,
         )
 
@@ -165,9 +175,31 @@ class World:
         name = f"{self.job.name}-{replica}"
         self.pods[name] = replace(self.pods[name], blocker=Blocker(reason, message))
 
-    def run_all(self) -> None:
+    def schedule(self) -> None:
+        """What schedulers do: a member of a gang waits for as many others as its PodGroup or Workload says.
+
+        Members that have ended count no more, as for the scheduler plugins and Kubernetes' own gangs.
+        """
         for name, pod in self.pods.items():
-            if not pod.ended:
+            if not pod.node and not pod.ended and not pod.terminating and self._may_be_placed(name):
+                self.pods[name] = replace(pod, node="node-1")
+
+    def _may_be_placed(self, name: str) -> bool:
+        gang = gang_of(self.manifests[name])
+        if gang is None:
+            return True
+        members = [
+            other
+            for other, pod in self.pods.items()
+            if gang_of(self.manifests[other]) == gang and not pod.ended and not pod.terminating
+        ]
+        return self.gang is not None and len(members) >= members_needed(self.gang_manifests[-1])
+
+    def run_all(self) -> None:
+        """All pods that can be scheduled run, and are ready."""
+        self.schedule()
+        for name, pod in self.pods.items():
+            if pod.node and not pod.ended:
                 self.pods[name] = replace(pod, phase=Phase.RUNNING, ready=True)
 
     def take_away(self, replica: str) -> None:
@@ -220,10 +252,20 @@ class World:
                 self._carry_out_beside(inner)
             case ApplyService(manifest=body):
                 self.service = self._child(body)
+            case CreateNetworkPolicy(manifest=body):
+                self.network_policy = self._child(body)
+            case UpdateNetworkPolicy(patch=body):
+                assert self.network_policy is not None
+                assert dig(body, "metadata", "uid") == self.network_policy.uid
+                self.network_policy = replace(self.network_policy, digest=_policy_digest(body))
+            case DeleteNetworkPolicy(uid=uid):
+                assert self.network_policy is not None
+                assert self.network_policy.uid == uid
+                self.network_policy = None
             case CreateClaim(manifest=body):
                 self.claim = self._child(body)
-            case CreatePod(manifest=body):
-                self._create(body)
+            case CreatePod(render=render):
+                self._create(render())
             case DeletePod(name=name, uid=uid):
                 if name in self.pods and self.pods[name].uid == uid:
                     self._terminate(name)
@@ -233,9 +275,9 @@ class World:
                 self.service = None
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
-            case PointService(name=name, selector=selector):
+            case PointService(name=name, uid=uid, selector=selector):
                 assert self.service is not None
-                assert self.service.name == name
+                assert (self.service.name, self.service.uid) == (name, uid)
                 self.service = replace(self.service, selector=selector)
             case PatchStatus(status=status):
                 self.job = replace(self.job, status=status)
@@ -257,10 +299,28 @@ class World:
                 self._carry_out(action)
 
     def report(self, replica: str, **progress: object) -> None:
-        """What a replica's pod says of the training now."""
+        """What a replica's pod answers now, when the operator asks how far the training is."""
         said = Progress.from_object(progress)
         assert said is not None
-        self.progress = SeenProgress(self.pods[f"{self.job.name}-{replica}"].uid, said, self.now)
+        uid, before = self.pods[f"{self.job.name}-{replica}"].uid, self.progress
+        ready = self.job.status.condition(Condition.PODS_READY)
+        place = (uid, ready.last_transition_time if ready is not None else "", said.place)
+        if before is None or place != self._place:
+            self._place, self._still_since = place, self.now
+        known = before is not None and (before.pod_uid, before.progress) == (uid, said)
+        at = before.at if before is not None and known else self.now
+        self.progress = SeenProgress(uid, said, at, self.now - self._still_since)
+        self.silence = None
+
+    def is_silent(self, replica: str, *, seconds: float) -> None:
+        """A replica's pod has not answered for so long."""
+        self.silence = Silence(self.pods[f"{self.job.name}-{replica}"], timedelta(seconds=seconds))
+
+    def operator_restarts(self) -> None:
+        """Another process takes over: it knows what is stored, and has asked nobody yet."""
+        self.verdict = self.refusal = self.status_written_at = None
+        self.gangs = self.progress = self.silence = None
+        self.flavors = {}
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""
@@ -288,6 +348,7 @@ class World:
             uid=f"uid-{self.created}",
             owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
             selector={key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {},
+            digest=_policy_digest(body),
         )
 
     def _create(self, body: JsonObject) -> None:
@@ -318,6 +379,31 @@ def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | No
     return world
 
 
+def gang_of(manifest: JsonObject) -> str | None:
+    """The gang that a pod belongs to, by whichever scheduler's words; None where it belongs to none."""
+    ways = (
+        ("metadata", "annotations", "scheduling.k8s.io/group-name"),
+        ("metadata", "labels", "scheduling.x-k8s.io/pod-group"),
+        ("spec", "schedulingGroup", "podGroupName"),
+        ("spec", "workloadRef", "podGroupReplicaKey"),
+    )
+    return next((text(found) for way in ways if (found := dig(manifest, *way)) is not None), None)
+
+
+def members_needed(gang: JsonObject) -> int:
+    """How many members a PodGroup or Workload waits for."""
+    ways = (
+        ("minMember",),
+        ("schedulingPolicy", "gang", "minCount"),
+        ("podGroups", 0, "policy", "gang", "minCount"),
+    )
+    return next(found for way in ways if isinstance(found := dig(gang, "spec", *way), int))
+
+
 def live(world: World) -> set[str]:
     """Pods that are not on their way out."""
     return {name for name, pod in world.pods.items() if not pod.terminating}
+
+
+def _policy_digest(body: JsonObject) -> str:
+    return text(dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST))

@@ -15,12 +15,6 @@ from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
 from testbed import ControlPlane
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest module comes first: last, all workers but one would wait for its end."""
-    items.sort(key=lambda item: "test_restart_safety" not in item.nodeid)
-
-
 @pytest.fixture
 def world(cluster: ControlPlane, namespace: str) -> JobWorld:
     """A namespace of the test's own in which the operator may work."""

@@ -15,9 +15,18 @@ import pytest
 import yaml
 
 from dtj.api.json import JsonObject, dig, text
+from dtj.app.job_access import job_access
 from dtj.app.main import main
 from dtj.engine.profile_file import load_profiles
-from dtj.kube.rights import FLAVORS, FOR_GANGS, FOR_THE_ELECTION, IN_THE_CLUSTER, WHERE_JOBS_RUN
+from dtj.kube.rights import (
+    FLAVORS,
+    FOR_GANGS,
+    FOR_NETWORK_POLICIES,
+    FOR_THE_ELECTION,
+    IN_THE_CLUSTER,
+    WHERE_JOBS_RUN,
+)
+from patience import PATIENCE_SECONDS
 from support.chart import (
     CHART,
     RELEASE,
@@ -31,7 +40,7 @@ from support.chart import (
     operator_rules,
     write_schemas,
 )
-from support.full_life import live_through_everything, live_through_gangs
+from support.full_life import live_through_everything, live_through_gangs, live_through_network_policies
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 from support.waiting import eventually
@@ -62,7 +71,7 @@ EVERYTHING: JsonObject = {
     "networkPolicy": {
         "apiServerPorts": [443, 6443],
         "metricsFrom": [{"namespaceSelector": {}}],
-        "trainingPods": {"enabled": True, "namespaces": ["team-b"], "from": [{"namespaceSelector": {}}]},
+        "jobs": {"statusFrom": [{"namespaceSelector": {}}], "tensorBoardFrom": [{"podSelector": {}}]},
     },
     "metrics": {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "dashboard": {"enabled": True},
@@ -148,6 +157,16 @@ class TestWhatItRenders:
         assert isinstance(arguments, list)
         assert {str(argument).partition("=")[0] for argument in arguments} <= known
 
+    def test_the_operator_reads_who_may_connect_to_jobs_as_it_is_given(self, helm: Helm) -> None:
+        given = [argument.removeprefix("--network-policies=") for argument in _arguments(helm.objects(EVERYTHING))]
+        (access,) = (job_access(argument) for argument in given if argument.startswith("{"))
+        operator, somebody = access.status
+        assert dig(operator, "namespaceSelector", "matchLabels", "kubernetes.io/metadata.name") == "dtj-system"
+        (deployment,) = of_kind(helm.objects(EVERYTHING), "Deployment")
+        assert dig(operator, "podSelector", "matchLabels") == dig(deployment, "spec", "selector", "matchLabels")
+        assert somebody == {"namespaceSelector": {}}
+        assert access.tensorboard == ({"podSelector": {}},)
+
     def test_accelerator_profiles_reach_the_operator_as_they_are_given(self, helm: Helm, tmp_path: Path) -> None:
         (config_map,) = [
             body
@@ -176,7 +195,7 @@ class TestWhatItRenders:
         digest = f"sha256:{'1' * 64}"
         (deployment,) = of_kind(helm.objects({"image": {"tag": "1.2", "digest": digest}}), "Deployment")
         image = dig(deployment, "spec", "template", "spec", "containers", 0, "image")
-        assert image == f"ghcr.io/example/dtj-operator@{digest}"
+        assert image == f"registry.example/dtj-operator@{digest}"
 
     def test_the_crd_is_the_one_of_the_project_and_outlives_the_chart_unless_told_otherwise(self, helm: Helm) -> None:
         (kept,) = of_kind(helm.objects(), "CustomResourceDefinition")
@@ -194,14 +213,15 @@ class TestWhatItRefuses:
         [
             ({"replica": 3}, "additional properties 'replica' not allowed"),
             ({"leaderElection": {"enable": True}}, "additional properties 'enable' not allowed"),
-            ({"networkPolicy": {"trainingPods": {"namespace": "a"}}}, "additional properties 'namespace' not allowed"),
+            ({"networkPolicy": {"trainingPods": {}}}, "additional properties 'trainingPods' not allowed"),
+            ({"networkPolicy": {"jobs": {"from": []}}}, "additional properties 'from' not allowed"),
+            ({"networkPolicy": {"jobs": {"statusFrom": [{}]}}}, "minProperties: got 0, want 1"),
             ({"acceleratorProfiles": [{"name": "a"}]}, "missing property 'resource'"),
             ({"image": {"digest": "latest"}}, "does not match pattern"),
             ({"replicas": "two"}, "got string, want integer"),
             ({"namespaces": "team-a"}, "got string, want array"),
             ({"workers": 0}, "minimum: got 0, want 1"),
             ({"leaderElection": {"enabled": False}}, "two operators would run the same jobs; set replicas to 1"),
-            ({"networkPolicy": {"trainingPods": {"enabled": True}}}, "set namespaces or networkPolicy.trainingPods"),
             ({"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}, "there is nothing to scrape"),
             ({"metrics": {"enabled": False}, "alerts": {"enabled": True}}, "there is nothing to alert on"),
         ],
@@ -216,21 +236,28 @@ class TestWhatItRefuses:
 class TestRights:
     def test_a_cluster_wide_operator_may_do_what_its_code_lists_and_nothing_else(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects())
-        assert granted(rules.pop("*")) == listed(WHERE_JOBS_RUN, IN_THE_CLUSTER, *FOR_GANGS.values(), (FLAVORS,))
+        assert granted(rules.pop("*")) == listed(
+            WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, IN_THE_CLUSTER, *FOR_GANGS.values(), (FLAVORS,)
+        )
         assert granted(rules.pop("dtj-system")) == listed(FOR_THE_ELECTION)
         assert rules == {}
 
     def test_a_namespaced_operator_may_do_it_in_these_namespaces_only(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects(NAMESPACED))
         for namespace in ("team-a", "team-b"):
-            assert granted(rules.pop(namespace)) == listed(WHERE_JOBS_RUN, *FOR_GANGS.values())
+            assert granted(rules.pop(namespace)) == listed(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, *FOR_GANGS.values())
         assert granted(rules.pop("dtj-system")) == listed(FOR_THE_ELECTION)
         assert rules == {}
 
     @pytest.mark.parametrize("gang", FOR_GANGS)
     def test_it_has_rights_to_the_gang_schedulers_that_are_named_and_to_no_others(self, helm: Helm, gang: str) -> None:
         rules = operator_rules(helm.objects({**NAMESPACED, "gangSchedulers": [gang]}))
-        assert granted(rules["team-a"]) == listed(WHERE_JOBS_RUN, FOR_GANGS[gang])
+        assert granted(rules["team-a"]) == listed(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, FOR_GANGS[gang])
+
+    def test_without_a_policy_for_each_job_it_has_no_right_to_policies_and_is_told_of_none(self, helm: Helm) -> None:
+        bodies = helm.objects({**NAMESPACED, "networkPolicy": {"jobs": {"enabled": False}}})
+        assert granted(operator_rules(bodies)["team-a"]) == listed(WHERE_JOBS_RUN, *FOR_GANGS.values())
+        assert not any("--network-policies" in argument for argument in _arguments(bodies))
 
     def test_its_right_to_leases_is_to_its_own(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects(NAMESPACED))["dtj-system"]
@@ -307,6 +334,7 @@ class TestTheOperatorUnderTheRenderedRights:
         with process:
             process.await_line("leads now")
             live_through_everything(world)
+            live_through_network_policies(world)
             live_through_gangs(world, flavors=_may_read_flavors(bodies))
             process.stop()
         user = f"system:serviceaccount:{world.namespace}:{RELEASE}"
@@ -347,7 +375,7 @@ class TestInstalling:
         here = replace(helm, kubeconfig=plane.kubeconfig)
         release = (RELEASE, "--namespace=dtj-system")
         here.run("install", *release, "--create-namespace", str(CHART), values={})
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={PATIENCE_SECONDS:.0f}s")
         world = JobWorld(plane, plane.new_namespace())
         uid = world.submit().uid
 
@@ -376,7 +404,7 @@ def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -406,11 +434,18 @@ def _is_for_users(role: JsonObject) -> bool:
     return isinstance(labels, dict) and any("aggregate-to-" in label for label in labels)
 
 
+def _arguments(bodies: list[JsonObject]) -> list[str]:
+    """What the operator's container is started with."""
+    (deployment,) = of_kind(bodies, "Deployment")
+    arguments = dig(deployment, "spec", "template", "spec", "containers", 0, "args")
+    assert isinstance(arguments, list)
+    return [str(argument) for argument in arguments]
+
+
 def _is_alone(body: JsonObject) -> bool:
     """Whether the object cannot be judged by what is beside it: the pod of `helm test`, which lives for seconds and
-    serves nothing, and the policy for the pods of jobs, which are not there."""
-    hook = dig(body, "metadata", "annotations", "helm.sh/hook") is not None
-    return hook or text(dig(body, "metadata", "name")).endswith("-training-pods")
+    serves nothing."""
+    return dig(body, "metadata", "annotations", "helm.sh/hook") is not None
 
 
 def _kubeconform(program: Path, cluster: ControlPlane, manifests: str, *, folder: Path) -> list[str]:

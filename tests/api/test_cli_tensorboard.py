@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from dtj.api.json import JsonObject
+from patience import PATIENCE_SECONDS
 from support.job_world import MERGE_PATCH, JobWorld
 from support.operator_process import SOURCES
 
@@ -31,7 +32,7 @@ def tensorboard(world: JobWorld, *arguments: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     return done.returncode, done.stdout.strip()

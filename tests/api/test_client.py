@@ -27,6 +27,7 @@ from dtj.client import (
     WaitTimeout,
 )
 from dtj.client.manifests import manifests_of
+from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
 from testbed import ControlPlane
 
@@ -59,27 +60,29 @@ def test_a_job_is_submitted_scaled_stopped_resumed_and_deleted(world: JobWorld, 
     assert (submitted.name, submitted.namespace) == ("digits", world.namespace)
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
-    ready = client.wait("digits", "ready", timeout=20)
+    ready = client.wait("digits", "ready", timeout=PATIENCE_SECONDS)
     assert ready.uid == submitted.uid
     assert [pod.name for pod in client.pods(ready)] == ["digits-worker-0", "digits-worker-1"]
     assert "PodsCreated" in {event.reason for event in client.events(ready)}
 
     client.scale("digits", 3)
     world.await_pods(["worker-0-r1", "worker-1-r1", "worker-2-r1"])
-    stopped = client.stop("digits", timeout=20)
+    stopped = client.stop("digits", timeout=PATIENCE_SECONDS)
     assert stopped.status.state == "Suspended"
     assert client.pods(stopped) == ()
-    assert client.stop("digits", timeout=20).generation == stopped.generation, "nothing is changed a second time"
+    assert client.stop("digits", timeout=PATIENCE_SECONDS).generation == stopped.generation, (
+        "nothing is changed a second time"
+    )
 
     client.resume("digits")
     world.await_pods(["worker-0-r2", "worker-1-r2", "worker-2-r2"])
     world.run_pods()
-    client.wait("digits", "ready", timeout=20)
+    client.wait("digits", "ready", timeout=PATIENCE_SECONDS)
     world.end_pod("digits-worker-0-r2", exit_code=0)
-    assert client.wait("digits", timeout=20).status.is_true(Condition.COMPLETE)
+    assert client.wait("digits", timeout=PATIENCE_SECONDS).status.is_true(Condition.COMPLETE)
     assert [job.name for job in client.list()] == ["digits"]
 
-    client.delete("digits", wait=True, timeout=30)
+    client.delete("digits", wait=True, timeout=PATIENCE_SECONDS)
     assert world.pods() == {}
     assert client.list() == ()
 
@@ -146,10 +149,10 @@ def test_waiting_ends_with_the_time_the_job_or_the_hope(world: JobWorld, client:
     with pytest.raises(WaitTimeout):
         client.wait("digits", "complete", timeout=0)
     world.run_pods()
-    client.wait("digits", "ready", timeout=20)
+    client.wait("digits", "ready", timeout=PATIENCE_SECONDS)
     world.end_pod("digits-worker-1", exit_code=1)
     with pytest.raises(NeverComes, match=r"has ended \(Failed\), and will never be Complete"):
-        client.wait("digits", "complete", timeout=20)
+        client.wait("digits", "complete", timeout=PATIENCE_SECONDS)
     assert client.wait("digits", timeout=0).status.is_true(Condition.FAILED)
     for act in (client.suspend, client.resume):
         with pytest.raises(InvalidRequest, match=r"has ended \(Failed\)"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dtj.api.json import dig
+from patience import PATIENCE_SECONDS
 from support.command_line import environment, kubeconfig_in
 from support.job_world import JobWorld
 from support.snippets import ROOT, blocks
@@ -63,7 +64,7 @@ def test_a_snippet_of_the_document_runs(number: int, world: JobWorld, tmp_path: 
         env=environment(KUBECONFIG=str(kubeconfig)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from dtj.api.names import Condition
+from patience import PATIENCE_SECONDS
 from support.command_line import environment, install, kubeconfig_in
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.snippets import ROOT, blocks
 from support.tfjobs import SHAPES
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import eventually
 
 pytestmark = pytest.mark.api
 

@@ -12,7 +12,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
-from dtj.kube import client
+from dtj.kube import client, paging
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
@@ -48,7 +48,8 @@ def pod(name: str, **spec: object) -> JsonObject:
 async def test_a_list_of_many_pages_is_whole(
     gateway: KubeGateway, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "PAGE_SIZE", 2)
+    monkeypatch.setattr(client, "FIRST_PAGE_SIZE", 2)
+    monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     names = [f"pod-{number}" for number in range(5)]
     for name in names:
         await gateway.create(PODS, namespace=namespace, body=pod(name))
@@ -111,6 +112,26 @@ async def test_a_name_that_is_taken_and_a_version_that_is_old_are_told_apart(
     with pytest.raises(Conflict):
         await gateway.delete(PODS, namespace=namespace, name="a", uid="00000000-0000-0000-0000-000000000000")
     await gateway.delete(PODS, namespace=namespace, name="a", uid=str(dig(created, "metadata", "uid")))
+
+
+async def test_nothing_is_changed_or_deleted_that_is_not_what_was_seen(gateway: KubeGateway, world: JobWorld) -> None:
+    """By the UID in a patch, and by the resource version in a deletion."""
+    namespace = world.namespace
+    created = await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    uid = str(dig(created, "metadata", "uid"))
+    another = "00000000-0000-0000-0000-000000000000"
+    with pytest.raises(Conflict):
+        await gateway.patch(PODS, namespace=namespace, name="a", patch=_labelled("theirs", uid=another))
+    patched = await gateway.patch(PODS, namespace=namespace, name="a", patch=_labelled("ours", uid=uid))
+    assert dig(patched, "metadata", "labels", "is") == "ours"
+    old, new = (str(dig(body, "metadata", "resourceVersion")) for body in (created, patched))
+    with pytest.raises(Conflict):
+        await gateway.delete(PODS, namespace=namespace, name="a", uid=uid, resource_version=old)
+    await gateway.delete(PODS, namespace=namespace, name="a", uid=uid, resource_version=new)
+
+
+def _labelled(value: str, *, uid: str) -> JsonObject:
+    return {"metadata": {"uid": uid, "labels": {"is": value}}}
 
 
 async def test_a_status_patch_removes_what_is_null_and_gives_the_object_back(

@@ -18,6 +18,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.cli.exit_codes import Exit
 from dtj.cli.main import cli
+from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine, Terminal
 from support.job_world import MERGE_PATCH, JobWorld
 from support.kubelet_logs import KubeletLogs
@@ -179,7 +180,7 @@ def test_watching_tells_each_change_and_ends_with_the_job(world: JobWorld, perso
     world.await_condition(Condition.PODS_READY)
     for pod in ("digits-worker-0", "digits-worker-1"):
         world.end_pod(pod, exit_code=0)
-    watching.join(timeout=30)
+    watching.join(timeout=PATIENCE_SECONDS)
     assert results, "it did not end"
     assert results[0].return_value == Exit.OK
     lines = results[0].output.splitlines()
@@ -209,7 +210,7 @@ def test_a_terminal_gets_a_screen_that_is_drawn_anew(world: JobWorld, dtj: Comma
         world.end_pod(pod, exit_code=0)
     shown = terminal.read_all()
     terminal.close()
-    assert watching.wait(timeout=30) == Exit.OK
+    assert watching.wait(timeout=PATIENCE_SECONDS) == Exit.OK
     assert "Succeeded" in shown
     assert "\x1b[2K" in shown, "it was drawn over"
 
@@ -230,7 +231,7 @@ def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
 
     world.eventually(watches)
     looking.send_signal(signal.SIGINT)
-    _, errors = looking.communicate(timeout=30)
+    _, errors = looking.communicate(timeout=PATIENCE_SECONDS)
     assert looking.returncode == 128 + signal.SIGINT
     assert errors.endswith("digits goes on.\n")
     assert "Traceback" not in errors
@@ -282,7 +283,7 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
         kubelet.say(pod, "is done", second=6)
         kubelet.ended.add(pod)
         world.end_pod(pod, exit_code=0)
-    following.join(timeout=60)
+    following.join(timeout=PATIENCE_SECONDS)
     assert results, "it did not end"
     result = results[0]
     assert result.return_value == Exit.OK, result.output

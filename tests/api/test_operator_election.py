@@ -55,9 +55,8 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once(
     leader, standby = candidates
     code, _ = leader.stop()
     assert code == 0
-    began = time.monotonic()
+    assert any("released lease" in line for line in leader.lines()), "else the other waits until it runs out"
     standby.await_line("leads now")
-    assert time.monotonic() - began < 8.0
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
 

@@ -159,6 +159,7 @@ def test_the_clean_up_policy_decides_which_pods_stay(world: JobWorld, policy: st
 
     def cleaned() -> None:
         assert set(world.pods()) == left
+        assert world.services() == {}, "it goes with the end, whatever the policy says of pods"
 
     eventually(cleaned)
     always(cleaned, seconds=0.5)

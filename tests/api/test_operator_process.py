@@ -11,6 +11,7 @@ import pytest
 
 from dtj import __version__
 from dtj.engine.metrics import TABLE
+from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
 from support.operator_process import GRACE_SECONDS, SOURCES, OperatorProcess, grant
 from support.waiting import eventually
@@ -27,7 +28,7 @@ def free_port() -> int:
 
 def http_status(port: int, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_SECONDS) as reply:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -36,14 +37,14 @@ def http_status(port: int, path: str) -> int:
 
 
 def metrics(port: int) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as reply:
         lines = reply.read().decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
 def told(port: int) -> dict[str, str]:
     """Each metric with its help."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as reply:
         lines = reply.read().decode().splitlines()
     found = (line.split(" ", 3)[2:] for line in lines if line.startswith("# HELP "))
     return {name: text for name, text in found if not name.endswith("_created")}

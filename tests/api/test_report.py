@@ -68,7 +68,8 @@ def test_a_job_that_failed_is_reported_whole(
     found = unpacked(file)
     pods = {f"pods/digits-worker-{index}.yaml" for index in (0, 1)}
     logs = {f"logs/digits-worker-{index}.log" for index in (0, 1)}
-    assert found.keys() >= {"INDEX", "page.html", "job.yaml", "events.txt", "service.yaml", "doctor.txt", *pods, *logs}
+    assert found.keys() >= {"INDEX", "page.html", "job.yaml", "events.txt", "doctor.txt", *pods, *logs}
+    assert "its Service" not in found["INDEX"], "it goes with the end of the job"
     assert all(SECRET not in content for content in found.values())
     assert found["logs/digits-worker-1.log"].endswith(" the token is (redacted)\n")
     assert "PodsCreated  DistributedTrainingJob digits" in found["events.txt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -10,7 +11,9 @@ from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.api.validation import validate
-from testbed import ControlPlane
+from dtj.client.checks import check_documents
+from dtj.client.manifest_files import Document
+from testbed import ApiError, ControlPlane
 
 pytestmark = pytest.mark.api
 
@@ -45,7 +48,7 @@ def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_chec
     wrong = {}
     for case, body in SCHEMA_BREAKERS.items():
         said = apply(cluster, namespace, body)
-        missing = [v.message.partition("; did you mean")[0] for v in validate(body)]
+        missing = [re.split("; (?:did you mean|write a quantity)", v.message)[0] for v in validate(body)]
         missing = [message for message in missing if message not in said]
         if missing or not said:
             wrong[case] = {"missing": missing, "said": said or "accepted"}
@@ -92,6 +95,70 @@ def test_what_makes_pods_can_be_changed_while_a_job_is_suspended_alone(
     assert said in apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running))  # type: ignore[arg-type]
     assert apply(cluster, namespace, manifest(**before, runPolicy=suspended)) == ""  # type: ignore[arg-type]
     assert apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running)) == ""  # type: ignore[arg-type]
+
+
+def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    """The operator may be away, or late: it would find the job resumed, with another template and the same pods."""
+
+    def started(at: str | None) -> None:
+        path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs/digits/status"
+        cluster.api.request("PATCH", path, {"status": {"startTime": at}}, content_type="application/merge-patch+json")
+
+    before: dict[str, object] = {"strategy": "ParameterServer", "roles": {"worker": 2, "ps": 1}}
+    other_role = {"worker": {"replicas": 2, "args": ["--epochs=9"]}, "ps": {"replicas": 1}}
+    changes: list[dict[str, object]] = [
+        {"template": TEMPLATE},
+        {"accelerator": {"profile": "nvidia-l4"}},
+        {"replicaSpecs": other_role},
+    ]
+    assert apply(cluster, namespace, manifest(**before)) == ""  # type: ignore[arg-type]
+    started("2026-01-02T03:04:05Z")
+    assert apply(cluster, namespace, manifest(**before, runPolicy={"suspend": True})) == ""  # type: ignore[arg-type]
+    for change in changes:
+        for suspend in (True, False):
+            changed = manifest(**{**before, **change}, runPolicy={"suspend": suspend})  # type: ignore[arg-type]
+            said = apply(cluster, namespace, changed)
+            assert "before the job has stopped: wait for its condition Suspended to be True, then change it" in said
+    started(None)
+    for change in changes:
+        changed = manifest(**{**before, **change}, runPolicy={"suspend": True})  # type: ignore[arg-type]
+        assert apply(cluster, namespace, changed) == ""
+
+
+@pytest.mark.parametrize("quantity", ["8", 8, 0.5, "500m", "1.5Gi", ".5Gi", "5.", "+5", "1e3", "1E-3", "12E", " 8Gi "])
+def test_what_kubernetes_takes_for_a_quantity_is_taken(
+    cluster: ControlPlane, namespace: str, quantity: str | float
+) -> None:
+    """By this CRD, and by the pods' own API, in a dry run."""
+    spec = {"containers": [{"name": "trainer", "image": "x", "resources": {"limits": {"memory": quantity}}}]}
+    assert validate(manifest(template={"spec": spec})) == ()
+    assert apply(cluster, namespace, manifest(template={"spec": spec})) == ""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+
+
+@pytest.mark.parametrize("quantity", ["8 gigs", "8GB", "1K", "1e", "1e3.5", "0x8", "--8", "8ki"])
+def test_what_kubernetes_does_not_take_for_a_quantity_is_refused(
+    cluster: ControlPlane, namespace: str, quantity: str
+) -> None:
+    spec = {"containers": [{"name": "trainer", "image": "x", "resources": {"limits": {"memory": quantity}}}]}
+    assert "in body should match" in apply(cluster, namespace, manifest(template={"spec": spec}))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    with pytest.raises(ApiError):
+        cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+
+
+def test_a_whole_number_written_with_a_point_is_an_integer_to_kubectl_and_to_us(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    """kubectl sends 2 for it. An API server that gets 2.0 refuses it, so that our client must not send that."""
+    body = manifest(replicaSpecs={"worker": {"replicas": 2.0}})
+    assert '"replicas": 2.0' in json.dumps(body)
+    assert apply(cluster, namespace, body) == ""
+    (item,) = check_documents([Document(path=None, number=1, alone=True, body=body)], None).manifests
+    assert '"replicas": 2}' in json.dumps(item.body)
 
 
 def test_roles_cannot_come_and_go(cluster: ControlPlane, namespace: str) -> None:

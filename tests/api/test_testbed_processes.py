@@ -38,20 +38,20 @@ def start_owner(run: Path) -> subprocess.Popen[str]:
 def test_a_process_dies_with_its_owner_even_when_that_is_killed(tmp_path: Path) -> None:
     with start_owner(tmp_path) as owner:
         sleeper = Process("sleeper", run=tmp_path)
-        wait_until(lambda: len(sleeper.pids) == 2, seconds=60, what="leash and command")
+        wait_until(lambda: len(sleeper.pids) == 2, what="leash and command")
         owner.kill()
         owner.wait()
-        wait_until(lambda: sleeper.pids == [], seconds=60, what="the end of both")
+        wait_until(lambda: sleeper.pids == [], what="the end of both")
 
 
 def test_a_process_dies_with_its_leash(tmp_path: Path) -> None:
     sleeper = Process("sleeper", run=tmp_path)
     sleeper.start(["sleep", "300"], owner=os.getpid())
-    wait_until(lambda: len(sleeper.pids) == 2, seconds=60, what="leash and command")
+    wait_until(lambda: len(sleeper.pids) == 2, what="leash and command")
     members = sleeper.pids
     assert sleeper.leash is not None
     os.kill(sleeper.leash, 9)
-    wait_until(lambda: not any(map(running, members)), seconds=60, what="the end of both")
+    wait_until(lambda: not any(map(running, members)), what="the end of both")
     sleeper.kill()
 
 

@@ -1,32 +1,68 @@
-"""The operator in the cluster with nodes, as its users install it; all end-to-end tests of jobs run under it."""
+"""The operator in the cluster with nodes, as its users install it; all end-to-end tests of jobs run under it.
+
+The xdist workers share the cluster and one installation. Each test has a namespace of its own, so most tests do not
+disturb each other. A test that does (`disturbs`: it ends or replaces the operator) has the operator to itself; these
+tests come last. A test that judges the whole run comes after everything else, on all workers.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from cluster_fixtures import SHARED
 from dtj.api.json import JsonObject
 from support.chart import Helm
 from support.cluster_jobs import ClusterJobs
 from support.installation import Installation
 from testbed import Cluster, NodeCluster, binaries
+from testbed.cache import locked
 
 LOCKED_NAMESPACE = "dtj-e2e-locked"
-"""A namespace that enforces the Pod Security Standard "restricted", with a network policy for training pods."""
+"""A namespace that enforces the Pod Security Standard "restricted"."""
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What judges the whole run comes last."""
-    items.sort(key=lambda item: item.get_closest_marker("judges_the_run") is not None)
+RUNNING = pytest.StashKey[ExitStack]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What disturbs others comes late and what judges the whole run last."""
+    items.sort(key=_lateness)
+    # Every worker collects before the first test starts, so from now on this one counts among those that run tests.
+    config.stash[RUNNING] = ExitStack()
+    config.stash[RUNNING].enter_context(locked(_notes(config) / "running", shared=True))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Nothing is left to do for this worker; its process lives on until all have finished."""
+    if RUNNING in session.config.stash:
+        session.config.stash[RUNNING].close()
+
+
+def _lateness(item: pytest.Item) -> int:
+    if item.get_closest_marker("judges_the_run"):
+        return 2
+    return 1 if item.get_closest_marker("disturbs") else 0
+
+
+def _notes(config: pytest.Config) -> Path:
+    return config.stash[SHARED].folder
 
 
 @pytest.fixture(scope="session")
 def installed(
-    node_cluster: Cluster, operator_image: str, trainer_image: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    node_cluster: Cluster,
+    operator_image: str,
+    trainer_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Installation]:
-    """The operator, installed by helm for the whole run, with two replicas."""
+    """The operator, installed by helm for the whole run, with two replicas: by the first worker, for all of them."""
     images: JsonObject = {
         value: dict(zip(("repository", "tag"), image.rsplit(":", 1), strict=True))
         for value, image in (("image", operator_image), ("trainerImage", trainer_image))
@@ -36,31 +72,66 @@ def installed(
         home=tmp_path_factory.mktemp("helm"),
         kubeconfig=node_cluster.kubeconfig,
     )
-    enforced = "pod-security.kubernetes.io/enforce=restricted"
-    node_cluster.kubectl("create", "namespace", LOCKED_NAMESPACE)
-    node_cluster.kubectl("label", "namespace", LOCKED_NAMESPACE, enforced)
-    release = Installation(
-        node_cluster,
-        helm,
-        values={
-            **images,
-            "gangSchedulers": ["Native"],
-            "crds": {"enabled": False},  # they are there, as after `kubectl apply -f crds/`
-            "networkPolicy": {"trainingPods": {"enabled": True, "namespaces": [LOCKED_NAMESPACE]}},
-        },
-        mark=node_cluster.audit.mark() if isinstance(node_cluster, NodeCluster) else 0,
-    )
-    release.install()
+    notes = _notes(request.config)
+    users, beginning = notes / "users", notes / "audit-mark"
+    with locked(notes / "installing"):
+        if not beginning.exists():
+            beginning.write_text(str(node_cluster.audit.mark() if isinstance(node_cluster, NodeCluster) else 0))
+        release = Installation(
+            node_cluster,
+            helm,
+            values={
+                **images,
+                "gangSchedulers": ["Native"],
+                "crds": {"enabled": False},  # they are there, as after `kubectl apply -f crds/`
+            },
+            mark=int(beginning.read_text()),
+        )
+        if not users.exists():
+            _make_locked_namespace(node_cluster)
+            release.install()
+            users.mkdir()
+        own = users / str(os.getpid())
+        own.touch()
     yield release
-    release.uninstall()
-    node_cluster.delete_namespace(LOCKED_NAMESPACE)
+    with locked(notes / "installing"):
+        own.unlink()
+        if not any(users.iterdir()):
+            users.rmdir()
+            release.uninstall()
+            node_cluster.kubectl("delete", "namespace", LOCKED_NAMESPACE)
+
+
+def _make_locked_namespace(cluster: Cluster) -> None:
+    cluster.kubectl("create", "namespace", LOCKED_NAMESPACE)
+    cluster.kubectl("label", "namespace", LOCKED_NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+
+
+@pytest.fixture(autouse=True)
+def accelerators(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The fake nodes have few accelerators: tests that take some run one after another."""
+    with ExitStack() as held:
+        if request.node.get_closest_marker("takes_accelerators"):
+            held.enter_context(locked(_notes(request.config) / "accelerators"))
+        yield
 
 
 @pytest.fixture
-def operator(installed: Installation) -> Iterator[Installation]:
+def operator(request: pytest.FixtureRequest, installed: Installation) -> Iterator[Installation]:
     """The operator that runs in the cluster. What it has logged is shown where a test fails."""
-    yield installed
+    if request.node.get_closest_marker("judges_the_run"):
+        _await_end_of_all_other_tests(request.config)
+    alone = request.node.get_closest_marker("disturbs") is not None
+    with locked(_notes(request.config) / "operator", shared=not alone):
+        yield installed
     print(installed.logs())
+
+
+def _await_end_of_all_other_tests(config: pytest.Config) -> None:
+    """xdist ends the session of a worker when nothing is left for it to do."""
+    config.stash[RUNNING].close()
+    with locked(_notes(config) / "running"):
+        pass
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 from dtj.api.json import JsonObject
+from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, tiny
 from support.operator_process import SOURCES
 from testbed import NodeCluster
@@ -39,7 +40,7 @@ def test_replicas_meet_under_the_names_of_tf_config_and_deletion_leaves_nothing(
     assert {pod["spec"]["nodeName"] for pod in jobs.pods().values()} == {"node1"}
     jobs.delete("meet")
     # The garbage collector of a young cluster looks for new kinds of owners every 30 seconds.
-    wait_until(lambda: jobs.left() == "", seconds=90, what="the garbage collector")
+    wait_until(lambda: jobs.left() == "", what="the garbage collector")
 
 
 def test_a_replica_that_fails_is_named_with_its_code_and_last_words(
@@ -52,9 +53,10 @@ def test_a_replica_that_fails_is_named_with_its_code_and_last_words(
     assert (cause["pod"], cause["exitCode"], cause["node"]) == ("fails-worker-1-r1", 3, "node1")
     assert cause["message"].strip() == "no such flower"
     kept = {"fails-worker-1", "fails-worker-1-r1"}
-    wait_until(lambda: set(jobs.pods()) == kept, seconds=60, what="the end of the other pods")
+    wait_until(lambda: set(jobs.pods()) == kept, what="the end of the other pods")
 
 
+@pytest.mark.takes_accelerators
 @pytest.mark.parametrize(
     ("name", "profile", "resource"),
     [("digits-gpu", "gke-nvidia-l4", "nvidia.com/gpu"), ("digits-tpu", "tpu-v5e", "google.com/tpu")],
@@ -77,7 +79,16 @@ def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs:
     storage: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
     jobs.submit(tiny("curves", script, roles={"worker": 1}, checkpoint=storage, tensorBoard={}))
     place = (f"--namespace={jobs.namespace}", f"--kubeconfig={node_testbed.kubeconfig}")
-    command = [sys.executable, "-m", "dtj.cli.main", "tensorboard", "curves", "--port=0", "--timeout=90", *place]
+    command = [
+        sys.executable,
+        "-m",
+        "dtj.cli.main",
+        "tensorboard",
+        "curves",
+        "--port=0",
+        f"--timeout={PATIENCE_SECONDS:.0f}",
+        *place,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as shown:
         try:
@@ -86,10 +97,10 @@ def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs:
             assert line.startswith("TensorBoard of curves: http://127.0.0.1:"), jobs.story("curves")
             (url,) = re.findall(r"http://[0-9.:]+/", line)
             for _ in range(2):
-                with urllib.request.urlopen(f"{url}curves", timeout=60) as reply:
+                with urllib.request.urlopen(f"{url}curves", timeout=PATIENCE_SECONDS) as reply:
                     assert reply.read() == b"loss 0.41\n"
             shown.send_signal(signal.SIGINT)
-            shown.wait(30)
+            shown.wait(PATIENCE_SECONDS)
         finally:
             shown.kill()
     assert shown.returncode == 130

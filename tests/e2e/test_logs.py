@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from dtj.cli.exit_codes import Exit
 from dtj.cli.main import cli
+from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, tiny
 
 pytestmark = pytest.mark.e2e
@@ -34,7 +35,7 @@ def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: 
     following = threading.Thread(target=lambda: results.append(typed("logs", "told", "--follow")), daemon=True)
     following.start()
     jobs.await_condition("told", "Complete")
-    following.join(timeout=30)
+    following.join(timeout=PATIENCE_SECONDS)
     assert results, "it did not end"
     assert results[0].return_value == Exit.OK, results[0].output
     lines = [f"attempt {attempt} line {line}" for attempt in (1, 2) for line in (1, 2, 3)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dtj.api.json import JsonObject
+from dtj.api.names import Annotation
 from support.chart import Granted, granted, operator_rules
 from support.cluster_jobs import ClusterJobs, tiny
 from support.installation import Installation
@@ -12,7 +13,7 @@ from support.waiting import eventually
 from testbed import NodeCluster
 from testbed.processes import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.judges_the_run]
+pytestmark = pytest.mark.e2e
 
 OBJECTS_OF_OTHERS: dict[str, JsonObject] = {
     "a": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}},
@@ -27,6 +28,12 @@ OBJECTS_OF_OTHERS: dict[str, JsonObject] = {
         "kind": "Workload",
         "metadata": {"name": "g"},
         "spec": {"podGroups": [{"name": "a", "policy": {"basic": {}}}]},
+    },
+    "n": {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "n"},
+        "spec": {"podSelector": {"matchLabels": {"app": "another"}}},
     },
     "c": {
         "apiVersion": "v1",
@@ -58,7 +65,7 @@ def test_what_happens_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> No
         jobs.await_condition("pauses", "PodsReady")
         jobs.suspend("pauses", suspend=True)
         jobs.await_condition("pauses", "Suspended")
-        wait_until(lambda: jobs.pods() == {}, seconds=60, what="the end of the pods")
+        wait_until(lambda: jobs.pods() == {}, what="the end of the pods")
 
         def counted(expected: int = times) -> None:
             events = jobs.events("Suspended")
@@ -68,6 +75,27 @@ def test_what_happens_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> No
         jobs.suspend("pauses", suspend=False)
 
 
+def test_a_jobs_network_policy_that_is_not_as_it_should_be_is_brought_up_to_date(jobs: ClusterJobs) -> None:
+    jobs.submit(tiny("closed", "sleep 300", roles={"worker": 1}))
+    jobs.await_condition("closed", "PodsReady")
+    path = "{.metadata.annotations." + Annotation.POLICY_DIGEST.replace(".", r"\.") + "}"
+
+    def digest() -> str:
+        asked = ("get", "networkpolicy", "closed", "-n", jobs.namespace, "-o", f"jsonpath={path}")
+        return jobs.cluster.kubectl(*asked).stdout
+
+    before = digest()
+    assert before
+    changed = f"{Annotation.POLICY_DIGEST}=x"
+    jobs.cluster.kubectl("annotate", "networkpolicy", "closed", "-n", jobs.namespace, changed, "--overwrite")
+
+    def restored() -> None:
+        assert digest() == before
+
+    eventually(restored)
+
+
+@pytest.mark.judges_the_run
 def test_the_operator_used_each_right_that_it_has_and_asked_for_no_other(
     request: pytest.FixtureRequest, operator: Installation, node_testbed: NodeCluster
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_SECONDS
 from testbed import Cluster, NodeCluster, cgroups, runs, tiny_image
 from testbed.fake_nodes import FakeNode
 from testbed.network import Network
@@ -63,7 +64,13 @@ class Namespace:
         for name in names:
             what = f"jsonpath={{.status.phase}}={phase}"
             waited = self._cluster.kubectl(
-                "wait", "-n", self.name, f"--for={what}", f"pod/{name}", "--timeout=60s", check=False
+                "wait",
+                "-n",
+                self.name,
+                f"--for={what}",
+                f"pod/{name}",
+                f"--timeout={PATIENCE_SECONDS:.0f}s",
+                check=False,
             )
             assert waited.returncode == 0, f"{waited.stderr}\n{self.pod(name)['status']}\n{self.logs(name)}"
 
@@ -94,9 +101,11 @@ def test_two_pods_find_each_other_by_hostname_and_headless_service_before_they_a
     never = {"exec": {"command": ["false"]}}
     names = ("worker-0", "worker-1")
     for name, peer in zip(names, reversed(names), strict=True):
+        # Each stays until its peer has found it: otherwise one may be done before the other asks for the first time.
         body = pod(
             name,
-            f"nc -ll -p 2222 -e echo {name} & until nc {peer}.job.{here.name}.svc 2222; do sleep 0.1; done; sleep 2",
+            f"nc -ll -p 2222 -e sh -c 'echo {name}; touch /found' & "
+            f"until nc {peer}.job.{here.name}.svc 2222; do sleep 0.1; done; until [ -e /found ]; do sleep 0.1; done",
             hostname=name,
             subdomain="job",
         )
@@ -113,7 +122,7 @@ def test_a_cluster_ip_leads_to_a_pod_also_from_that_pod_itself(here: Namespace) 
     here.apply(service("web", app="server"), pod("server", f"({SERVE}) & {ask}; sleep 300"), pod("client", ask))
     here.await_phase("Succeeded", "client")
     assert here.logs("client").endswith("hello\n")
-    wait_until(lambda: "hello" in here.logs("server"), seconds=60, what="the answer to the pod that asked itself")
+    wait_until(lambda: "hello" in here.logs("server"), what="the answer to the pod that asked itself")
 
 
 def test_a_pod_speaks_to_the_api_server_with_its_service_account(node_testbed: NodeCluster, here: Namespace) -> None:
@@ -146,9 +155,10 @@ def test_an_image_that_no_node_has_is_not_waited_for_in_vain(here: Namespace) ->
         statuses = here.pod("lost")["status"].get("containerStatuses", [{}])
         return str(statuses[0].get("state", {}).get("waiting", {}).get("reason"))
 
-    wait_until(lambda: reason() == "ErrImageNeverPull", seconds=60, what="the kubelet's word on the image")
+    wait_until(lambda: reason() == "ErrImageNeverPull", what="the kubelet's word on the image")
 
 
+@pytest.mark.takes_accelerators
 @pytest.mark.parametrize(
     ("selector", "resource", "count", "landed"),
     [
@@ -295,9 +305,7 @@ def crashed(node_testbed: NodeCluster) -> Footprint:
 
 
 def test_after_a_crash_the_kernel_ends_all_and_the_next_start_removes_the_rest(crashed: Footprint) -> None:
-    wait_until(
-        lambda: not any("process" in line for line in crashed.left()), seconds=60, what="the end of all processes"
-    )
+    wait_until(lambda: not any("process" in line for line in crashed.left()), what="the end of all processes")
     successor = runs.create(f"after-{crashed.run.name}", owner=os.getpid())
     try:
         assert crashed.left() == []

@@ -7,7 +7,8 @@ from datetime import datetime
 import pytest
 
 from dtj.api.json import JsonObject, dig, objects
-from support.cluster_jobs import TRAINING_SECONDS, ClusterJobs, example, training
+from patience import PATIENCE_SECONDS
+from support.cluster_jobs import ClusterJobs, example, training
 from support.installation import Installation
 from support.waiting import eventually
 from testbed import NodeCluster
@@ -22,7 +23,7 @@ LONG = "--epochs=50"
 
 
 def complete(jobs: ClusterJobs, name: str) -> None:
-    jobs.await_condition(name, "Complete", seconds=TRAINING_SECONDS)
+    jobs.await_condition(name, "Complete")
 
 
 class TestStrategies:
@@ -36,7 +37,7 @@ class TestStrategies:
 
     def test_a_chief_a_worker_and_an_evaluator_train_together(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(example("digits-evaluator", image=trainer_image))
-        jobs.await_log("digits-evaluated-evaluator-0", "held-out", seconds=TRAINING_SECONDS)
+        jobs.await_log("digits-evaluated-evaluator-0", "held-out")
         complete(jobs, "digits-evaluated")
         assert _accuracy(jobs.log("digits-evaluated-chief-0")) > 0.9
         exported = jobs.job("digits-evaluated")["status"]["export"]
@@ -69,11 +70,16 @@ class TestStrategies:
             complete(jobs, name)
 
     def test_a_namespace_that_is_locked_down_trains_too(self, locked_jobs: ClusterJobs, trainer_image: str) -> None:
-        """Pod Security Standard "restricted", and a network policy that lets training pods alone reach each other."""
+        """With the Pod Security Standard "restricted"; the job has a NetworkPolicy as long as it has pods."""
         locked_jobs.submit(training("locked", "--epochs=2", image=trainer_image, roles={"worker": 2}))
+
+        def policies() -> list[str]:
+            return locked_jobs.kubectl("get", "networkpolicies", "-o", "name").split()
+
+        locked_jobs.await_log("locked-worker-0", "batch")
+        assert policies() == ["networkpolicy.networking.k8s.io/locked"]
         complete(locked_jobs, "locked")
-        (policy,) = locked_jobs.kubectl("get", "networkpolicies", "-o", "name").split()
-        assert "training" in policy
+        wait_until(lambda: policies() == [], what="the end of the NetworkPolicy")
 
 
 class TestDisturbances:
@@ -83,7 +89,7 @@ class TestDisturbances:
         jobs.submit(training("resumes", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
         jobs.await_step("resumes-worker-0")
         jobs.kubectl("delete", "pod", "resumes-worker-1", "--wait=false")
-        jobs.await_log("resumes-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        jobs.await_log("resumes-worker-0-r1", "resumed")
         complete(jobs, "resumes")
         assert jobs.job("resumes")["status"]["attempt"] == 2
         assert "resumes-worker-1" not in jobs.pods()
@@ -97,10 +103,10 @@ class TestDisturbances:
             "headed", "--epochs=15", image=trainer_image, strategy="ParameterServer", roles=roles, checkpoint=CHECKPOINT
         )
         jobs.submit(body)
-        jobs.await_log("headed-chief-0", "loss", seconds=TRAINING_SECONDS)
+        jobs.await_log("headed-chief-0", "loss")
         servers = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items() if "chief" not in name}
         jobs.kubectl("delete", "pod", "headed-chief-0", "--wait=false")
-        jobs.await_log("headed-chief-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        jobs.await_log("headed-chief-0-r1", "resumed")
         assert {name: jobs.pods()[name]["metadata"]["uid"] for name in servers} == servers
         complete(jobs, "headed")
         assert _accuracy(jobs.log("headed-chief-0-r1")) > 0.9
@@ -117,7 +123,7 @@ class TestDisturbances:
         )
         jobs.await_step("grows-worker-0")
         jobs.kubectl("scale", "dtj/grows", "--replicas=3")
-        jobs.await_log("grows-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        jobs.await_log("grows-worker-0-r1", "resumed")
         complete(jobs, "grows")
         assert jobs.job("grows")["status"]["attempt"] == 2
         assert "replicas 3" in jobs.log("grows-worker-0-r1")
@@ -133,13 +139,14 @@ class TestDisturbances:
         jobs.await_step("rests-worker-0")
         jobs.suspend("rests", suspend=True)
         jobs.await_condition("rests", "Suspended")
-        wait_until(lambda: jobs.pods() == {}, seconds=60, what="the end of the pods")
+        wait_until(lambda: jobs.pods() == {}, what="the end of the pods")
         assert "startTime" not in jobs.job("rests")["status"]
         jobs.suspend("rests", suspend=False)
-        jobs.await_log("rests-worker-0-r1", "resumed", seconds=TRAINING_SECONDS)
+        jobs.await_log("rests-worker-0-r1", "resumed")
         assert jobs.job("rests")["status"].get("restarts", {}).get("total", 0) == 0
-        wait_until(lambda: jobs.kubectl("get", "dtj", "-o", "name") == "", seconds=TRAINING_SECONDS, what="its removal")
+        wait_until(lambda: jobs.kubectl("get", "dtj", "-o", "name") == "", what="its removal")
 
+    @pytest.mark.disturbs
     def test_the_pods_train_on_while_the_operator_is_gone(
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str
     ) -> None:
@@ -152,19 +159,21 @@ class TestDisturbances:
         after = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
         assert before.items() >= after.items()
 
+    @pytest.mark.disturbs
     def test_the_other_operator_takes_over_within_20_seconds_and_creates_nothing_twice(
         self, operator: Installation, node_testbed: NodeCluster, jobs: ClusterJobs, trainer_image: str
     ) -> None:
-        wait_until(lambda: operator.leader() != "", seconds=60, what="a leader")
+        wait_until(lambda: operator.leader() != "", what="a leader")
         mark = node_testbed.audit.mark()
         jobs.submit(training("handed-over", "--epochs=2", image=trainer_image, roles={"worker": 2}))
         leader = operator.leader()
         operator.kill(leader)
-        wait_until(lambda: operator.leader() not in ("", leader), seconds=60, what="another leader")
+        wait_until(lambda: operator.leader() not in ("", leader), what="another leader")
         complete(jobs, "handed-over")
         created = [call for call in _creations(node_testbed, mark, jobs.namespace) if call.code == 201]
         assert sorted(call.name for call in created) == ["handed-over-worker-0", "handed-over-worker-1"]
 
+    @pytest.mark.disturbs
     def test_a_job_trains_on_through_an_upgrade_and_while_nothing_is_installed(
         self, operator: Installation, jobs: ClusterJobs, trainer_image: str
     ) -> None:
@@ -183,7 +192,7 @@ class TestDisturbances:
         jobs.await_condition("gone", "PodsReady")
         jobs.delete("gone")
         # The garbage collector of a young cluster looks for new kinds of owners every 30 seconds.
-        wait_until(lambda: jobs.left() == "", seconds=90, what="the garbage collector")
+        wait_until(lambda: jobs.left() == "", what="the garbage collector")
 
 
 def test_pods_that_start_long_after_each_other_meet_at_the_start_gate(jobs: ClusterJobs, trainer_image: str) -> None:
@@ -216,7 +225,9 @@ def test_a_job_that_no_node_has_room_for_says_so(jobs: ClusterJobs, trainer_imag
 
 
 def test_helm_test_gets_the_operators_answer(operator: Installation) -> None:
-    assert "Succeeded" in operator.helm.run("test", "dtj", "--namespace=dtj-system", "--timeout=90s")
+    assert "Succeeded" in operator.helm.run(
+        "test", "dtj", "--namespace=dtj-system", f"--timeout={PATIENCE_SECONDS:.0f}s"
+    )
 
 
 def _creations(testbed: NodeCluster, mark: int, namespace: str) -> list[AuditRecord]:

@@ -148,7 +148,20 @@ def test_the_digest_by_hand_is_that_of_the_run(desk: Desk) -> None:
 
 
 PIECES = [block for block in blocks(ROOT / "docs/bring-your-own.md") if block.language == "python"]
-AROUND = {
+AROUND: dict[str, tuple[tuple[int, int] | None, str]] = {
+    "strategy = tf.distribute.MultiWorkerMirroredStrategy()": (
+        None,
+        """
+        import keras
+        import tensorflow as tf
+
+        dataset = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0]], [[2.0], [4.0]])).batch(1)
+        validation = dataset
+
+        def build():
+            return keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        """,
+    ),
     "from dtj_trainer.callbacks import DTJCallback, report": (
         (120, 1000),
         """
@@ -185,8 +198,8 @@ AROUND = {
         """,
     ),
 }
-"""By the first line of a piece of docs/bring-your-own.md: the step, of how many, that it shows at its end, and what
-a reader has already, whom it tells what to add."""
+"""By the first line of a piece of docs/bring-your-own.md: the step, of how many, that it shows at its end (None: it is
+a script that shows none), and what a reader has already, whom it tells what to add."""
 
 LOOK = """
 import os, urllib.request
@@ -199,6 +212,10 @@ def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, pl
     piece = PIECES[place].text
     shown, around = AROUND[piece.splitlines()[0]]
     script = desk.folder / f"piece{place}.py"
+    if shown is None:
+        script.write_text(textwrap.dedent(around) + piece)
+        desk.says(f"python -m dtj_trainer --script {script.name}")
+        return
     script.write_text(textwrap.dedent(around) + piece + LOOK)
     port = free_port()
     said = desk.says(f"python {script.name}", DTJ_STATUS_PORT=str(port), DTJ_CHECKPOINT_DIR=f"checkpoints-{place}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dtj.core.hints import HINTS, hint
+from patience import PATIENCE_SECONDS
 from trainer_environment import trainer_python
 
 pytestmark = pytest.mark.trainer
@@ -34,7 +35,9 @@ AS_A_USER = {"not-permitted"}
 
 @pytest.fixture(scope="module")
 def last_words() -> dict[str, str]:
-    done = subprocess.run([trainer_python(), PROGRAMS], capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        [trainer_python(), PROGRAMS], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     words: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return words
 

@@ -35,7 +35,7 @@ def tf_configs(job: Job) -> list[str]:
     observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation, NOW))
     found = []
     for action in plan(observed, NOW):
-        variables = dig(action.manifest, "spec", "containers", 0, "env") if isinstance(action, CreatePod) else None
+        variables = dig(action.render(), "spec", "containers", 0, "env") if isinstance(action, CreatePod) else None
         for variable in variables if isinstance(variables, list) else []:
             if dig(variable, "name") == "TF_CONFIG":
                 found.append(str(dig(variable, "value")))

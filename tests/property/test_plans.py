@@ -12,20 +12,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import JsonValue
 
-from builders import NOW, pod
+from builders import NOW, ended, manifest, pod, stored
 from dtj.api import names
+from dtj.api.crd import job_schema
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Env, Reason
+from dtj.api.schema import check
 from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
 from dtj.api.tensorboard import TensorBoard
 from dtj.core import blockers
 from dtj.core.gangs import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Observed, Phase, TemplateVerdict
-from dtj.core.plan import Beside, CreatePod, DeletePod
+from dtj.core.plan import Beside, CreatePod, DeletePod, PatchStatus
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
+from dtj.core.tf_config import longest_tf_config
 from lagging_world import LaggingWorld
 from strategies import jobs, stored_objects
 
@@ -39,25 +42,25 @@ def spec_of(job: Job) -> JobSpec:
 
 def created_pods(job: Job) -> list[JsonObject]:
     observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation, NOW))
-    return [action.manifest for action in plan(observed, NOW) if isinstance(action, CreatePod)]
+    return [action.render() for action in plan(observed, NOW) if isinstance(action, CreatePod)]
 
 
-def environment(manifest: JsonObject) -> dict[str, str]:
-    variables = dig(manifest, "spec", "containers", 0, "env")
+def environment(body: JsonObject) -> dict[str, str]:
+    variables = dig(body, "spec", "containers", 0, "env")
     assert isinstance(variables, list)
     return {str(dig(v, "name")): str(dig(v, "value")) for v in variables}
 
 
 @given(jobs())
 def test_every_generated_name_is_a_dns_label_and_unique(job: Job) -> None:
-    made = [str(dig(manifest, "metadata", "name")) for manifest in created_pods(job)]
+    made = [str(dig(made, "metadata", "name")) for made in created_pods(job)]
     assert len(set(made)) == len(made) == len(replicas(spec_of(job)))
     assert all(len(name) + len("-r999") <= 63 for name in made)
 
 
 @given(jobs())
 def test_all_replicas_see_the_same_cluster_and_each_is_itself(job: Job) -> None:
-    configs = [json.loads(environment(manifest)[Env.TF_CONFIG]) for manifest in created_pods(job)]
+    configs = [json.loads(environment(made)[Env.TF_CONFIG]) for made in created_pods(job)]
     assert all(config["cluster"] == configs[0]["cluster"] for config in configs)
     tasks = {(config["task"]["type"], config["task"]["index"]) for config in configs}
     assert tasks == {(str(replica.role), replica.index) for replica in replicas(spec_of(job))}
@@ -73,13 +76,19 @@ def test_the_cluster_lists_every_replica_that_takes_part_and_no_evaluator(job: J
 
 
 @given(jobs())
+def test_the_length_of_tf_config_is_known_before_it_is_made(job: Job) -> None:
+    longest = max(len(environment(made)[Env.TF_CONFIG]) for made in created_pods(job))
+    assert longest_tf_config(job, spec_of(job), Platform().network) == longest
+
+
+@given(jobs())
 def test_a_host_name_in_tf_config_is_that_of_the_pod(job: Job) -> None:
-    for manifest in created_pods(job):
-        config = json.loads(environment(manifest)[Env.TF_CONFIG])
+    for made in created_pods(job):
+        config = json.loads(environment(made)[Env.TF_CONFIG])
         task = config["task"]
         if task["type"] in config["cluster"]:
             own = config["cluster"][task["type"]][task["index"]]
-            assert own.startswith(f"{dig(manifest, 'spec', 'hostname')}.{dig(manifest, 'spec', 'subdomain')}.")
+            assert own.startswith(f"{dig(made, 'spec', 'hostname')}.{dig(made, 'spec', 'subdomain')}.")
 
 
 @given(stored_objects(), st.lists(st.sampled_from(list(Phase)), max_size=4))
@@ -88,7 +97,33 @@ def test_no_object_that_a_server_could_store_raises(body: JsonObject, phases: li
     job = Job.from_object(body)
     pods = tuple(pod(job, f"worker-{index}", phase=phase) for index, phase in enumerate(phases))
     for verdict in (None, TemplateVerdict(job.generation, NOW)):
-        plan(Observed(job=job, platform=Platform(), pods=pods, verdict=verdict), NOW)
+        for action in plan(Observed(job=job, platform=Platform(), pods=pods, verdict=verdict), NOW):
+            if isinstance(action, CreatePod):
+                action.render()
+
+
+@given(
+    words=st.builds(lambda text, times: text * times, st.text(max_size=40), st.sampled_from([1, 2000])),
+    codes=st.lists(st.sampled_from([0, 1, 42, 75, 137, 143]), min_size=1, max_size=6),
+)
+def test_no_words_of_others_however_long_keep_a_job_from_being_planned(words: str, codes: list[int]) -> None:
+    job = Job.from_object(stored(manifest(roles={"chief": 1, "worker": len(codes)}, runPolicy={"backoffLimit": 0})))
+    end = {code: ended(code, reason=words[:100], message=words) for code in codes}
+    pods = tuple(
+        replace(pod(job, f"worker-{index}", phase=Phase.FAILED, termination=end[code]), message=words)
+        for index, code in enumerate(codes)
+    )
+    accepted = TemplateVerdict(1, NOW)
+    for seen in (
+        Observed(job=job, platform=Platform(), pods=pods, verdict=accepted),
+        Observed(job=job, platform=Platform(), verdict=TemplateVerdict(1, NOW, errors=(words,) * 3)),
+        Observed(job=job, platform=Platform(), obstacle=words),
+        Observed(job=job, platform=Platform(), verdict=accepted, refusal=CreationRefusal("a", "Forbidden", words, NOW)),
+    ):
+        for action in plan(seen, NOW):
+            if isinstance(action, PatchStatus):
+                schema = job_schema()
+                assert not check(action.status.to_object(), schema["properties"]["status"], "status")  # type: ignore[index,call-overload,arg-type]
 
 
 @given(st.sets(st.integers(0, 500)))
@@ -110,6 +145,7 @@ class Monkey(RuleBasedStateMachine):
         self.ended: set[Condition] = set()
         self.completed: dict[tuple[int, str], frozenset[int]] = {}
         self.attempt = self.restarts = 0
+        self.steps: tuple[int, str] = (0, "")
 
     def _pick(self, data: st.DataObject) -> str:
         name = data.draw(st.sampled_from(sorted(self.world.pods)))
@@ -143,6 +179,7 @@ class Monkey(RuleBasedStateMachine):
         self.world.delete_and_create_again()
         self.ended, self.completed = set(), {}
         self.attempt = self.restarts = 0
+        self.steps = (0, "")
 
     @rule()
     def the_garbage_collector_works(self) -> None:
@@ -153,7 +190,9 @@ class Monkey(RuleBasedStateMachine):
     def a_pod_changes(self, data: st.DataObject, code: int | None) -> None:
         replica = self._pick(data)
         phase = {None: Phase.RUNNING, 0: Phase.SUCCEEDED}.get(code, Phase.FAILED)
-        if not self.world.pods[f"{self.world.job.name}-{replica}"].ended:
+        self.world.schedule()
+        pod_ = self.world.pods[f"{self.world.job.name}-{replica}"]
+        if pod_.node and not pod_.ended:
             self.world.set_pod(replica, phase, exit_code=code)
 
     @precondition(lambda self: self.world.pods)
@@ -174,6 +213,12 @@ class Monkey(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_pod_vanishes(self, data: st.DataObject) -> None:
         self.world.remove(self._pick(data))
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data())
+    def a_pod_fails_its_probes(self, data: st.DataObject) -> None:
+        name = f"{self.world.job.name}-{self._pick(data)}"
+        self.world.pods[name] = replace(self.world.pods[name], ready=False)
 
     @rule()
     def the_service_vanishes(self) -> None:
@@ -227,11 +272,14 @@ class Monkey(RuleBasedStateMachine):
     def the_training_advances(self, data: st.DataObject, step: int) -> None:
         self.world.report(self._pick(data), step=step)
 
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), seconds=st.integers(0, 80))
+    def a_pod_does_not_answer(self, data: st.DataObject, seconds: int) -> None:
+        self.world.is_silent(self._pick(data), seconds=seconds)
+
     @rule()
     def the_operator_restarts(self) -> None:
-        self.world.verdict = self.world.refusal = self.world.status_written_at = None
-        self.world.gangs = self.world.progress = None
-        self.world.flavors = {}
+        self.world.operator_restarts()
         self.world.catch_up()
 
     @rule(seconds=st.integers(0, 30))
@@ -255,6 +303,16 @@ class Monkey(RuleBasedStateMachine):
         assert len(now) <= 1
         assert self.ended <= now
         self.ended = now
+
+    @invariant()
+    def the_state_of_an_attempt_never_goes_back(self) -> None:
+        """Restarting and Suspended are steps of their own: what follows them begins again."""
+        order = ["Pending", "Starting", "Running", "Succeeded", "Failed"]
+        status = self.world.job.status
+        attempt, before = self.steps
+        if status.attempt == attempt and before in order and status.state in order:
+            assert order.index(status.state) >= order.index(before), f"{status.state} after {before}"
+        self.steps = (status.attempt, status.state)
 
     @invariant()
     def budgets_are_never_overdrawn_and_counters_never_fall(self) -> None:
@@ -294,8 +352,9 @@ class Monkey(RuleBasedStateMachine):
                 self.kueue_admits()
             self.world.settle()
             self.world.finish_deletions()
+            self.world.schedule()
             for name, pod_ in list(self.world.pods.items()):
-                if not pod_.ended:
+                if pod_.node and not pod_.ended:
                     self.world.set_pod(name.removeprefix(f"{self.world.job.name}-"), Phase.SUCCEEDED)
         assert self.world.job.status.terminal
         self._outlive_tensorboard()

@@ -16,14 +16,13 @@ from typing import Any, Final
 
 import aiohttp
 
+from patience import PATIENCE_SECONDS
 from testbed import packages
 
 _PACKAGE: Final = "chromium-headless-shell"
 """Debian's; 64 MB to download, about 90 MB with the libraries that it needs."""
 
 _NAMES: Final = (_PACKAGE, "chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
-
-_SECONDS: Final = 30.0
 
 
 def find_browser() -> str:
@@ -81,7 +80,7 @@ class Tab:
         return answer["result"].get("value")
 
     async def _next(self) -> dict[str, Any]:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             said: dict[str, Any] = await self.socket.receive_json()
         if "method" in said:
             self.events.append(said)
@@ -117,7 +116,7 @@ async def browser(program: str, profile: Path) -> AsyncIterator[str]:
 
 async def _address(process: asyncio.subprocess.Process, told: Path) -> str:
     """Where the browser takes commands, which it writes down when it does."""
-    async with asyncio.timeout(_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             assert process.returncode is None, f"the browser ended with {process.returncode} before it listened"
             words = told.read_text().split() if told.exists() else []

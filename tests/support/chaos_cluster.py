@@ -56,12 +56,12 @@ class Cluster:
                 self.gateway.put(PODS, {**pod, "status": _COMPLETED})
 
     async def run_to_the_end(self, operator: asyncio.Task[None], *, seconds: float = 600.0) -> None:
-        """Let an operator work until the job has ended, and stop it."""
+        """Let an operator work until the job has ended and its Service is gone, and stop it."""
         for _ in range(int(seconds)):
             await asyncio.sleep(1.0)
             assert not operator.done(), "nothing may end an operator"
             self.play_kubelet()
-            if self.job.status.terminal:
+            if self.job.status.terminal and not self.gateway.names(SERVICES):
                 break
         await asyncio.sleep(5.0)
         operator.cancel()
@@ -71,7 +71,7 @@ class Cluster:
         assert self.job.status.state == "Succeeded", self.job.status
         assert self.job.status.attempt == 1
         assert self.gateway.names(PODS) == ["digits-worker-0"], "the one that completed; the others were stopped"
-        assert self.gateway.names(SERVICES) == ["digits"]
+        assert self.gateway.names(SERVICES) == [], "it goes with the end of the job"
         assert self.gateway.names(CLAIMS) == ["digits-checkpoint"]
         made = Counter(
             text(dig(line.body, "metadata", "name")) for line in self.gateway.history(PODS) if line.type == "ADDED"

@@ -13,6 +13,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.rights import Right
+from patience import PATIENCE_SECONDS
 
 CHART = Path(__file__).parents[2] / "charts" / "dtj"
 RELEASE = "dtj"
@@ -57,7 +58,7 @@ class Helm:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=PATIENCE_SECONDS,
         )
         if done.returncode != 0:
             raise HelmError(done.stderr.strip())

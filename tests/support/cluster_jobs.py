@@ -11,13 +11,12 @@ import yaml
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
+from patience import PATIENCE_SECONDS
 from testbed import Cluster, tiny_image
 from testbed.processes import wait_until
 from testbed.rest import Json
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TRAINING_SECONDS = 180
-"""How long a small training may take on two cores that others use too."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class ClusterJobs:
         """``kubectl apply``."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
 
-    def await_condition(self, job: str, condition: str, *, seconds: int = 90) -> None:
+    def await_condition(self, job: str, condition: str) -> None:
         """``kubectl wait``; fails with what the cluster says of the job and its pods."""
         waited = self.cluster.kubectl(
             "wait",
@@ -44,20 +43,19 @@ class ClusterJobs:
             self.namespace,
             f"dtj/{job}",
             f"--for=condition={condition}",
-            f"--timeout={seconds}s",
+            f"--timeout={PATIENCE_SECONDS:.0f}s",
             check=False,
         )
         assert waited.returncode == 0, f"{waited.stderr}\n{self.story(job)}"
 
-    def await_log(self, pod: str, text: str, *, seconds: int = 90) -> None:
+    def await_log(self, pod: str, text: str) -> None:
         """Wait until a pod has printed this."""
-        wait_until(lambda: text in self.log(pod), seconds=seconds, what=f"{pod} to print {text!r}")
+        wait_until(lambda: text in self.log(pod), what=f"{pod} to print {text!r}")
 
     def await_step(self, pod: str, *, least: int = 1) -> None:
         """Wait until a pod has told of this step of its training, or of a later one."""
         wait_until(
             lambda: any(int(step) >= least for step in re.findall(r"^step (\d+)/", self.log(pod), re.MULTILINE)),
-            seconds=TRAINING_SECONDS,
             what=f"{pod} to train step {least}",
         )
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from patience import PATIENCE_SECONDS
+
 SOURCES = Path(__file__).parents[2] / "operator"
 
 
@@ -52,7 +54,7 @@ class CommandLine:
     def run(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """To its end."""
         process = self.start(command, *arguments)
-        output, errors = process.communicate(input=stdin, timeout=60)
+        output, errors = process.communicate(input=stdin, timeout=PATIENCE_SECONDS)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def start(self, command: str, *arguments: object, output: int = subprocess.PIPE) -> subprocess.Popen[str]:

@@ -22,6 +22,8 @@ from support.virtual_time import loop_time, settled
 
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
+QUICK = EngineSettings(workers=2, rest=0.0, relist_every=None)
+
 Planner = Callable[[Observed], Plan]
 
 
@@ -31,6 +33,8 @@ class Rig:
 
     gateway: FakeGateway
     planner: Planner
+    settings: EngineSettings = QUICK
+    platform: Platform = field(default_factory=Platform)
     engine: Engine = field(init=False)
     seen: list[Observed] = field(default_factory=list)
 
@@ -38,9 +42,9 @@ class Rig:
         self.engine = Engine(
             self.gateway,
             plan=self._plan,
-            platform=Platform(),
+            platform=self.platform,
             instance="test",
-            settings=EngineSettings(workers=2, rest=0.0, relist_every=None),
+            settings=self.settings,
             now=self.now,
         )
 
@@ -71,9 +75,15 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(planner: Planner, *, gateway: FakeGateway | None = None) -> AsyncIterator[Rig]:
+async def rigged(
+    planner: Planner,
+    *,
+    gateway: FakeGateway | None = None,
+    settings: EngineSettings = QUICK,
+    platform: Platform | None = None,
+) -> AsyncIterator[Rig]:
     """A rig that runs within the block; its stores are complete when the block begins."""
-    rig = Rig(gateway or FakeGateway(), planner)
+    rig = Rig(gateway or FakeGateway(), planner, settings, platform or Platform())
     task = asyncio.create_task(rig.engine.run())
     await settled()
     assert rig.engine.synced
@@ -124,7 +134,7 @@ def wants_pods(count: int) -> Planner:
         present = {pod.name for pod in observed.pods}
         pods = [pod_manifest(job, index) for index in range(count) if f"{job.name}-worker-{index}" not in present]
         service = (ApplyService(service_manifest(job)),) if observed.service is None else ()
-        return (*service, *map(CreatePod, pods))
+        return (*service, *map(CreatePod.of, pods))
 
     return planner
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,7 @@ import msgspec
 
 from dtj.api.json import JsonObject, dig, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
-from dtj.kube.gateway import Listing, Resource, WatchEvent
+from dtj.kube.gateway import Listing, Resource, WatchEvent, one_page
 from dtj.kube.records import Key
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -66,6 +67,9 @@ class FakeGateway:
 
     def __init__(self, *, latency: float = 0.0) -> None:
         self.latency = latency
+        self.terminates_slowly = False
+        """Whether what is deleted stays for its grace period; it must be told to go by somebody else then."""
+
         self.installed: set[Resource] = set()
         """What discovery finds beside what every API server has."""
 
@@ -80,6 +84,7 @@ class FakeGateway:
         self._faults: list[_Fault] = []
         self._watchers: set[_Watcher] = set()
         self._lagging = False
+        self._slow_answers: dict[tuple[str, str], float] = {}
 
     # -- what tests do -----------------------------------------------------------------------------------------
 
@@ -95,6 +100,18 @@ class FakeGateway:
     ) -> None:
         """Let the next calls fail; ``takes_effect`` lets them work and lose their answer."""
         self._faults.append(_Fault(verb, resource.plural, error, times, name, takes_effect))
+
+    def answer_late(self, verb: str, resource: Resource, seconds: float) -> None:
+        """Let these calls take effect as usual, and have their answers so long on the way."""
+        self._slow_answers[verb, resource.plural] = seconds
+
+    def restore(self, resource: Resource, bodies: Sequence[JsonObject], *, version: int) -> None:
+        """Put a backup in place of what is stored: versions go on from this one, and watches are not told."""
+        self._objects[resource.plural] = {
+            (text(dig(body, "metadata", "namespace")), text(dig(body, "metadata", "name"))): body for body in bodies
+        }
+        self._versions, self._version = itertools.count(version + 1), version
+        self._log = [line for line in self._log if line.version <= version]
 
     def heal(self) -> None:
         """No call fails any more."""
@@ -166,8 +183,13 @@ class FakeGateway:
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         await self._called(Call("list", resource.plural))
-        found = [body for body in self._of(resource).values() if _matches(body, namespace, selector)]
-        return Listing(tuple(map(msgspec.json.encode, found)), str(self._version))
+        found = [body for body in self._of(resource).values() if matches(body, namespace, selector)]
+        listing = Listing(tuple(map(msgspec.json.encode, found)), str(self._version))
+        await self._answer_on_its_way("list", resource.plural)
+        return listing
+
+    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+        return one_page(self.list(resource, namespace=namespace, selector=selector))
 
     async def watch(
         self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
@@ -181,10 +203,11 @@ class FakeGateway:
         try:
             while True:
                 watcher.news.clear()
-                for line in [] if self._lagging else list(self._log):
-                    if line.version > seen and line.plural == resource.plural:
+                new = bisect_right(self._log, seen, key=lambda line: line.version)
+                for line in [] if self._lagging else self._log[new:]:
+                    if line.plural == resource.plural:
                         seen = line.version
-                        if line.type == "BOOKMARK" or _matches(line.body, namespace, selector):
+                        if line.type == "BOOKMARK" or matches(line.body, namespace, selector):
                             yield WatchEvent(line.type, msgspec.json.encode(line.body))
                 if watcher.error is not None:
                     raise watcher.error
@@ -217,19 +240,21 @@ class FakeGateway:
     ) -> JsonObject:
         def effect() -> JsonObject:
             stored = self._existing(resource, (namespace, name))
-            expected = dig(patch, "metadata", "resourceVersion")
-            if expected is not None and expected != dig(stored, "metadata", "resourceVersion"):
-                raise Conflict("the object has been modified", status=409, reason="Conflict")
-            return self._store(resource, (namespace, name), _merged(stored, patch), "MODIFIED")
+            for precondition in ("resourceVersion", "uid"):
+                expected = dig(patch, "metadata", precondition)
+                if expected is not None and expected != dig(stored, "metadata", precondition):
+                    raise Conflict("the object has been modified", status=409, reason="Conflict")
+            return self._store(resource, (namespace, name), merged(stored, patch), "MODIFIED")
 
         return copy.deepcopy(await self._called(Call("patch", resource.plural, name, patch), effect))
 
-    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
+    async def delete(
+        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+    ) -> None:
         def effect() -> JsonObject:
-            stored = self._existing(resource, (namespace, name))
-            if dig(stored, "metadata", "uid") != uid:
-                raise Conflict("precondition failed: UID", status=409, reason="Conflict")
-            self.remove(resource, name, namespace=namespace)
+            stored = self._to_delete(resource, (namespace, name), uid=uid, resource_version=resource_version)
+            if not self.terminates_slowly:
+                self.remove(resource, name, namespace=namespace)
             return stored
 
         await self._called(Call("delete", resource.plural, name), effect)
@@ -244,12 +269,19 @@ class FakeGateway:
             await asyncio.sleep(self.latency)
             fault = self._take_fault(call)
             if fault is None:
-                return effect()
+                result = effect()
+                if call.verb != "list":
+                    await self._answer_on_its_way(call.verb, call.plural)
+                return result
             if fault.takes_effect:
                 effect()
             raise fault.error
         finally:
             self.in_flight -= 1
+
+    async def _answer_on_its_way(self, verb: str, plural: str) -> None:
+        if seconds := self._slow_answers.get((verb, plural)):
+            await asyncio.sleep(seconds)
 
     def _take_fault(self, call: Call) -> _Fault | None:
         for fault in self._faults:
@@ -262,6 +294,15 @@ class FakeGateway:
 
     def _of(self, resource: Resource) -> dict[Key, JsonObject]:
         return self._objects.setdefault(resource.plural, {})
+
+    def _to_delete(self, resource: Resource, key: Key, *, uid: str, resource_version: str) -> JsonObject:
+        """What is stored, if the preconditions of the deletion hold. Raises NotFound, Conflict."""
+        stored = self._existing(resource, key)
+        if dig(stored, "metadata", "uid") != uid:
+            raise Conflict("precondition failed: UID", status=409, reason="Conflict")
+        if resource_version not in ("", dig(stored, "metadata", "resourceVersion")):
+            raise Conflict("precondition failed: resource version", status=409, reason="Conflict")
+        return stored
 
     def _existing(self, resource: Resource, key: Key) -> JsonObject:
         if key not in self._of(resource):
@@ -290,13 +331,13 @@ class FakeGateway:
 NO_ANSWER = Unavailable("connection refused")
 
 
-def _matches(body: JsonObject, namespace: str | None, selector: str) -> bool:
+def matches(body: JsonObject, namespace: str | None, selector: str) -> bool:
     """Selectors that ask whether a label is there are all that is needed."""
     selected = not selector or dig(body, "metadata", "labels", selector) is not None
     return selected and namespace in (None, dig(body, "metadata", "namespace"))
 
 
-def _merged(stored: JsonObject, patch: JsonObject) -> JsonObject:
+def merged(stored: JsonObject, patch: JsonObject) -> JsonObject:
     """RFC 7386."""
     result = dict(stored)
     for key, value in patch.items():
@@ -304,7 +345,7 @@ def _merged(stored: JsonObject, patch: JsonObject) -> JsonObject:
         if value is None:
             result.pop(key, None)
         elif isinstance(value, dict):
-            result[key] = _merged(present if isinstance(present, dict) else {}, value)
+            result[key] = merged(present if isinstance(present, dict) else {}, value)
         else:
             result[key] = value
     return result

@@ -7,6 +7,7 @@ from functools import partial
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig
+from dtj.api.names import Annotation, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
 from support.job_world import JobWorld
@@ -60,6 +61,32 @@ def live_through_everything(world: JobWorld) -> None:
         eventually(partial(_has_reason, world, name, "NameTaken"))
 
 
+def live_through_network_policies(world: JobWorld) -> None:
+    """Jobs whose NetworkPolicy is somebody else's at first, is not as it should be, and goes with the job's end."""
+    policy: JsonObject = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "closed"},
+        "spec": {"podSelector": {}},
+    }
+    world.apply(policy)
+    world.apply(manifest("closed", roles={"worker": 1}))
+    eventually(partial(_has_reason, world, "closed", "NameTaken"))
+    assert _policy(world, "closed", "{.metadata.ownerReferences}") == ""
+    world.plane.kubectl("delete", "networkpolicy", "closed", "-n", world.namespace)
+    world.await_pods(["worker-0"], "closed")
+    uid = str(dig(world.pods("closed")["closed-worker-0"], "metadata", "labels", Label.JOB_UID))
+    assert _policy(world, "closed", "{.spec.podSelector.matchLabels}") == f'{{"{Label.JOB_UID}":"{uid}"}}'
+    digest = _policy(world, "closed", _DIGEST)
+    world.plane.kubectl(
+        "annotate", "networkpolicy", "closed", "-n", world.namespace, f"{Annotation.POLICY_DIGEST}=x", "--overwrite"
+    )
+    eventually(partial(_has_digest, world, "closed", digest))
+    world.end_pod("closed-worker-0", exit_code=0)
+    world.await_state("Succeeded", "closed")
+    eventually(partial(_has_no_policy, world, "closed"))
+
+
 def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
     """One job for each scheduler, whose name somebody else's object has at first."""
     gang_schedulers.install(world.plane)
@@ -91,6 +118,23 @@ def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
             world.end_pod(f"{name}-worker-0", exit_code=0)
         world.await_state("Succeeded", name)
         groups.await_none(name)
+
+
+_DIGEST = "{.metadata.annotations." + Annotation.POLICY_DIGEST.replace(".", r"\.") + "}"
+
+
+def _policy(world: JobWorld, name: str, path: str) -> str:
+    asked = ("get", "networkpolicy", name, "-n", world.namespace, "--ignore-not-found", "-o", f"jsonpath={path}")
+    return world.plane.kubectl(*asked).stdout
+
+
+def _has_digest(world: JobWorld, name: str, digest: str) -> None:
+    assert digest
+    assert _policy(world, name, _DIGEST) == digest
+
+
+def _has_no_policy(world: JobWorld, name: str) -> None:
+    assert _policy(world, name, "{.metadata.name}") == ""
 
 
 def _is_ours(groups: Groups, name: str) -> None:

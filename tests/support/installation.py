@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dtj.api.json import JsonObject
+from patience import PATIENCE_SECONDS
 from support.chart import CHART, RELEASE, Helm
 from testbed import Cluster
 from testbed.rest import Json
@@ -30,7 +31,7 @@ class Installation:
         self._release("upgrade", values={**self.values, **changes})
 
     def _release(self, command: str, *options: str, values: JsonObject) -> None:
-        options = (f"--namespace={NAMESPACE}", "--wait", "--timeout=90s", *options)
+        options = (f"--namespace={NAMESPACE}", "--wait", f"--timeout={PATIENCE_SECONDS:.0f}s", *options)
         self.helm.run(command, RELEASE, str(CHART), *options, values=values)
 
     def uninstall(self) -> None:

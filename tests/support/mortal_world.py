@@ -13,9 +13,9 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
 from dtj.api.status import JobStatus
+from patience import PATIENCE_SECONDS
 from support.job_world import JOBS, JobWorld
 from support.operator_lives import Lives
-from support.waiting import PATIENCE_SECONDS
 from testbed.rest import RestClient
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """Operators of one namespace, one after the other, each behind a proxy that may end it at any of its writes.
 
-Most are the operator's real parts in this process: gateway, engine, planner, and a watch on jobs instead of kopf's.
+Most are the operator's real parts in this process: gateway, engine, planner, and kopf's watch on jobs.
 Such an operator starts in milliseconds. To be killed means for it that nothing passes its proxy any more, in either
 direction, and that its tasks are cancelled: what it might still do on its way out reaches nobody. Others are real
 processes, killed by SIGKILL.
@@ -16,20 +16,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Protocol
 
-import msgspec
+import kopf
 from aiohttp import web
 from kubernetes.aio.client import Configuration
 
+from dtj.app.watch import JobWatch
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine
-from dtj.engine.feed import JobFeed
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import ApiError
-from dtj.kube.gateway import JOBS
 from support.api_proxy import ApiProxy, Call, Cut, Forward, Upstream
 from support.operator_process import OperatorProcess
 
@@ -88,26 +86,14 @@ class TaskOperator:
 
     async def _run(self) -> None:
         engine = Engine(self._gateway, plan=plan, platform=Platform(), instance="task", namespaces=(self._namespace,))
+        watch = JobWatch(engine.feed, self._connection, namespaces=(self._namespace,))
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.run())
-            group.create_task(self._watch_jobs(engine.feed))
+            group.create_task(watch.run())
 
-    async def _watch_jobs(self, feed: JobFeed) -> NoReturn:
-        """What kopf does in an operator."""
-        while True:
-            try:
-                listing = await self._gateway.list(JOBS, namespace=self._namespace)
-                for item in listing.items:
-                    feed.put(msgspec.json.decode(item))
-                async for event in self._gateway.watch(
-                    JOBS, namespace=self._namespace, resource_version=listing.resource_version
-                ):
-                    if event.type in ("ADDED", "MODIFIED"):
-                        feed.put(msgspec.json.decode(event.object))
-                    elif event.type == "DELETED":
-                        feed.remove(msgspec.json.decode(event.object))
-            except ApiError:
-                await asyncio.sleep(0.1)
+    async def _connection(self) -> kopf.ConnectionInfo:
+        configuration = self._configuration
+        return kopf.ConnectionInfo(server=configuration.host, ca_path=configuration.ssl_ca_cert, trust_env=False)
 
 
 class WholeOperator:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dtj.api.json import JsonObject
-from dtj.kube.rights import FOR_GANGS, FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
+from dtj.kube.rights import FOR_GANGS, FOR_NETWORK_POLICIES, FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
+from patience import PATIENCE_SECONDS
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -39,7 +40,7 @@ RULES = _rules(WHERE_JOBS_RUN)
 def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> None:
     """Take one right, such as ``delete pods``, from the operator's role in a namespace; or give all back."""
     verb, _, resource = without.partition(" ")
-    rules = _rules(WHERE_JOBS_RUN, FOR_THE_ELECTION)
+    rules = _rules(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, FOR_THE_ELECTION)
     for rule in rules:
         if rule["resources"] == [resource]:
             rule["verbs"] = [given for given in _texts(rule["verbs"]) if given != verb] or ["none"]
@@ -56,7 +57,7 @@ def grant(plane: ControlPlane, namespace: str) -> None:
     """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    rules = _rules(WHERE_JOBS_RUN, FOR_THE_ELECTION, *FOR_GANGS.values())
+    rules = _rules(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, FOR_THE_ELECTION, *FOR_GANGS.values())
     plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
     plane.api.request(
         "POST",
@@ -122,7 +123,7 @@ class OperatorProcess:
         code = self.wait()
         return code, time.monotonic() - started
 
-    def wait(self, *, seconds: float = 30.0) -> int:
+    def wait(self, *, seconds: float = PATIENCE_SECONDS) -> int:
         """The exit code of a process that is about to end."""
         assert self._process is not None
         code = self._process.wait(timeout=seconds)

@@ -6,24 +6,24 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from patience import PATIENCE_SECONDS, pause_after
+
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
-
-PATIENCE_SECONDS = 120.0
-"""How long a condition is waited for: a busy machine may stand still for many seconds. What comes early costs none."""
 
 
 def eventually(check: Callable[[], T]) -> T:
     """What ``check`` returns as soon as it raises no AssertionError; its last one where that does not come."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
+        asked = time.monotonic()
         try:
             return check()
         except AssertionError:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(POLL_SECONDS)
+        time.sleep(max(POLL_SECONDS, pause_after(time.monotonic() - asked)))
 
 
 def eventually_true(holds: Callable[[], bool]) -> None:

@@ -35,6 +35,7 @@ def chief_fails_for_good(world: MortalWorld) -> None:
     world.run("chief-0", "worker-0")
     fail(world, "chief-0", exit_code=1)
     world.await_condition(Condition.FAILED)
+    world.eventually(lambda: none_left(world))
 
 
 def suspend_and_resume(world: MortalWorld) -> None:
@@ -76,9 +77,10 @@ WORKLOADS = {
 
 
 def complete(world: MortalWorld, replica: str) -> None:
-    """This replica's success is the job's; its peers are stopped."""
+    """This replica's success is the job's; its peers are stopped, and its Service goes."""
     world.end_pod(f"digits-{replica}", exit_code=0)
     world.await_condition(Condition.COMPLETE)
+    world.eventually(lambda: none_left(world))
 
 
 def fail(world: MortalWorld, replica: str, *, exit_code: int) -> None:

@@ -40,7 +40,7 @@ class Standing:
 
 
 CHART = Path(__file__).parents[2] / "charts" / "dtj"
-REGISTRY = "ghcr.io/example"
+REGISTRY = "registry.example"
 """Where the chart and the examples say that the images are."""
 
 BARE = Standing("standing", ControlPlane, binaries.CONTROL_PLANE, {})

@@ -26,7 +26,7 @@ def create(run: Path) -> None:
 def remove(run: Path) -> None:
     """Remove a run's group with all groups below it, where it has one. Its processes must have ended."""
     for group in groups(run):
-        wait_until(partial(_removed, group), seconds=10, what=f"the end of all processes in {group}")
+        wait_until(partial(_removed, group), what=f"the end of all processes in {group}")
 
 
 def groups(run: Path) -> list[Path]:

@@ -71,13 +71,13 @@ class Cluster(ABC):
         if not any(directory.glob("*.y*ml")):
             return
         self.kubectl("apply", "--filename", str(directory))
-        wait_until(lambda: self._are_established(directory), seconds=30, what="the custom resources to be served")
+        wait_until(lambda: self._are_established(directory), what="the custom resources to be served")
 
     def new_namespace(self, prefix: str = "test") -> str:
         """Make a namespace with a unique name, in which pods can be made: its default service account exists."""
         name = f"{prefix}-{uuid.uuid4().hex[:10]}"
         self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        wait_until(lambda: self.has_service_account(name), seconds=30, what=f"the service account of {name}")
+        wait_until(lambda: self.has_service_account(name), what=f"the service account of {name}")
         return name
 
     def delete_namespace(self, name: str) -> None:

@@ -57,9 +57,9 @@ class NodeCluster(ControlPlane):
         self._node.start(kubeconfigs=users, authority=self._authority.root.certificate)
         self._fake_nodes.start()
         self._make_volumes()
-        wait_until(self._node_has_joined, seconds=60, what=f"{node.NAME} to join the cluster")
-        wait_until(self.nodes_are_ready, seconds=60, what="all nodes to be ready")
-        wait_until(self._node.dns_answers, seconds=30, what="cluster DNS")
+        wait_until(self._node_has_joined, what=f"{node.NAME} to join the cluster")
+        wait_until(self.nodes_are_ready, what="all nodes to be ready")
+        wait_until(self._node.dns_answers, what="cluster DNS")
 
     def running(self) -> bool:
         """Whether all processes run, the API server is ready and all nodes are."""

@@ -112,7 +112,7 @@ class KindCluster(OtherCluster):
     def furnish(self) -> None:
         """Add the fake nodes."""
         FakeNodes(self, run=self.run, kwok=binaries.ensure(("kwok",))["kwok"]).start()
-        wait_until(self.nodes_are_ready, seconds=60, what="all nodes to be ready")
+        wait_until(self.nodes_are_ready, what="all nodes to be ready")
 
     def load_image(self, image: Image) -> None:
         """`kind load docker-image`."""

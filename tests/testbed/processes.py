@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from patience import PATIENCE_SECONDS, pause_after
 from testbed import leash
 from testbed.errors import StartError
 
@@ -69,13 +70,16 @@ def group_members(group: int) -> list[int]:
     return [pid for pid in pids if (known := stat(pid)) is not None and known.alive and known.group == group]
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
+def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = PATIENCE_SECONDS) -> None:
     """Return as soon as `condition` holds; raise `StartError` naming `what` when it does not within `seconds`."""
     limit = time.monotonic() + seconds
+    asked = time.monotonic()
     while not condition():
-        if time.monotonic() > limit:
+        now = time.monotonic()
+        if now > limit:
             raise StartError(f"waited {seconds:.0f} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(pause_after(now - asked))
+        asked = time.monotonic()
 
 
 def free_ports(count: int) -> list[int]:
@@ -145,12 +149,12 @@ class Process:
         """Kill it and wait until it is gone, its ports free again."""
         if leash_pid := self.leash:
             os.kill(leash_pid, signal.SIGTERM)
-            wait_until(lambda: not self.pids, seconds=30, what=f"the end of {self.name}")
+            wait_until(lambda: not self.pids, what=f"the end of {self.name}")
         if self._started is not None:
             self._started.wait()
         self._file.unlink(missing_ok=True)
 
-    def await_ready(self, ready: Callable[[], bool], *, seconds: float = 60) -> None:
+    def await_ready(self, ready: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
         """Return once `ready()`; raise `StartError` with the end of the log if it dies or takes longer."""
         limit = time.monotonic() + seconds
         while not ready():

@@ -18,18 +18,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from patience import PATIENCE_SECONDS
 from trainer import fork_server
 from trainer.fork_server import Forked
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
 TRAINER = ("-m", fork_server.MODULE)
 """What a task's Python runs."""
-DEADLINE = 120.0
+DEADLINE = PATIENCE_SECONDS
 """Seconds in which anything must be done."""
 
-SOON = 45.0
-"""Seconds in which an end comes that nobody has to wait for, on a machine that stands still for many; less than the
-60 s of the start gate."""
+START_TIMEOUT = DEADLINE - 60
+"""Seconds that the start gate waits for peers; a job that begins to wait for them may still end before the deadline."""
+
+SOON = START_TIMEOUT - 60
+"""Seconds in which an end comes that nobody has to wait for: before the start gate's patience ends."""
 
 _PORTS = range(15000, 32000)
 _FOUND = dict(os.environ)
@@ -131,7 +134,7 @@ class Job:
         self.plain = plain
         self.folder = folder
         self.strategy = strategy
-        self.arguments = [f"--progress-every={0.2}", "--start-timeout=60", *arguments]
+        self.arguments = [f"--progress-every={0.2}", f"--start-timeout={START_TIMEOUT:.0f}", *arguments]
         ports = iter(free_ports(sum(roles.values())))
         self.cluster = {
             role: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
@@ -206,10 +209,12 @@ class Job:
         return {name: replica.wait(max(0.1, until - time.monotonic())) for name, replica in self.replicas.items()}
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to every task that still runs."""
-        for replica in self.replicas.values():
-            if replica.process.poll() is None:
-                replica.kill(number)
+        """Sends a signal to every task that still runs. No task sees another one end before it is killed itself."""
+        running = [replica for replica in self.replicas.values() if replica.process.poll() is None]
+        for replica in running if number == signal.SIGKILL else ():
+            replica.kill(signal.SIGSTOP)
+        for replica in running:
+            replica.kill(number)
 
     def __enter__(self) -> Self:
         return self

@@ -5,14 +5,14 @@ from pathlib import Path
 
 
 def tensors(checkpoint: Path) -> dict[str, bytes]:
-    """Every tensor of a checkpoint but the count of saves, to the bit."""
+    """Every tensor of a checkpoint but the count of saves and the rate, which `fit` alone remembers, to the bit."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(checkpoint))
     return {
         key: reader.get_tensor(key).tobytes()
         for key in reader.get_variable_to_shape_map()
-        if key.endswith("VARIABLE_VALUE") and not key.startswith("save_counter")
+        if key.endswith("VARIABLE_VALUE") and not key.startswith(("save_counter", "rate/"))
     }
 
 
@@ -30,8 +30,8 @@ def points(directory: Path) -> Mapping[str, Mapping[int, float]]:
         for record in tf.data.TFRecordDataset(str(file)):
             event = tf.compat.v1.Event.FromString(record.numpy())
             for value in event.summary.value:
-                assert value.metadata.plugin_data.plugin_name == "scalars"
-                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
     return found
 
 

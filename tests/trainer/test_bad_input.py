@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import inherited
+from trainer.cluster import DEADLINE, inherited
 
 pytestmark = pytest.mark.trainer
 
@@ -22,7 +22,7 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
     )
     said = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
     assert ended.returncode == 2, ended.stderr
@@ -115,7 +115,7 @@ def test_help_is_fast_enough_to_read_and_names_every_exit_code() -> None:
         env=inherited(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
     )
     assert ended.returncode == 0
     assert "| tensorflow" not in ended.stderr

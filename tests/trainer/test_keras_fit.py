@@ -40,6 +40,33 @@ class Ends(keras.callbacks.Callback):
 def callbacks():
     return [Ends()]
 """
+AVERAGES = """
+import keras
+
+def build():
+    layers, glorot = keras.layers, keras.initializers.GlorotUniform
+    model = keras.Sequential(
+        [layers.Input((8, 8, 1)), layers.Flatten(), layers.Dense(10, kernel_initializer=glorot(1))]
+    )
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return model
+
+class Tells(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        print("begins", self.params["epochs"], self.params["steps"])
+
+    def on_epoch_end(self, epoch, logs=None):
+        print("epoch", epoch)
+
+    def on_train_end(self, logs=None):
+        print("ends", sorted(logs), len(self.model.history.epoch))
+
+def callbacks():
+    return [Tells()]
+"""
 NEXT_KERAS = """
 import keras
 
@@ -103,6 +130,20 @@ def test_a_users_callback_sees_the_same_epochs_on_every_worker_and_may_end_the_t
     assert [line.split(" loss ")[0] for line in seen[0]] == ["epoch 0", "epoch 1"]
     assert job.result["steps"] == 60
     assert job.newest_checkpoint == 60
+
+
+def test_callbacks_see_one_training_and_averages_are_put_into_the_weights_at_its_end_alone(folder: Path) -> None:
+    # 44 steps: two epochs of 15, and a last one of 14.
+    common = ["--epochs=3", "--batch-size=100", "--model=mine:build", "--dataset=digits"]
+    for loop in (["--loop=custom"], ["--loop=fit", "--callbacks=mine:callbacks"]):
+        at = folder / loop[0][2:]
+        with Job(at, strategy="OneDevice", roles={"worker": 1}, arguments=[*common, *loop]) as job:
+            (at / "mine.py").write_text(AVERAGES)
+            assert job.start().wait() == {"worker-0": 0}
+    told = re.findall(r"^(?:begins|epoch|ends).*$", job["worker-0"].log, re.M)
+    assert told == ["begins 3 15", "epoch 0", "epoch 1", "epoch 2", "ends ['accuracy', 'loss'] 3"]
+    saved = [tensors(folder / loop / "checkpoints" / "ckpt-44") for loop in ("loop=custom", "loop=fit")]
+    assert saved[0] == saved[1]
 
 
 def test_a_keras_that_fit_is_not_known_to_work_with_is_one_line_that_says_what_to_do(folder: Path) -> None:

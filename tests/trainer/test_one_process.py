@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import SOURCE, Job, free_ports
+from trainer.cluster import DEADLINE, SOURCE, Job, free_ports
 from trainer.conftest import SHORT
 from trainer.outcome import curves, cut, tensors
 
@@ -65,12 +65,12 @@ def _status_while_training(port: int, job: Job) -> dict[str, Any]:
     while True:
         assert job["worker-0"].process.poll() is None, "ended before its status was seen"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=DEADLINE) as answer:
                 status: dict[str, Any] = json.load(answer)
         except urllib.error.URLError:
             status = {}
         if "examplesPerSecond" in status:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=DEADLINE) as answer:
                 assert answer.status == 200
             return status
         time.sleep(0.01)

@@ -115,3 +115,65 @@ def test_a_compiled_model_keeps_its_optimizer_until_the_command_line_asks_for_an
     assert float(kept.optimizer.learning_rate) == 0.25
     other = optimizers.make(model, asked("--learning-rate=0.5"), batch=64, total_steps=STEPS)
     assert other.told == "adam  learning rate 0.5"
+
+
+def test_any_optimizer_is_made_by_name_with_its_options(library: ModuleType) -> None:
+    argv = ["--optimizer=adamw", "--learning-rate=0.02", "--optimizer-options=weight_decay=0.01,use_ema=true"]
+    named = made(library, *argv)
+    assert isinstance(named.optimizer, library.optimizers.AdamW)
+    assert (named.optimizer.weight_decay, named.optimizer.use_ema) == (0.01, True)
+    assert named.told == "adamw, weight decay 0.01, use ema 1  learning rate 0.02"
+    assert rate(made(library, "--optimizer=rmsprop").optimizer, 0) == pytest.approx(0.001), "Keras' own"
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (
+            ["--optimizer=lion", "--optimizer-options=speed=3"],
+            "--optimizer-options: lion has no option speed; it has b",
+        ),
+        (
+            ["--optimizer=adam", "--optimizer-options=learning_rate=3"],
+            "--optimizer-options: give learning_rate as --le",
+        ),
+        (
+            ["--optimizer=sgd", "--momentum=0.5", "--optimizer-options=momentum=0.9"],
+            "--optimizer-options: momentum is given by an option of its own as well; give one of the two",
+        ),
+        (
+            ["--optimizer-options=clipnorm=1,clipvalue=1"],
+            "--optimizer-options: Only one of `clipnorm`, `clipvalue` and",
+        ),
+    ],
+)
+def test_an_option_that_the_optimizer_does_not_have_is_one_line(argv: list[str], line: str) -> None:
+    import keras
+
+    with pytest.raises(UsageError) as refusal:
+        made(keras, *argv)
+    assert str(refusal.value).startswith(line)
+    assert "\n" not in str(refusal.value)
+
+
+def test_tf_keras_lacks_some() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    with pytest.raises(UsageError, match=r"^--optimizer=lamb: tf_keras [0-9.]+ has no such optimizer; choose another"):
+        made(tf_keras, "--optimizer=lamb")
+
+
+def test_what_is_asked_for_holds_over_a_rate_that_a_callback_set_before() -> None:
+    import keras
+
+    from dtj_trainer.optimizers import Rate
+
+    before, after = keras.Variable(0.1), keras.Variable(0.1)
+    first = Rate(before)
+    before.assign(0.025)
+    for asked, goes_on_with in ((0.1, 0.025), (0.3, 0.3)):
+        after.assign(asked)
+        again = Rate(after)
+        for mine, saved in zip(again.state, first.state, strict=True):
+            mine.assign(saved.numpy())
+        again.restored()
+        assert float(after.numpy()) == pytest.approx(goes_on_with)

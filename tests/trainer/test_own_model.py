@@ -346,7 +346,7 @@ CASES = [
     ("mine:whole", "mine:data", r"--model=mine:whole: its loss gives one number for a whole batch; return one for"),
     ("mine:model", "mine:wide", r"--model=mine:model: the model takes \(None, 2\), the examples of --data=mine:wide"),
     ("mine:model", "mine:text", r"--data=mine:text: returned a str; return a tf.data.Dataset of single examples"),
-    ("mine:model", "mine:batched", r"--data=mine:batched: gives inputs of shape \(None, 2\) .* which looks like batch"),
+    ("mine:model", "mine:batched", r"--data=mine:batched: gives a tensor of shape \(None, 2\), which looks like batch"),
     ("mine:model", "mine:endless", r"--data=mine:endless: the dataset has no end; leave .repeat\(\) out"),
     ("mine:model", "mine:empty", r"--data=mine:empty: no training examples; give at least one"),
     ("mine:model", "mine:alone", r"--data=mine:alone: gives elements of TensorSpec.*; return a tf.data.Dataset"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainer.cluster import Job, inherited
+from trainer.outcome import points
 
 pytestmark = pytest.mark.trainer
 
@@ -95,6 +96,13 @@ def test_the_example_is_shown_and_trains(folder: Path) -> None:
     with script(folder, HERE.parents[1] / "examples" / "own_script" / "train.py", "--epochs", "4") as job:
         assert job.start().wait() == {"worker-0": 0}
     assert re.search(r"^loss 0\.000\d+$", job["worker-0"].log, re.M)
+
+
+def test_the_tensorboard_callback_of_keras_writes_scalars_and_histograms(folder: Path) -> None:
+    with script(folder, HERE / "scripts" / "curves.py", str(folder / "curves")) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert len(points(folder / "curves" / "train")["epoch_loss"]) == 2
+    assert len(points(folder / "curves" / "validation")["epoch_loss"]) == 2
 
 
 def test_a_peer_of_a_script_that_never_comes_is_named(folder: Path) -> None:

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -150,6 +151,32 @@ def test_a_checkpoint_of_other_variables_is_refused(folder: Path) -> None:
         with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=shapes.py"]) as shapes:
             assert shapes.start().wait() == {"worker-0": ends}
     assert re.search(r"ckpt-3: v/0 has shape \(2,\), this model wants \(3,\)", shapes["worker-0"].last_words)
+
+
+SWAPPED = """
+    import keras
+    import dtj_trainer
+
+    with dtj_trainer.session() as s:
+        with s.strategy.scope():
+            keras.layers.Dense(1)
+            layers = [keras.layers.Dense(4, name=name) for name in {names}]
+            model, optimizer = keras.Sequential([keras.Input((4,)), *layers]), keras.optimizers.Adam()
+            optimizer.build(model.trainable_variables)
+        s.checkpoint(nets={{"one": model}}, optimizer=optimizer)
+        list(s.steps({steps}))
+"""
+
+
+def test_a_checkpoint_whose_layers_were_swapped_is_refused_in_a_session_too(folder: Path) -> None:
+    folder.mkdir()
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=swapped.py"]) as job:
+        for names, steps, ends in ((("a", "b"), 3, 0), (("b", "a"), 6, 2), (("a", "b"), 6, 0)):
+            (folder / "swapped.py").write_text(textwrap.dedent(SWAPPED.format(names=names, steps=steps)))
+            assert job.start().wait() == {"worker-0": ends}
+            if ends:
+                assert "nets/0 is one/a/kernel, this model wants one/b/kernel;" in job["worker-0"].last_words
+    assert "resumed: step 3" in job["worker-0"].log
 
 
 def test_a_session_after_tensorflow_has_begun_says_so(folder: Path) -> None:

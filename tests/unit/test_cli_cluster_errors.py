@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from builders import manifest
 from dtj.cli.main import cli
+from support.kubeconfigs import kubeconfig
 from support.local_runs import write
 
 pytestmark = pytest.mark.unit
@@ -21,20 +21,6 @@ NOBODY = "http://127.0.0.1:1"
 """Nothing listens on this port, and a client gets no other."""
 
 ANY = ("list", "wait digits", "suspend digits", "resume digits", "scale digits --replicas 2", "delete digits")
-
-
-def kubeconfig(folder: Path, server: str) -> Path:
-    file = folder / "kubeconfig"
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }
-    file.write_text(yaml.safe_dump(content))
-    return file
 
 
 class _Refusal(BaseHTTPRequestHandler):

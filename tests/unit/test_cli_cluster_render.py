@@ -189,7 +189,7 @@ def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
 
 
 def test_the_list_has_kubectls_columns() -> None:
-    progress = Progress(step=10, total_steps=40, percent=25, examples_per_second=2543.0, eta_seconds=62)
+    progress = Progress(step=10, total_steps=40, percent=25, text="25%", examples_per_second=2543.0, eta_seconds=62)
     running = with_status(state="Running", ready="2/2", progress=progress, reason="AllPodsReady")
     rows = job_rows([running, job("b")], now=LATER, namespaced=True, wide=True)
     assert padded(rows) == (

@@ -17,7 +17,7 @@ from dtj.api.spec import Strategy
 from dtj.cli.main import cli
 from dtj.cli.rehearsal import UID, rehearse
 from dtj.cli.render_explain import explanation
-from dtj.core import manifests
+from dtj.core.manifests import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from support.local_runs import write
@@ -61,7 +61,7 @@ def test_the_pods_are_those_that_the_operator_makes() -> None:
     body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
     job = Job.from_object(stored(body, uid=UID))
     assert job.spec is not None
-    wanted = manifests.pods(job, job.spec, replicas(job.spec), platform=Platform())
+    wanted = tuple(map(PodRenderer(job, job.spec, Platform()).render, replicas(job.spec)))
     assert tuple(item for item in objects_of(body) if item["kind"] == "Pod") == wanted
 
 

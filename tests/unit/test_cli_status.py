@@ -13,7 +13,9 @@ from rich.console import Console
 from builders import NOW
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
+from dtj.cli.render_jobs import job_rows, padded
 from dtj.cli.render_status import change_line, status_view
+from dtj.cli.terminal import MAX_LINE, Text
 from dtj.client.overview import Event, Overview, aggregated
 from dtj.client.why import reasons, suspended_by
 from dtj.core import blockers
@@ -85,6 +87,36 @@ def failed() -> Overview:
         body(why, state="Failed", reason="BackoffLimitExceeded", rootCause=cause, completionTime=moment(30)),
         job_pod("worker-1", phase="Failed", state={"terminated": {"exitCode": 1}}),
     )
+
+
+def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
+    long = "lorem ipsum " * 2700
+    cause = {"role": "worker", "index": 1, "pod": long, "node": long, "exitCode": 1, "reason": long, "class": long}
+    told = {"message": long[:32768], "logTail": "\n".join([long[:2000]] * 16), "hint": long[:1024]}
+    metrics = {f"{number}{long}"[:64]: long[:32] for number in range(32)}
+    progress = {**PROGRESS, "metrics": metrics, "stragglers": [long[:63]] * 8, "phase": long[:32]}
+    others = [condition(Condition.FAILED, "True", "R", long[:32768], ago=30)]
+    others += [{**others[0], "type": f"Other{number}", "reason": long[:1024]} for number in range(8)]
+    status: dict[str, object] = {
+        "state": long,
+        "reason": long,
+        "ready": long,
+        "gang": long,
+        "completionTime": moment(30),
+    }
+    exported = {"path": long[:4096], "formats": [long[:32]] * 16}
+    events = [Event("Warning", long, long, long, 1, NOW)] * 20
+    what = overview(
+        body(*others, roles=None, **status, progress=progress, rootCause={**cause, **told}, export=exported),
+        job_pod("worker-1", phase="Failed", node=long, state={"terminated": {"exitCode": 1}}),
+        events=events,
+    )
+    for width in (50, 80, 200):
+        lines = shown(what, width).splitlines()
+        assert max(map(len, lines)) <= width
+        assert sum(map(len, lines)) < 100_000
+    assert len(Text(change_line(what))) < MAX_LINE + 40
+    assert max(map(len, padded(job_rows([what.job], now=NOW, namespaced=True, wide=True)))) < 500
 
 
 def test_a_running_job_at_80_columns() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from builders import manifest
 from dtj import __version__
+from dtj.api.json import JsonObject
 from dtj.api.validation import validate
 from dtj.cli.main import cli
 from support.local_runs import write
@@ -45,6 +46,15 @@ def test_a_broken_rule_has_the_words_of_the_rule_before_it_the_document(
     assert output.out == f"{file}: a: valid\n"
     assert output.err == f"{file}: document 2 (b): {validate(wrong)[0]}\n"
     assert "spec.port: " in output.err
+
+
+def test_a_spec_that_the_operator_would_not_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    container: JsonObject = {"name": "trainer", "image": "i", "env": [{"name": "SCRIPT", "value": "<&>ä" * 20_000}]}
+    long = manifest("long", template={"spec": {"containers": [container]}})
+    assert run("validate", write(tmp_path, long)) == 2
+    said = capsys.readouterr().err
+    assert "long: spec: is 400," in said
+    assert "the operator reads 262,144 at most: put scripts and data into a ConfigMap" in said
 
 
 def test_an_unknown_accelerator_profile_is_a_mistake_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

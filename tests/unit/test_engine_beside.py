@@ -26,8 +26,8 @@ def beside(observed: Observed) -> Plan:
     """A planner that wants one pod, and another one beside it."""
     job = observed.job
     present = {pod.name for pod in observed.pods}
-    aside = () if "digits-worker-1" in present else (Beside(CreatePod(pod_manifest(job, 1))),)
-    wanted = () if "digits-worker-0" in present else (CreatePod(pod_manifest(job, 0)),)
+    aside = () if "digits-worker-1" in present else (Beside(CreatePod.of(pod_manifest(job, 1))),)
+    wanted = () if "digits-worker-0" in present else (CreatePod.of(pod_manifest(job, 0)),)
     return (*aside, *wanted, *((CREATED,) if wanted else ()))
 
 

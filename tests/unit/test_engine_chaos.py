@@ -68,6 +68,7 @@ async def test_a_call_that_fails_is_made_good(error: ApiError, takes_effect: boo
         ("create", CLAIMS),
         ("patch", JOBS),
         ("delete", PODS),
+        ("delete", SERVICES),
     ):
         for times in (1, 3):
             cluster = Cluster()

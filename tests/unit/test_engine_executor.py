@@ -52,8 +52,8 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
             Emit("Normal", Reason.PODS_CREATED, "said first, recorded last"),
             PatchStatus(STARTING),
             ApplyService(service_manifest(job)),
-            CreatePod(pod_manifest(job, 0)),
-            CreatePod(pod_manifest(job, 1)),
+            CreatePod.of(pod_manifest(job, 0)),
+            CreatePod.of(pod_manifest(job, 1)),
         )
 
     async with rigged(planner) as rig:
@@ -155,7 +155,7 @@ async def test_the_next_plan_sees_the_written_status_without_waiting_for_the_wat
 @virtual_time
 async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothing() -> None:
     def planner(observed: Observed) -> Plan:
-        return (PatchStatus(STARTING), CreatePod(pod_manifest(observed.job)), CREATED)
+        return (PatchStatus(STARTING), CreatePod.of(pod_manifest(observed.job)), CREATED)
 
     async with rigged(planner) as rig:
         rig.submit()
@@ -199,7 +199,7 @@ async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
 async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_a_while() -> None:
     def planner(observed: Observed) -> Plan:
         said = (PatchStatus(STARTING.model_copy(update={"reason": "PodCreationFailed"})),) if observed.refusal else ()
-        return (CreatePod(pod_manifest(observed.job)), *said)
+        return (CreatePod.of(pod_manifest(observed.job)), *said)
 
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)

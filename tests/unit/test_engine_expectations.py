@@ -11,6 +11,7 @@ from support.virtual_time import virtual_time
 
 pytestmark = pytest.mark.unit
 
+JOB = ("default", "uid")
 POD = Expectation(Deed.CREATED, "pods", "digits-worker-0")
 OTHER_POD = Expectation(Deed.CREATED, "pods", "digits-worker-1")
 
@@ -18,50 +19,58 @@ OTHER_POD = Expectation(Deed.CREATED, "pods", "digits-worker-1")
 @virtual_time
 async def test_a_job_waits_until_all_that_was_done_is_seen() -> None:
     expectations = Expectations(time_limit=30.0)
-    expectations.expect("uid", POD)
-    expectations.expect("uid", OTHER_POD)
-    expectations.settle("uid", POD)
-    assert expectations.remaining("uid") == 30.0
-    expectations.settle("uid", OTHER_POD)
-    assert expectations.remaining("uid") == 0.0
+    expectations.expect(JOB, POD)
+    expectations.expect(JOB, OTHER_POD)
+    expectations.settle(JOB, POD)
+    assert expectations.remaining(JOB) == 30.0
+    expectations.settle(JOB, OTHER_POD)
+    assert expectations.remaining(JOB) == 0.0
 
 
 @virtual_time
 async def test_a_lost_event_stops_a_job_for_a_limited_time_only() -> None:
     expectations = Expectations(time_limit=30.0)
-    expectations.expect("uid", POD)
+    expectations.expect(JOB, POD)
     await asyncio.sleep(29.0)
-    assert expectations.remaining("uid") == 1.0
+    assert expectations.remaining(JOB) == 1.0
     await asyncio.sleep(1.0)
-    assert expectations.remaining("uid") == 0.0
+    assert expectations.remaining(JOB) == 0.0
 
 
 @virtual_time
 async def test_a_job_of_the_same_name_is_not_held_up_by_its_predecessor() -> None:
     expectations = Expectations()
-    expectations.expect("old uid", POD)
-    assert expectations.remaining("new uid") == 0.0
+    expectations.expect(JOB, POD)
+    assert expectations.remaining(("default", "new uid")) == 0.0
 
 
 @virtual_time
 async def test_the_end_of_another_pod_of_that_name_does_not_settle_a_deletion() -> None:
     expectations = Expectations()
-    expectations.expect("uid", Expectation(Deed.DELETED, "pods", "uid-1"))
-    expectations.settle("uid", Expectation(Deed.DELETED, "pods", "uid-2"))
-    expectations.settle("uid", Expectation(Deed.CREATED, "pods", "uid-1"))
-    assert expectations.remaining("uid") > 0.0
+    expectations.expect(JOB, Expectation(Deed.DELETED, "pods", "uid-1"))
+    expectations.settle(JOB, Expectation(Deed.DELETED, "pods", "uid-2"))
+    expectations.settle(JOB, Expectation(Deed.CREATED, "pods", "uid-1"))
+    assert expectations.remaining(JOB) > 0.0
 
 
 @virtual_time
 async def test_what_nobody_expected_settles_nothing() -> None:
     expectations = Expectations()
-    expectations.settle("uid", POD)
-    assert expectations.remaining("uid") == 0.0
+    expectations.settle(JOB, POD)
+    assert expectations.remaining(JOB) == 0.0
 
 
 @virtual_time
 async def test_a_job_that_is_gone_leaves_nothing_behind() -> None:
     expectations = Expectations()
-    expectations.expect("uid", POD)
-    expectations.forget("uid")
-    assert expectations.remaining("uid") == 0.0
+    expectations.expect(JOB, POD)
+    expectations.forget(JOB)
+    assert expectations.remaining(JOB) == 0.0
+
+
+@virtual_time
+async def test_a_pod_of_another_namespace_that_names_the_job_as_owner_settles_nothing() -> None:
+    expectations = Expectations()
+    expectations.expect(JOB, POD)
+    expectations.settle(("evil", "uid"), POD)
+    assert expectations.remaining(JOB) > 0.0

@@ -7,8 +7,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
-from dtj.engine.parallel import slow_start
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.core.observed import Observed
+from dtj.core.plan import CreatePod, Plan
+from dtj.engine.parallel import MAX_IN_FLIGHT, slow_start
+from dtj.kube.gateway import PODS
+from support.engine_rig import pod_manifest, rigged
 from support.virtual_time import loop_time, virtual_time
 
 pytestmark = pytest.mark.unit
@@ -76,3 +83,32 @@ async def test_a_cancelled_batch_leaves_no_call_behind() -> None:
     batch.cancel()
     await asyncio.sleep(10.0)
     assert calls.finished == [0]
+
+
+@virtual_time
+async def test_the_manifests_of_a_large_job_are_made_one_by_one_as_lanes_become_free() -> None:
+    alive = most = 0
+
+    def planner(observed: Observed) -> Plan:
+        return () if observed.pods else tuple(lazy(observed.job, index) for index in range(500))
+
+    def lazy(job: Job, index: int) -> CreatePod:
+        def render() -> JsonObject:
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+            return Manifest(pod_manifest(job, index))
+
+        return CreatePod(f"{job.name}-worker-{index}", render)
+
+    class Manifest(dict[str, JsonValue]):
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    async with rigged(planner) as rig:
+        rig.gateway.latency = 0.01
+        rig.submit()
+        await asyncio.sleep(30.0)
+        assert len(rig.gateway.names(PODS)) == 500
+        assert 1 < most <= MAX_IN_FLIGHT, "a plan's manifests exist while they are sent, and no longer"

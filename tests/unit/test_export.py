@@ -129,6 +129,8 @@ def test_an_image_that_says_nothing_is_fine() -> None:
         (json.dumps({"export": {"path": "x" * 5000}}), None),
         ('{"export": {"path": ""}}', None),
         ('{"export": {"path": "\\ud800"}}', None),
+        (json.dumps({"export": {"path": "/e\x1b[2J"}}), None),
+        (json.dumps({"export": {"path": "/e", "digest": "a\x9b2Jb", "formats": ["\u202e"]}}), ExportedModel(path="/e")),
         ('{"export": {"size": 5}}', None),
         ('{"export": "/e"}', None),
         ("[1, 2]", None),
@@ -138,7 +140,7 @@ def test_an_image_that_says_nothing_is_fine() -> None:
         ("[" * 10_000, None),
         (WORDS + " " * 100_000, None),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_of_last_words_that_lie_what_makes_sense_is_read(message: str, read: ExportedModel | None) -> None:
     assert ExportedModel.from_message(message) == read

@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
-from pydantic import JsonValue
 
 from builders import NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.gangs import APIS
-from dtj.core.observed import CreationRefusal, Flavor, GangApi, GangObject, Phase
-from dtj.core.plan import CreateGang, CreatePod, DeleteGang, LookForGangs, ReadFlavors, ReleaseQuota
-from world import World
+from dtj.core.gangs import APIS, requests
+from dtj.core.observed import CreationRefusal, GangApi, GangObject, Phase
+from dtj.core.plan import CreateGang, CreatePod, DeleteGang, LookForGangs
+from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_136, VOLCANO, admit, world
+from world import World, gang_of, live, members_needed
 
 pytestmark = pytest.mark.unit
-
-BY_VERSION = {api.api_version: api for api in APIS}
-KUEUE = BY_VERSION["kueue.x-k8s.io/v1beta1"]
-VOLCANO = BY_VERSION["scheduling.volcano.sh/v1beta1"]
-COSCHEDULING = BY_VERSION["scheduling.x-k8s.io/v1alpha1"]
-NATIVE_136 = BY_VERSION["scheduling.k8s.io/v1alpha2"]
-NATIVE_135 = BY_VERSION["scheduling.k8s.io/v1alpha1"]
-
-
-def world(
-    *installed: GangApi, roles: dict[str, int] | None = None, elastic: object = None, **scheduling: object
-) -> World:
-    policy = {"scheduling": scheduling}
-    return World(job(roles=roles or {"worker": 3}, runPolicy=policy, elastic=elastic), installed=installed)
-
-
-def admit(world: World, **flavors: JsonValue) -> None:
-    """What Kueue does with a Workload that fits."""
-    world.kueue_says(
-        {
-            "conditions": [_is("QuotaReserved"), _is("Admitted")],
-            "admission": {
-                "clusterQueue": "all",
-                "podSetAssignments": [{"name": "worker", "flavors": flavors, "count": 3}],
-            },
-        }
-    )
-
-
-def _is(kind: str, status: str = "True", *, reason: str = "Because", message: str = "") -> JsonObject:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "then"}
 
 
 def spec_of(world: World) -> JsonObject:
@@ -210,6 +180,49 @@ class TestInWhichWords:
         assert dig(named.manifests["digits-worker-0"], "spec", "schedulerName") == "mine"
 
 
+class TestWhatAPodAsksFor:
+    """As the scheduler counts it (PodRequests in k8s.io/component-helpers/resource)."""
+
+    @staticmethod
+    def container(cpu: str, **fields: object) -> dict[str, object]:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
+
+    @pytest.mark.parametrize(
+        ("spec", "cpu"),
+        [
+            ({"containers": ["4", "1"]}, 5),
+            ({"containers": ["4"], "initContainers": ["2"]}, 4),
+            ({"containers": ["4"], "initContainers": ["7"]}, 7),
+            ({"containers": ["4"], "initContainers": ["2 stays"]}, 6),
+            ({"containers": ["4"], "initContainers": ["2 stays", "1 stays"]}, 7),
+            ({"containers": ["4"], "initContainers": ["2 stays", "5"]}, 7),
+            ({"containers": ["4"], "initContainers": ["5", "2 stays"]}, 6),
+            ({"containers": ["4"], "resources": {"requests": {"cpu": "9"}}}, 9),
+            ({"containers": ["4"], "overhead": {"cpu": "500m"}}, 4.5),
+            ({"containers": ["4"], "resources": {"requests": {"cpu": "9"}}, "overhead": {"cpu": "1"}}, 10),
+        ],
+    )
+    def test_native_sidecars_are_added_and_init_containers_run_next_to_those_before_them(
+        self, spec: dict[str, object], cpu: float
+    ) -> None:
+        made = dict(spec)
+        for kind in ("containers", "initContainers"):
+            given = spec.get(kind, [])
+            assert isinstance(given, list)
+            made[kind] = [
+                self.container(words[0], **({"restartPolicy": "Always"} if words[1:] else {}))
+                for words in map(str.split, given)
+            ]
+        assert requests({"spec": made}) == {"cpu": Fraction(cpu)}  # type: ignore[dict-item]
+
+    def test_of_the_resources_of_the_whole_pod_only_those_count_that_kubernetes_knows_there(self) -> None:
+        spec: JsonObject = {
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+            "resources": {"requests": {"nvidia.com/gpu": 8, "hugepages-2Mi": "2Mi"}},
+        }
+        assert requests({"spec": spec}) == {"nvidia.com/gpu": Fraction(1), "hugepages-2Mi": Fraction(2 * 2**20)}
+
+
 class TestThroughTheLifeOfAJob:
     @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
@@ -255,6 +268,55 @@ class TestThroughTheLifeOfAJob:
         story.advance(2)
         story.settle()
         assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
+
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
+    def test_a_replica_that_came_back_alone_joins_the_gang_of_the_next_attempt(self, api: GangApi) -> None:
+        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
+        story = World(body, installed=(api,))
+        for lost in (None, "worker-0", "ps-0"):
+            if lost is not None:
+                story.take_away(lost)
+            story.settle()
+            story.finish_deletions()
+            story.settle()
+            story.run_all()
+            story.settle()
+        assert story.job.status.attempt == 2
+        assert len([pod for pod in story.pods.values() if pod.node and pod.attempt == 2]) == members_needed(
+            story.gang_manifests[-1]
+        )
+
+    def test_a_replica_that_came_back_alone_joins_the_gang_after_a_suspension(self) -> None:
+        def suspend(suspended: bool) -> None:
+            policy = {"scheduling": {}, "suspend": suspended}
+            changed = job(roles={"worker": 2, "evaluator": 1}, runPolicy=policy)
+            story.job = replace(story.job, spec=changed.spec, generation=story.job.generation + 1)
+            story.settle()
+            story.finish_deletions()
+            story.settle()
+
+        story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.take_away("evaluator-0")
+        suspend(False)
+        suspend(True)
+        suspend(False)
+        assert {gang_of(story.manifests[name]) for name in live(story)} == {"digits"}
+
+    def test_a_replica_that_is_lost_before_the_gang_is_placed_leaves_its_place_to_the_next(self) -> None:
+        story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
+        story.settle()
+        story.take_away("evaluator-0")
+        story.advance(11)
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert gang_of(story.manifests["digits-evaluator-0-r1"]) == "digits"
+        story.run_all()
+        story.settle()
+        assert story.job.status.state == "Running"
 
     def test_another_number_of_workers_is_another_gang(self) -> None:
         story = world(VOLCANO, elastic={"maxReplicas": 5})
@@ -318,6 +380,55 @@ class TestAnIncompleteGang:
         story.settle()
         assert all(pod.terminating for pod in story.pods.values())
 
+    @pytest.mark.parametrize(("exit_code", "limit"), [(143, None), (1, None), (1, 0), (137, 0)])
+    def test_the_ends_of_pods_that_it_gave_back_are_no_losses(self, exit_code: int, limit: int | None) -> None:
+        """A container may have ended while its pod is still there."""
+        budget = {"backoffLimit": 0, **({"disruptionLimit": limit} if limit is not None else {})}
+        policy = {"scheduling": {"gang": "Kueue", "queue": "a"}, **budget}
+        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
+        story.settle()
+        admit(story)
+        story.settle()
+        story.run_all()
+        del story.pods["digits-worker-2"]
+        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.step()
+        story.step()
+        for name in ("worker-0", "worker-1"):
+            assert story.pods[f"digits-{name}"].terminating
+            story.set_pod(name, Phase.FAILED, exit_code=exit_code)
+        story.settle()
+        story.finish_deletions()
+        story.refusal = None
+        story.settle()
+        assert (story.job.status.state, story.job.status.attempt) == ("Starting", 1)
+        assert story.job.status.restarts.total == 0
+        assert len(story.pods) == 3
+
+    def test_gives_back_what_it_holds_in_every_attempt(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.take_away("worker-1")
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        del story.pods["digits-worker-2-r1"]
+        story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.settle()
+        assert story.job.status.attempt == 2
+        assert all(pod.terminating for pod in story.pods.values())
+
+    def test_that_is_placed_already_goes_on_without_the_refused(self) -> None:
+        story = world(VOLCANO, minAvailable=2)
+        story.settle()
+        story.run_all()
+        del story.pods["digits-worker-2"]
+        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.settle()
+        assert not any(pod.terminating for pod in story.pods.values())
+
     def test_pods_of_a_job_without_a_gang_wait_where_they_are(self) -> None:
         story = World(job(roles={"worker": 3}))
         story.settle()
@@ -334,157 +445,3 @@ class TestAnIncompleteGang:
         story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
         story.settle()
         assert not any(pod.terminating for pod in story.pods.values())
-
-
-class TestKueue:
-    def queued(self, *, elastic: object = None) -> World:
-        story = world(KUEUE, gang="Kueue", queue="team-a", elastic=elastic)
-        story.settle()
-        return story
-
-    def running(self) -> World:
-        story = self.queued()
-        admit(story)
-        story.settle()
-        story.run_all()
-        story.settle()
-        return story
-
-    def test_nothing_is_created_before_the_job_is_admitted(self) -> None:
-        story = self.queued()
-        assert not story.pods
-        assert story.service is None
-        assert story.job.status.state == "Suspended"
-        assert story.job.status.reason == "Queued"
-
-    def test_why_it_waits_is_said_in_kueues_words(self) -> None:
-        story = self.queued()
-        story.kueue_says({"conditions": [_is("QuotaReserved", "False", message="insufficient quota for cpu")]})
-        story.advance(60)
-        story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert condition.message == "Kueue: insufficient quota for cpu"
-
-    def test_a_template_that_the_server_refuses_is_not_queued(self) -> None:
-        story = world(KUEUE, gang="Kueue", queue="team-a")
-        story.template_errors = ("worker: spec.containers[0].image: Required value",)
-        story.settle()
-        assert story.gang is None
-        assert story.is_true(Condition.INVALID)
-
-    def test_an_admitted_job_runs_where_its_flavor_is(self) -> None:
-        story = self.queued()
-        toleration: JsonObject = {"key": "spot", "operator": "Exists"}
-        story.known_flavors = {"spot": Flavor({"pool": "spot"}, (toleration,))}
-        admit(story, cpu="spot", memory="spot")
-        story.settle()
-        assert len(story.taken(ReadFlavors)) == 1
-        pod = story.manifests["digits-worker-0"]
-        assert dig(pod, "spec", "nodeSelector") == {"pool": "spot"}
-        assert dig(pod, "spec", "tolerations") == [toleration]
-        assert [emit.reason for emit in story.events][-2:] == ["Admitted", "PodsCreated"]
-        assert not story.is_true(Condition.SUSPENDED)
-
-    def test_what_admission_checks_ask_for_is_done(self) -> None:
-        story = self.queued()
-        admit(story)
-        update: JsonObject = {
-            "name": "worker",
-            "nodeSelector": {"reservation": "r1"},
-            "annotations": {"provisioned-by": "pr1"},
-        }
-        assert story.gang is not None
-        story.kueue_says({**story.gang.status, "admissionChecks": [{"name": "prov", "podSetUpdates": [update]}]})
-        story.settle()
-        pod = story.manifests["digits-worker-0"]
-        assert dig(pod, "spec", "nodeSelector") == {"reservation": "r1"}
-        assert dig(pod, "metadata", "annotations") == {"provisioned-by": "pr1"}
-
-    def test_an_evicted_job_saves_gives_its_quota_back_and_waits_again(self) -> None:
-        story = self.running()
-        assert story.gang is not None
-        evicted = _is("Evicted", reason="Preempted", message="preempted to accommodate a higher priority Workload")
-        story.kueue_says({**story.gang.status, "conditions": [_is("QuotaReserved"), _is("Admitted"), evicted]})
-        story.settle()
-        assert all(pod.terminating for pod in story.pods.values())
-        assert not story.taken(ReleaseQuota), "quota is given back when the pods are gone, not before"
-        story.finish_deletions()
-        story.settle()
-        assert story.gang.status.get("admission") is None
-        conditions = story.gang.status["conditions"]
-        assert isinstance(conditions, list)
-        found = {str(dig(one, "type")): dig(one, "status") for one in conditions}
-        assert found == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True", "Requeued": "True"}
-        assert story.job.status.state == "Suspended"
-        assert story.job.status.restarts.total == 0
-
-    def test_a_job_that_is_admitted_again_goes_on_as_a_new_attempt(self) -> None:
-        story = self.running()
-        assert story.gang is not None
-        story.kueue_says({**story.gang.status, "conditions": [_is("QuotaReserved"), _is("Evicted")]})
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        admit(story)
-        story.settle()
-        assert story.job.status.attempt == 2
-        assert sorted(story.pods) == ["digits-worker-0-r1", "digits-worker-1-r1", "digits-worker-2-r1"]
-        assert len(story.taken(CreateGang)) == 1
-
-    def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
-        story = self.running()
-        assert story.gang is not None
-        story.gang = replace(story.gang, active=False)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert "spec.active" in condition.message
-
-    def test_a_workload_that_is_deleted_sends_the_job_back_into_the_queue(self) -> None:
-        story = self.running()
-        story.gang = None
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        assert story.gang is not None
-        assert not story.pods
-
-    def test_a_job_that_ends_gives_its_quota_back(self) -> None:
-        story = self.running()
-        story.set_pod("worker-0", Phase.SUCCEEDED)
-        story.settle()
-        story.finish_deletions()
-        story.settle()
-        assert story.gang is None
-        assert story.job.status.state == "Succeeded"
-
-    def test_another_number_of_workers_is_asked_for_anew(self) -> None:
-        story = self.queued(elastic={"maxReplicas": 5})
-        scheduling = {"gang": "Kueue", "queue": "team-a"}
-        scaled = job(roles={"worker": 5}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": scheduling})
-        story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
-        story.settle()
-        assert [dig(body, "spec", "podSets", 0, "count") for body in story.gang_manifests] == [3, 5]
-
-    def test_the_start_deadline_counts_from_admission(self) -> None:
-        body = job(
-            roles={"worker": 3},
-            runPolicy={"startDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}},
-        )
-        story = World(body, installed=(KUEUE,))
-        story.settle()
-        story.advance(600)
-        story.settle()
-        admit(story)
-        story.settle()
-        story.advance(59)
-        story.settle()
-        assert story.job.status.state == "Starting"
-        story.advance(2)
-        story.settle()
-        failed = story.job.status.condition(Condition.FAILURE_TARGET)
-        assert failed is not None
-        assert failed.reason == Reason.START_DEADLINE_EXCEEDED

@@ -42,6 +42,15 @@ def stored(gateway: FakeGateway) -> list[JsonObject]:
 
 
 @virtual_time
+async def test_words_of_others_are_printable_in_a_note() -> None:
+    gateway = FakeGateway()
+    async with recording(gateway) as recorder:
+        recorder.record(JOB, "Warning", "Refused", "a webhook says \x1b]0;title\x07\x9b2Jno\ud800")
+        await recorder.flush()
+    assert [dig(event, "note") for event in stored(gateway)] == ["a webhook says no\ufffd"]
+
+
+@virtual_time
 async def test_an_event_says_who_what_why_and_when() -> None:
     gateway = FakeGateway()
     async with recording(gateway) as recorder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.kube.backoff import Backoff
-from dtj.kube.errors import Gone, TooManyRequests
+from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
 from dtj.kube.gateway import PODS, SERVICES
 from dtj.kube.informer import Change, Informer
 from dtj.kube.records import PodRecord, decode_pod
@@ -33,7 +33,13 @@ def pod(name: str, *, phase: str = "Pending", namespace: str = "default", uid: s
 class Watched:
     """An informer at work, and what it reported: ``+name phase``, ``~name phase``, ``-name``."""
 
-    def __init__(self, gateway: FakeGateway, *, relist_every: float | None = None) -> None:
+    def __init__(
+        self,
+        gateway: FakeGateway,
+        *,
+        relist_every: float | None = None,
+        on_turned_back: Callable[[], None] = lambda: None,
+    ) -> None:
         self.reports: list[str] = []
         self.informer: Informer[PodRecord, tuple[str, str]] = Informer(
             gateway,
@@ -45,6 +51,7 @@ class Watched:
             selector=Label.JOB_NAME,
             relist_every=relist_every,
             backoff=Backoff(base=1.0, cap=8.0, rng=random.Random(7)),
+            on_turned_back=on_turned_back,
         )
 
     @property
@@ -60,8 +67,10 @@ class Watched:
 
 
 @asynccontextmanager
-async def watching(gateway: FakeGateway, *, relist_every: float | None = None) -> AsyncIterator[Watched]:
-    watched = Watched(gateway, relist_every=relist_every)
+async def watching(
+    gateway: FakeGateway, *, relist_every: float | None = None, on_turned_back: Callable[[], None] = lambda: None
+) -> AsyncIterator[Watched]:
+    watched = Watched(gateway, relist_every=relist_every, on_turned_back=on_turned_back)
     task = asyncio.create_task(watched.informer.run())
     await settled()
     try:
@@ -204,6 +213,58 @@ async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely
         gateway.put(PODS, pod("b"))
         await asyncio.sleep(1.0)
         assert set(watched.store) == {"a", "b"}, "a server that forgets now and then is no such server"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("Timeout: Too large resource version: 900000, current: 4711", status=504, reason="Timeout"),
+        Unavailable("etcdserver: leader changed", status=500, reason="InternalError"),
+        TooManyRequests("slow down", status=429),
+        Gone("the watch was silent for 90 s"),
+    ],
+    ids=["504", "500", "429", "silent"],
+)
+@virtual_time
+async def test_a_watch_that_the_server_ends_with_an_error_is_followed_by_a_list(error: ApiError) -> None:
+    """A watch from a version of the future shows nothing, for ever: etcd was restored from a backup."""
+    gateway = FakeGateway()
+    gateway.put(PODS, pod("ghost"))
+    async with watching(gateway) as watched:
+        gateway.remove(PODS, "ghost", silently=True)
+        gateway.break_watches(error)
+        await asyncio.sleep(2.0)
+        assert watched.store == {}
+        assert [call.verb for call in gateway.calls] == ["list", "watch", "list", "watch"]
+
+
+@virtual_time
+async def test_a_server_that_ends_each_watch_with_an_error_is_asked_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    gateway = FakeGateway()
+    gateway.fail("watch", PODS, Unavailable("etcdserver: no leader", status=500), times=1000)
+    async with watching(gateway):
+        await asyncio.sleep(60.0)
+        assert len(gateway.calls) <= 2 * 20, "delays between 0.5 and 8 seconds, each before a list and a watch"
+    assert len(caplog.records) == 1
+
+
+@virtual_time
+async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_said() -> None:
+    gateway = FakeGateway()
+    for _ in range(9):
+        gateway.put(PODS, pod("a", phase="Running"))
+    turned: list[float] = []
+    async with watching(gateway, on_turned_back=lambda: turned.append(loop_time())) as watched:
+        gateway.restore(PODS, [{**pod("b"), "metadata": {**pod("b")["metadata"], "resourceVersion": "3"}}], version=5)  # type: ignore[dict-item]
+        gateway.break_watches(Gone("too old resource version"))
+        await asyncio.sleep(2.0)
+        assert watched.store == {"b": "Pending"}
+        assert len(turned) == 1
+        gateway.put(PODS, pod("c"))
+        await settled()
+        assert set(watched.store) == {"b", "c"}, "the watch goes on from the list's version"
 
 
 @virtual_time

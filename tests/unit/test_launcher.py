@@ -63,6 +63,7 @@ def test_the_exit_code_is_the_programs(launch: Launch, arguments: tuple[str, ...
         (("--frobnicate", "--", "true"), {}, "unrecognized arguments: --frobnicate; what to start comes after --;"),
         (("--", "true"), {"TF_CONFIG": "{"}, "TF_CONFIG={: cannot be read; give e.g."),
         (("--", "true"), {"DTJ_ATTEMPT": "x"}, "DTJ_ATTEMPT=x: not a whole number;"),
+        (("--", "true"), {"DTJ_ATTEMPT": "²"}, "DTJ_ATTEMPT=²: not a whole number;"),
     ],
 )
 def test_bad_input_is_one_line_and_2(

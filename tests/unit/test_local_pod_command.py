@@ -46,6 +46,15 @@ def test_a_path_of_the_pod_does_not_hide_the_trainers_python() -> None:
     assert command(pod(env=[{"name": "PATH", "value": "/opt/bin"}])).environment["PATH"] == "/venv/bin:/opt/bin"
 
 
+@pytest.mark.parametrize(
+    ("value", "python_path"),
+    [("/code:/libraries", "/code:/libraries:/checkout/trainer-image"), ("", "/checkout/trainer-image")],
+)
+def test_a_python_path_of_the_pod_does_not_hide_the_trainer(value: str, python_path: str) -> None:
+    found = command(pod(env=[{"name": "PYTHONPATH", "value": value}])).environment
+    assert found["PYTHONPATH"] == python_path
+
+
 def test_references_to_variables_are_filled_in_as_kubernetes_does() -> None:
     variables: list[JsonObject] = [
         {"name": "A", "value": "1"},

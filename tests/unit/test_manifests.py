@@ -23,8 +23,7 @@ WORKER = Replica(Role.WORKER, 0)
 
 def pod(owner: Job, replica: Replica = WORKER, platform: Platform | None = None) -> JsonObject:
     assert owner.spec is not None, owner.problems
-    (made,) = manifests.pods(owner, owner.spec, [replica], platform=platform or Platform())
-    return made
+    return manifests.PodRenderer(owner, owner.spec, platform or Platform()).render(replica)
 
 
 def environment(manifest: JsonObject, *path: str | int) -> dict[str, str]:
@@ -65,6 +64,20 @@ class TestIdentity:
     def test_the_kubelet_never_restarts_it(self) -> None:
         assert dig(pod(job()), "spec", "restartPolicy") == "Never"
 
+    @pytest.mark.parametrize(
+        ("given", "policy"),
+        [
+            ({"hostNetwork": True}, "ClusterFirstWithHostNet"),
+            ({"hostNetwork": True, "dnsPolicy": "Default"}, "Default"),
+            ({"hostNetwork": False}, None),
+            ({}, None),
+        ],
+    )
+    def test_a_pod_on_the_hosts_network_still_finds_its_peers_by_name(
+        self, given: dict[str, object], policy: str | None
+    ) -> None:
+        assert dig(pod(job(template=template(**given))), "spec", "dnsPolicy") == policy
+
 
 class TestEnvironment:
     def test_every_container_gets_tf_config_and_our_variables(self) -> None:
@@ -95,6 +108,19 @@ class TestEnvironment:
         worker = {"env": [{"name": "A", "value": "2"}]}
         made = environment(pod(job(template=shared, replicaSpecs={"worker": worker})))
         assert list(made.items())[:2] == [("A", "2"), ("B", "$(A)")]
+
+    def test_a_users_variable_can_refer_to_ours_and_cannot_replace_them(self) -> None:
+        variables = [{"name": "SHARD", "value": "part-$(DTJ_INDEX)"}, {"name": "TF_CONFIG", "value": "mine"}]
+        made = list(environment(pod(job(template=template(containers=[{"name": "t", "env": variables}])))).items())
+        names = [name for name, _ in made]
+        assert names.index("DTJ_INDEX") < names.index("SHARD"), "a kubelet expands what was defined before"
+        assert names.count("TF_CONFIG") == 1
+        assert dict(made)["TF_CONFIG"] != "mine"
+
+    def test_a_path_that_refers_to_a_users_variable_comes_after_it(self) -> None:
+        shared = template(containers=[{"name": "t", "env": [{"name": "BUCKET", "value": "b"}]}])
+        made = list(environment(pod(job(template=shared, checkpoint={"path": "gs://$(BUCKET)/c"}))))
+        assert made.index("BUCKET") < made.index("DTJ_CHECKPOINT_DIR")
 
 
 class TestRoles:
@@ -190,6 +216,13 @@ class TestCheckpoints:
         assert variables["DTJ_CHECKPOINT_DIR"] == "/ckpt"
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
+
+    @pytest.mark.parametrize(("on_nan", "told"), [(None, None), ("Fail", "fail"), ("Rollback", "rollback")])
+    def test_the_trainer_is_told_what_to_do_at_a_loss_that_is_not_finite(
+        self, on_nan: str | None, told: str | None
+    ) -> None:
+        policy = {"onNaN": on_nan} if on_nan else {}
+        assert environment(pod(job(runPolicy=policy))).get("DTJ_ON_NAN") == told
 
     def test_a_claim_is_mounted_at_the_default_path(self) -> None:
         made = pod(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 
 from builders import NOW, job, pod
 from dtj.api.names import Condition, Reason
-from dtj.core.observed import Child, CreationRefusal, Observed, Phase
+from dtj.core.observed import Child, CreationRefusal, Observed, Phase, TemplateVerdict
 from dtj.core.plan import ApplyService, CheckPods, CreateClaim, CreatePod, DeletePod, Emit, PatchStatus, RequeueAfter
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -49,6 +51,18 @@ class TestStarting:
         world.step()
         assert kinds(world.step()) == ["PatchStatus", "ApplyService", "CreatePod", "CreatePod", "Emit"]
 
+    def test_a_plan_of_many_pods_holds_none_of_their_manifests(self) -> None:
+        large = Observed(job=job(roles={"worker": 2000}), platform=Platform(), verdict=TemplateVerdict(1, NOW))
+        tracemalloc.start()
+        try:
+            made = [action for action in plan(large, NOW) if isinstance(action, CreatePod)]
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        one = len(json.dumps(made[0].render()))
+        assert one > 50_000, "each manifest holds the addresses of all peers"
+        assert held < 100 * one
+
     def test_four_workers_and_two_ps_make_six_pods(self) -> None:
         world = World(job(strategy="ParameterServer", roles={"worker": 4, "ps": 2}))
         world.settle()
@@ -76,7 +90,7 @@ class TestStarting:
         world.remove("worker-1")
         world.remove("worker-3")
         created = [action for action in world.step() if isinstance(action, CreatePod)]
-        assert [action.manifest["metadata"]["name"] for action in created] == [  # type: ignore[index,call-overload]
+        assert [action.name for action in created] == [
             "digits-worker-1",
             "digits-worker-3",
         ]
@@ -172,6 +186,16 @@ class TestSuccess:
         assert world.job.status.state == "Succeeded"
         assert world.job.status.completion_time is not None
 
+    def test_a_peer_that_is_stopped_at_the_end_counts_as_failed_neither_while_it_goes_nor_when_it_is_gone(self) -> None:
+        world = running()
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        gone = world.job.status.replica_statuses["worker"].model_copy(update={"active": 0, "ready": 0})
+        world.set_pod("worker-1", Phase.FAILED, exit_code=143)
+        world.settle()
+        assert world.job.status.state == "Succeeded"
+        assert world.job.status.replica_statuses["worker"] == gone
+
     def test_without_a_chief_worker_0_decides(self) -> None:
         world = running(roles={"worker": 2})
         world.set_pod("worker-1", Phase.SUCCEEDED)
@@ -259,7 +283,7 @@ class TestFailure:
         cause = world.job.status.root_cause
         assert cause is not None
         assert (cause.role, cause.index, cause.pod) == ("worker", 2, "digits-worker-2")
-        assert (cause.exit_code, cause.signal, cause.node) == (137, 9, "")
+        assert (cause.exit_code, cause.signal, cause.node) == (137, 9, "node-1")
         assert world.is_true(Condition.FAILED)
         assert not world.is_true(Condition.COMPLETE)
 
@@ -393,6 +417,13 @@ class TestTrouble:
         assert ready is not None
         assert (ready.reason, ready.message) == (Reason.API_CALL_FAILED, world.obstacle)
         assert world.job.status.state == "Suspended"
+
+    def test_words_of_others_are_printable_in_the_status(self) -> None:
+        world = World(job(), obstacle="a webhook says \x1b[2J\x9b2Jno\u202e, twice:\nno\ud800")
+        world.step()
+        ready = world.job.status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert ready.message == "a webhook says no\ufffd, twice:\nno\ufffd"
 
     def test_a_job_that_runs_has_no_obstacle(self) -> None:
         world = running()

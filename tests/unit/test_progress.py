@@ -48,6 +48,20 @@ def failed(world: World) -> ConditionStatus:
     return condition
 
 
+def stands_still(world: World, replica: str, **progress: object) -> None:
+    """Two answers that show the same place, 61 s apart."""
+    for seconds in (0, 61):
+        world.advance(seconds)
+        world.report(replica, **progress)
+        world.settle()
+
+
+def condition_of(world: World) -> tuple[str, str]:
+    condition = world.job.status.condition(Condition.STALLED)
+    assert condition is not None
+    return condition.status, condition.reason
+
+
 class TestInTheStatus:
     def test_it_is_what_worker_0_says(self) -> None:
         world = running()
@@ -82,7 +96,7 @@ class TestInTheStatus:
 
     @pytest.mark.parametrize(
         ("said", "text"),
-        [({"step": 6, "percent": 24}, "24%"), ({"step": 1200}, "step 1200"), ({"phase": "Building"}, "")],
+        [({"step": 6, "percent": 24}, "24%"), ({"step": 1200}, "step 1200"), ({"phase": "Building"}, "building")],
     )
     def test_it_is_also_there_in_words_for_kubectl_get(self, said: dict[str, object], text: str) -> None:
         world = running()
@@ -92,6 +106,44 @@ class TestInTheStatus:
         told = world.job.status.progress
         assert told is not None
         assert told.text == text
+
+    def test_before_the_first_answer_it_is_what_the_pods_wait_for(self) -> None:
+        world = World(job())
+
+        def text() -> str | None:
+            world.settle()
+            return world.job.status.progress.text if world.job.status.progress is not None else None
+
+        assert text() == "waiting for pods"
+        world.run_all()
+        assert text() == "no report yet"
+        world.advance(10)
+        world.report("worker-0", phase="Gate")
+        assert text() == "waiting for peers"
+        world.advance(10)
+        world.report("worker-0", phase="Training", step=1)
+        assert text() == "step 1"
+
+    @pytest.mark.parametrize("ends", [True, False])
+    def test_of_a_job_that_does_not_run_what_its_pods_waited_for_is_no_progress(self, ends: bool) -> None:
+        world = World(job())
+        world.settle()
+        if ends:
+            world.set_pod("worker-0", Phase.FAILED, exit_code=1)
+            world.job = replace(world.job, spec=job(runPolicy={"backoffLimit": 0}).spec)
+        else:
+            world.job = replace(world.job, spec=job(runPolicy={"suspend": True}).spec, generation=2)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.job.status.state == ("Failed" if ends else "Suspended")
+        assert world.job.status.progress is None
+
+    def test_words_of_a_pods_own_reach_no_terminal(self) -> None:
+        for phase, words in (("\x1b[31mred", "red"), ("\u202ered", "running")):
+            told = Progress.from_object({"phase": phase})
+            assert told is not None
+            assert told.in_words() == words
 
     def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_said_last(self) -> None:
         world = running()
@@ -145,8 +197,7 @@ class TestAStall:
         world.advance(10)
         world.report("worker-0", step=120)
         world.settle()
-        world.advance(61)
-        world.settle()
+        stands_still(world, "worker-0", step=120)
         condition = world.job.status.condition(Condition.STALLED)
         assert condition is not None
         assert condition.status == "True"
@@ -154,26 +205,24 @@ class TestAStall:
         assert [emit.reason for emit in world.events].count(Reason.STALLED) == 1
         assert world.job.status.state == "Running"
 
-    def test_is_seen_although_nothing_happens(self) -> None:
-        world = running(stallTimeoutSeconds=60)
-        (again,) = (action.seconds for action in world.step() if hasattr(action, "seconds"))
-        assert again == 60.0
-
     def test_is_over_when_the_training_moves(self) -> None:
         world = running(stallTimeoutSeconds=60)
-        world.advance(61)
-        world.settle()
+        stands_still(world, "worker-0", step=0)
         assert world.is_true(Condition.STALLED)
         world.report("worker-0", step=1)
         world.settle()
         assert not world.is_true(Condition.STALLED)
 
-    def test_of_a_job_that_never_said_anything_counts_from_readiness(self) -> None:
+    def test_counts_from_the_first_answer(self) -> None:
         world = running(stallTimeoutSeconds=60)
-        world.advance(59)
-        world.settle()
-        assert not world.is_true(Condition.STALLED)
-        world.advance(2)
+        world.advance(600)
+        for seconds in (0, 59):
+            world.advance(seconds)
+            world.report("worker-0", step=0)
+            world.settle()
+            assert not world.is_true(Condition.STALLED)
+        world.advance(1)
+        world.report("worker-0", step=0)
         world.settle()
         assert world.is_true(Condition.STALLED)
 
@@ -184,33 +233,34 @@ class TestAStall:
         world.settle()
         assert not world.is_true(Condition.STALLED)
 
-    def test_another_phase_is_an_advance(self) -> None:
+    @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
+    def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
         world = running(stallTimeoutSeconds=60)
         world.report("worker-0", step=9, phase="Training")
         world.settle()
         world.advance(50)
-        world.report("worker-0", step=9, phase="Evaluating")
+        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
         world.settle()
         world.advance(50)
+        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
         world.settle()
         assert not world.is_true(Condition.STALLED)
 
     def test_fails_the_job_where_the_user_says_so(self) -> None:
         world = running(stallTimeoutSeconds=60, onStall="Fail")
-        world.advance(61)
+        stands_still(world, "worker-0", step=0)
         assert failed(world).reason == Reason.STALLED
 
     def test_restarts_the_job_where_the_user_says_so_and_the_users_budget_pays(self) -> None:
         world = running(stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
-        world.advance(61)
-        world.settle()
+        stands_still(world, "worker-0", step=0)
         assert world.job.status.attempt == 2
         assert world.job.status.restarts.user == 1
         assert not world.is_true(Condition.STALLED)
         world.finish_deletions()
         world.run_all()
         world.settle()
-        world.advance(61)
+        stands_still(world, "worker-0-r1", step=0)
         assert failed(world).reason == Reason.STALLED
         assert "runPolicy.backoffLimit" in failed(world).message
 
@@ -223,10 +273,7 @@ class TestAStall:
         world.pods = {name: replace(pod, ip=name) for name, pod in world.pods.items()}
         world.run_all()
         world.settle()
-        world.report("worker-0", step=1)
-        world.settle()
-        world.advance(61)
-        world.settle()
+        stands_still(world, "worker-0", step=1)
         world.advance(10)
         world.report("worker-0", step=1, examplesPerSecond=5.0)
         world.settle()
@@ -236,11 +283,112 @@ class TestAStall:
 
     def test_is_forgotten_when_the_job_ends(self) -> None:
         world = running(stallTimeoutSeconds=60)
-        world.advance(61)
-        world.settle()
+        stands_still(world, "worker-0", step=0)
         world.set_pod("worker-0", Phase.SUCCEEDED)
         world.settle()
         world.finish_deletions()
+        world.settle()
+        assert not world.is_true(Condition.STALLED)
+
+
+class TestNoStall:
+    """A stall needs evidence by this process of the operator."""
+
+    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
+    def test_that_the_operator_was_away_is_none(self, action: str) -> None:
+        world = running(stallTimeoutSeconds=60, onStall=action)
+        world.report("worker-0", step=200)
+        world.settle()
+        world.operator_restarts()
+        world.advance(600)
+        world.settle()
+        world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
+        world.settle()
+        world.advance(59)
+        world.report("worker-0", step=200)
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert world.job.status.restarts.total == 0
+        assert not world.is_true(Condition.STALLED)
+
+    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
+    def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:
+        world = running(stallTimeoutSeconds=60, onStall=action)
+        world.report("worker-0", step=200)
+        world.settle()
+        world.advance(600)
+        world.is_silent("worker-0", seconds=600)
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert world.job.status.restarts.total == 0
+        assert not world.is_true(Condition.STALLED)
+
+    def test_an_answer_and_one_after_a_silence_that_show_the_same_place_are_evidence(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        world.report("worker-0", step=200)
+        world.settle()
+        world.advance(70)
+        world.is_silent("worker-0", seconds=65)
+        world.settle()
+        world.report("worker-0", step=200)
+        world.settle()
+        assert world.is_true(Condition.STALLED)
+
+    def test_while_a_replica_that_was_replaced_alone_is_not_ready_the_others_wait(self) -> None:
+        world = World(
+            job(
+                strategy="ParameterServer",
+                roles={"chief": 1, "worker": 2, "ps": 1},
+                runPolicy={"stallTimeoutSeconds": 60, "onStall": "Fail"},
+            )
+        )
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.report("chief-0", step=5)
+        world.settle()
+        world.take_away("worker-1")
+        world.settle()
+        world.finish_deletions()
+        world.advance(600)
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.report("chief-0", step=5)
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert not world.is_true(Condition.STALLED)
+
+    def test_that_stalls_cannot_be_detected_is_said_in_one_line_with_the_remedy(self) -> None:
+        world = running(stallTimeoutSeconds=60, onStall="Fail")
+        world.is_silent("worker-0", seconds=59)
+        world.settle()
+        assert condition_of(world) == ("False", "NotStalled")
+        world.is_silent("worker-0", seconds=61)
+        world.settle()
+        assert condition_of(world) == ("Unknown", "ProgressUnknown")
+        (told,) = [emit.message for emit in world.events if emit.reason == Reason.PROGRESS_UNKNOWN]
+        assert told == (
+            "stalls cannot be detected: digits-worker-0 has not answered GET /status on port 2223 for 60 s, which is "
+            "runPolicy.stallTimeoutSeconds; have the training report its progress, let the operator reach that port, "
+            "or unset runPolicy.stallTimeoutSeconds"
+        )
+        world.report("worker-0", step=0)
+        world.settle()
+        assert condition_of(world) == ("False", "NotStalled")
+
+    def test_what_another_process_found_stands_until_something_else_is_heard(self) -> None:
+        world = running(stallTimeoutSeconds=60)
+        stands_still(world, "worker-0", step=7)
+        before = len(world.taken(PatchStatus)), len(world.events)
+        world.operator_restarts()
+        world.advance(20)
+        world.settle()
+        world.report("worker-0", step=7)
+        world.settle()
+        assert (len(world.taken(PatchStatus)), len(world.events)) == before
+        assert world.is_true(Condition.STALLED)
+        world.report("worker-0", step=8)
         world.settle()
         assert not world.is_true(Condition.STALLED)
 
@@ -334,6 +482,7 @@ class TestAsking:
         assert world.is_true(Condition.PODS_READY)
         state = ClusterState(world.platform)
         state.jobs.put(JobRecord(world.job, {}))
+        state.memories.begin(world.job.uid)
         for name, there in world.pods.items():
             state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
         asked: list[str] = []

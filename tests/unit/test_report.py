@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from dtj.api.json import JsonObject, dig
+from dtj.api.names import Annotation
 from dtj.cli.main import cli
 from dtj.cli.report.bundle import INDEX, files
 from dtj.cli.report.curves import SPEED, curves
@@ -21,11 +22,13 @@ from dtj.cli.report.evidence import Evidence, Log, Scalar, last_lines, replica_n
 from dtj.cli.report.history import MOST_ROWS, Look, history
 from dtj.cli.report.markup import safe
 from dtj.cli.report.page import render_page
-from dtj.cli.report.redaction import REDACTED, without_secrets
+from dtj.cli.report.redaction import LEFT_OUT, without_secrets
 from dtj.cli.report.run import NoManifest, gather
+from dtj.cli.report.secret_shapes import REDACTED
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory
+from dtj_trainer.formatting import progress_line
 from dtj_trainer.progress import Progress
 from support.job_evidence import (
     HOSTILE,
@@ -77,7 +80,9 @@ def only_pod(cleaned: Evidence) -> str:
     ids=lambda container: json.dumps(container)[:60],
 )
 def test_values_whose_names_tell_that_they_are_secret_are_left_out(container: dict[str, object]) -> None:
-    cleaned = only_pod(without_secrets(evidence(pods=(pod_with(**container),))))
+    known = evidence(pods=(pod_with(**container),))
+    assert SECRET not in only_pod(without_secrets(known))
+    cleaned = only_pod(without_secrets(known, include_env=True))
     assert SECRET not in cleaned
     assert REDACTED in cleaned
 
@@ -86,7 +91,22 @@ def test_what_is_no_secret_stays() -> None:
     container = {"env": [{"name": "EPOCHS", "value": "5"}], "args": ["--epochs=3", "--task", "digits"]}
     body = pod_with(**container)
     body["spec"]["topologySpreadConstraints"] = [{"topologyKey": "zone"}]  # type: ignore[index,call-overload]
-    assert without_secrets(evidence(pods=(body,))).pods[0] == body
+    assert without_secrets(evidence(pods=(body,)), include_env=True).pods[0] == body
+
+
+def test_values_of_variables_and_arguments_are_left_out_unless_asked_for() -> None:
+    container = {
+        "command": ["sh", "-c", "python train.py plain"],
+        "args": ["plain"],
+        "env": [{"name": "EPOCHS", "value": "plain"}, {"name": "TF_CONFIG", "value": "{}"}],
+        "lifecycle": {"preStop": {"exec": {"command": ["plain"]}}},
+    }
+    known = evidence(pods=(pod_with(**container),))
+    cleaned = only_pod(without_secrets(known))
+    assert "plain" not in cleaned
+    assert cleaned.count(LEFT_OUT) == 4
+    assert dig(without_secrets(known).pods[0], "spec", "containers", 0, "env", 1, "value") == "{}", "it is ours"
+    assert without_secrets(known, include_env=True).pods[0] == known.pods[0]
 
 
 def test_a_secret_is_left_out_of_logs_and_messages_too() -> None:
@@ -101,6 +121,13 @@ def test_a_short_value_is_not_looked_for_in_other_places() -> None:
     body = pod_with(env=[{"name": "KEY", "value": "on"}])
     log = Log("digits-worker-0", "training goes on\n")
     assert without_secrets(evidence(pods=(body,), logs=(log,))).logs == (log,)
+
+
+def test_a_value_of_a_few_characters_is_looked_for_as_a_word() -> None:
+    body = pod_with(env=[{"name": "PASSWORD", "value": "s3cr3"}])
+    log = Log("digits-worker-0", "it is s3cr3, not xs3cr3x\n")
+    (cleaned,) = without_secrets(evidence(pods=(body,), logs=(log,))).logs
+    assert cleaned.text == f"it is {REDACTED}, not xs3cr3x\n"
 
 
 def test_what_kubectl_applied_and_who_manages_fields_is_left_out() -> None:
@@ -144,6 +171,19 @@ def test_a_pod_that_was_told_to_go_has_not_failed() -> None:
     assert looks(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")),)))["worker-0"][-1] == Look.FAILED
 
 
+def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_trains() -> None:
+    body = pod("worker-0", ran(1, 9, 0))
+    body["metadata"] = {**body["metadata"], "annotations": {Annotation.MAIN_CONTAINER: "tensorflow"}}  # type: ignore[dict-item]
+    body["spec"] = {"containers": [{"name": "proxy", "image": "mesh"}, {"name": "tensorflow", "image": "mine"}]}
+    ended = dig(body, "status", "containerStatuses", 0, "state")
+    killed: JsonObject = {"terminated": {"exitCode": 143}}
+    statuses: JsonObject = {"proxy": killed, "tensorflow": ended}
+    body["status"] = {"containerStatuses": [{"name": name, "state": state} for name, state in statuses.items()]}
+    found = evidence(pods=(body,))
+    assert looks(found)["worker-0"][-1] == Look.SUCCEEDED
+    assert dict(page_view(found).facts)["image"] == "mine"
+
+
 def test_of_too_many_pods_those_that_failed_are_drawn() -> None:
     many = [pod(f"worker-{index}", ran(1, 9, 0)) for index in range(MOST_ROWS + 40)]
     many[-1] = pod(f"worker-{MOST_ROWS + 39}", ran(1, 9, 1))
@@ -180,7 +220,7 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
         Progress(step=40, metrics={"loss": 0.5, "mean_absolute_error": 41.5}, examples_per_second=12_345.0),
         Progress(step=225, total_steps=225, metrics={"loss": 0.0052, "accuracy": 0.998}, examples_per_second=843.2),
     ]
-    text = "digits: worker 0\n" + "".join(f"{moment.line()}\n" for moment in moments)
+    text = "digits: worker 0\n" + "".join(f"{progress_line(moment)}\n" for moment in moments)
     found = {curve.name: curve.points for curve in curves(evidence(logs=(Log("a", text),)))}
     assert [(point.step, point.value) for point in found["loss"]] == [(20, 1.3626), (40, 0.5), (225, 0.0052)]
     assert [(point.step, point.value) for point in found[SPEED]] == [(40, 12_300.0), (225, 843.0)]

@@ -122,6 +122,7 @@ class Pods:
         self.state.jobs.put(JobRecord(self.world.job, {}))
         for name, there in self.world.pods.items():
             self.state.pods.apply(Change(None, Labelled(self.world.job.key, replace(there, ip=name))))
+        self.state.memories.begin(self.world.job.uid)
         self.memory = self.state.memories.of(self.world.job.uid)
         self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
         self.queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))

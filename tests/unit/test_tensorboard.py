@@ -289,7 +289,7 @@ class TestWhatItIsMadeOf:
         there.settle()
         there.run_all()
         there.settle()
-        made = {dig(action.action.manifest, "metadata", "name") for action in there.taken(Beside) if creates(action)}  # type: ignore[union-attr]
+        made = {action.action.name for action in there.taken(Beside) if creates(action)}  # type: ignore[union-attr]
         assert made == {f"{name}-tensorboard"}
         assert all(len(str(given)) <= names.MAX_NAME_LENGTH for given in made)
 

@@ -132,6 +132,9 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
             "--batch-size=8 and --per-replica-batch-size=4: give one of the two",
         ),
         ([], {"DTJ_ATTEMPT": "two"}, "DTJ_ATTEMPT=two: not a whole number"),
+        ([], {"DTJ_ATTEMPT": "²"}, "DTJ_ATTEMPT=²: not a whole number"),
+        ([], {"TF_CONFIG": tf_config(worker=["a:²"])}, "TF_CONFIG: cluster.worker[0] is a:²"),
+        (["--status-port=²"], {}, "--status-port=²: "),
         ([], {"TF_CONFIG": "{"}, "TF_CONFIG={: not JSON"),
         ([], {"TF_CONFIG": "[]"}, "TF_CONFIG=[]: not a JSON object"),
         ([], {"TF_CONFIG": '{"cluster": []}'}, "TF_CONFIG: cluster is [], not an object"),
@@ -252,3 +255,39 @@ def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_told_to() -> None
 @pytest.mark.parametrize(("name", "is_file"), [("train.py", True), ("a/train", True), ("a.train", False)])
 def test_a_script_is_a_file_or_a_module_by_its_name(name: str, is_file: bool) -> None:
     assert (Script(name=name).path is not None) == is_file
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "line"),
+    [
+        (
+            ("--on-nan=rollback",),
+            {"DTJ_STRATEGY": "ParameterServer", "TF_CONFIG": tf_config("chief", **SERVERS)},
+            "--on-nan=rollback: strategy ParameterServer can only stop; use --on-nan=fail",
+        ),
+        (
+            ("--on-nan=skip", "--loop=fit"),
+            {},
+            "--on-nan=skip: --loop=fit can only stop; use --on-nan=fail, or --loop=custom",
+        ),
+        (
+            ("--on-nan=rollback",),
+            {"DTJ_JOB_NAME": "digits"},
+            "--on-nan=rollback: there is no checkpoint to go back to; give --checkpoint-dir",
+        ),
+        (
+            ("--on-nan-limit=3",),
+            {},
+            "--on-nan-limit=3: the training stops at once; give --on-nan=rollback or --on-nan=skip",
+        ),
+    ],
+)
+def test_what_cannot_be_done_about_a_loss_that_is_not_finite_is_refused(
+    argv: tuple[str, ...], environ: dict[str, str], line: str
+) -> None:
+    assert refusal(*argv, **environ) == line
+
+
+def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() -> None:
+    assert configured().on_nan.action == "fail"
+    assert configured("--on-nan=skip", "--on-nan-limit=3").on_nan.limit == 3

@@ -1,16 +1,20 @@
 """The start gate, with sockets of this machine and a clock that the test turns."""
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dtj_trainer.launcher import gate
 from dtj_trainer.launcher.gate import (
+    OTHERWISE_ENGAGED,
     Doorbell,
     Peer,
     PeersMissing,
@@ -115,9 +119,12 @@ def test_a_second_doorbell_on_one_port_is_an_error(doorbell_port: int) -> None:
 class Gates:
     """Two tasks that meet, each with its doorbell."""
 
-    def __init__(self, *, attempts: tuple[int, int] = (1, 1)) -> None:
+    def __init__(self, *, attempts: tuple[int, int] = (1, 1), keys: tuple[str, str] = ("", "")) -> None:
         self.attempts = attempts
-        self.doorbells = [Doorbell(0, name=f"worker {index}", attempt=attempts[index]) for index in (0, 1)]
+        self.keys = keys
+        self.doorbells = [
+            Doorbell(0, name=f"worker {index}", attempt=attempts[index], key=keys[index]) for index in (0, 1)
+        ]
 
     def address(self, index: int) -> Peer:
         return ("127.0.0.1", self.doorbells[index].port)
@@ -129,6 +136,7 @@ class Gates:
             {f"worker {other}": self.address(other)},
             name=f"worker {index}",
             attempt=self.attempts[index],
+            key=self.keys[index],
             timeout=timeout,
             say=print,
         )
@@ -210,15 +218,132 @@ def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for
         assert time.monotonic() - began >= 0.5
 
 
-@pytest.mark.parametrize("noise", [b"", b"GET / HTTP/1.1\r\n\r\n", b"dtj-gate", b"dtj-gate x y\n", b"d" * 300])
-def test_a_doorbell_survives_whatever_is_said_to_it(noise: bytes) -> None:
-    with closing(Gates()) as gates:
-        with socket.create_connection(gates.address(0)) as caller, suppress(OSError):
-            caller.sendall(noise)
-            caller.shutdown(socket.SHUT_WR)
-            assert caller.recv(10) == b""
+NOISE = [
+    b"",
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"dtj-gate",
+    b"dtj-gate x y\n",
+    "dtj-gate ² x\n".encode(),
+    "dtj-gate ١ worker 1\n".encode(),
+    b"dtj-gate " + b"9" * 240 + b" x\n",
+    b"dtj-gate 1 \xff\xfe\n",
+    b"dtj-gate 1 worker 1 \xc3\xa9\n",
+    b"d" * 300,
+]
+"""What no gate can read, or what must not count without the key."""
+
+
+def say_to(peer: Peer, said: bytes) -> bytes:
+    """What the gate answers to a caller that says this and nothing more."""
+    heard = b""
+    with socket.create_connection(peer, 60) as caller, suppress(OSError):
+        caller.sendall(said)
+        caller.shutdown(socket.SHUT_WR)
+        while more := caller.recv(1000):
+            heard += more
+    return heard
+
+
+@pytest.mark.parametrize("noise", NOISE)
+def test_a_gate_survives_whatever_is_said_to_it(noise: bytes) -> None:
+    with closing(Gates(keys=("uid", "uid"))) as gates:
+        assert say_to(gates.address(0), noise) == b""
         gates.meet(1)
         assert gates.doorbells[0].callers == {"worker 1"}
+
+
+@pytest.fixture(scope="module")
+def gate_under_fire() -> Iterator[Doorbell]:
+    with closing(Doorbell(0, name="worker 0", attempt=1, key="uid")) as doorbell:
+        yield doorbell
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.binary(max_size=300),
+            st.sampled_from([b"dtj-gate ", b"dtj-gate 1 worker 7", b"1 ", b" ", b"\n", b"\r\n", b"\0", *NOISE]),
+            st.text(max_size=20).map(str.encode),
+        ),
+        max_size=6,
+    ),
+    hangs_up=st.booleans(),
+)
+def test_a_gate_answers_its_peers_whatever_strangers_said_before(
+    gate_under_fire: Doorbell, pieces: list[bytes], hangs_up: bool
+) -> None:
+    peer = ("127.0.0.1", gate_under_fire.port)
+    with socket.create_connection(peer, 60) as stranger, suppress(OSError):
+        for piece in pieces:
+            stranger.sendall(piece)
+        if hangs_up:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    while (why := greet(peer, name="worker 1", attempt=1, key="uid")) is not None:
+        assert why == "no answer"  # of a machine that is busy with other tests
+    assert gate_under_fire.callers == {"worker 1"}
+
+
+def test_a_stranger_that_sends_byte_after_byte_keeps_no_peer_waiting_and_does_not_hold_the_port() -> None:
+    with closing(Gates()) as gates, socket.create_connection(gates.address(0), 60) as stranger:
+        stranger.sendall(b"dtj-gate 1 ")
+        gates.meet(1)
+        gates.doorbells[0].close()
+        with socket.create_server(gates.address(0)), suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+
+
+def test_a_gate_hangs_up_on_who_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "_CALLER_SECONDS", 0.2)
+    with (
+        closing(Gates()) as gates,
+        socket.create_connection(gates.address(0), 60) as silent,
+        suppress(ConnectionResetError),
+    ):
+        assert silent.recv(1) == b""  # or a reset: a time-out of the test's would be an error
+
+
+def test_a_flood_of_connections_takes_no_threads_and_keeps_no_peer_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "MAX_CALLERS", 20)
+    with closing(Gates()) as gates, ExitStack() as flood:
+        before = threading.active_count()
+        for _ in range(200):
+            caller = flood.enter_context(socket.create_connection(gates.address(0), 60))
+            with suppress(OSError):
+                caller.sendall(b"dtj-gate 1 x")
+        assert threading.active_count() == before
+        assert len(gates.doorbells[0]._open) <= 20
+        gates.meet(1)
+
+
+def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
+    with closing(Gates(keys=("uid", "uid"))) as gates:
+        for said in (b"dtj-gate 1 worker 7\n", b"dtj-gate 1 worker 7 " + b"0" * 64 + b"\n"):
+            assert say_to(gates.address(0), said) == b""
+        assert greet(gates.address(0), name="worker 7", attempt=1, key="other") == OTHERWISE_ENGAGED
+        assert greet(gates.address(0), name="worker 1", attempt=1, key="uid") is None
+        assert gates.doorbells[0].callers == {"worker 1"}
+
+
+def test_an_answer_that_a_stranger_heard_is_of_no_use_as_a_greeting() -> None:
+    with closing(Gates(keys=("uid", "uid"))) as gates:
+        with socket.create_connection(gates.address(0), 60) as peer:
+            peer.sendall(gate._greeting("call", "worker 1", 1, "uid").encode())
+            answer = peer.recv(1000)
+        assert answer.startswith(b"dtj-gate 1 worker 0 ")
+        assert say_to(gates.address(1), answer) == b""
+        assert gates.doorbells[1].callers == set()
+
+
+def test_who_answers_in_a_peers_place_without_the_key_is_not_taken_for_it() -> None:
+    with closing(Gates(keys=("uid", ""))) as gates:
+        assert greet(gates.address(1), name="worker 0", attempt=1, key="uid") == OTHERWISE_ENGAGED
+
+
+def test_a_gate_of_a_local_run_listens_on_loopback_alone() -> None:
+    with closing(Doorbell(0, host="127.0.0.1")) as doorbell:
+        assert doorbell._listener.getsockname()[0] == "127.0.0.1"
+        assert knock(("127.0.0.1", doorbell.port)) is None
 
 
 def test_a_name_that_nobody_has_does_not_resolve() -> None:

@@ -49,10 +49,23 @@ def test_what_is_not_given_is_adam_at_a_constant_rate() -> None:
     assert configured("--schedule=cosine").learning.asked
 
 
+def test_an_optimizer_that_a_task_has_no_rate_for_takes_keras_and_options_are_numbers_and_truths() -> None:
+    learning = configured(
+        "--optimizer=adamw", "--optimizer-options=weight_decay=0.01, ema_overwrite_frequency=5,use_ema=true"
+    ).learning
+    assert (learning.asked, learning.optimizer, learning.rate) == (True, "adamw", None)
+    assert learning.settings == {"weight_decay": 0.01, "ema_overwrite_frequency": 5, "use_ema": True}
+    assert learning.settings["use_ema"] is True
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--optimizer=lamb"], "--optimizer=lamb: no such optimizer; this trainer knows adam, sgd"),
+        (["--optimizer=lambda"], "--optimizer=lambda: no such optimizer; this trainer knows adam, sgd"),
+        (["--optimizer-options=decay"], "--optimizer-options=decay: decay: give a number, true or false"),
+        (["--optimizer-options=a=1,,b=2"], "--optimizer-options=a=1,,b=2: give NAME=NUMBER, or NAME=true or NAME=fal"),
+        (["--optimizer-options=a=1,a=2"], "--optimizer-options=a=1,a=2: give NAME=NUMBER, or NAME=true or NAME=fals"),
+        (["--optimizer-options=a=one"], "--optimizer-options=a=one: a: give a number, true or false"),
         (["--schedule=linear"], "--schedule=linear: no such schedule; this trainer knows constant, cosine,"),
         (["--momentum=0.9"], "--momentum=0.9: adam has none of its own; leave it out, or give --optimizer=sgd"),
         (["--optimizer=sgd", "--momentum=1"], "--momentum=1: give a number from 0 to below 1"),

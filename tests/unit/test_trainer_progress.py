@@ -13,8 +13,9 @@ import pytest
 
 from dtj_trainer import progress
 from dtj_trainer.config import CheckpointPolicy
-from dtj_trainer.pace import OwnPart
-from dtj_trainer.progress import Board, Every, Meter, Phase, Progress, serve, short_number, short_time
+from dtj_trainer.formatting import progress_line, short_number, short_time
+from dtj_trainer.pace import Every, OwnPart
+from dtj_trainer.progress import Board, Meter, Phase, Progress, serve
 from dtj_trainer.runtime import cpu_limit
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
 
@@ -34,7 +35,9 @@ MOMENT = Progress(
 
 
 def test_the_line_is_as_people_like_to_read_it() -> None:
-    assert MOMENT.line() == ("step 450/1000 (45%)  epoch 3/5  loss 0.4123  accuracy 0.912  12.3k examples/s  ETA 1m02s")
+    assert progress_line(MOMENT) == (
+        "step 450/1000 (45%)  epoch 3/5  loss 0.4123  accuracy 0.912  12.3k examples/s  ETA 1m02s"
+    )
 
 
 def test_the_document_holds_text_for_metrics_and_nothing_that_is_not_known() -> None:
@@ -89,8 +92,8 @@ def test_the_file_that_is_copied_into_other_images_suits_their_python_and_needs_
 
 
 def test_the_line_says_what_is_known() -> None:
-    assert Progress(step=7, metrics={"loss": 0.5}).line() == "step 7  loss 0.5000"
-    assert Progress(step=7, total_steps=9, epoch=2).line() == "step 7/9 (77%)  epoch 2"
+    assert progress_line(Progress(step=7, metrics={"loss": 0.5})) == "step 7  loss 0.5000"
+    assert progress_line(Progress(step=7, total_steps=9, epoch=2)) == "step 7/9 (77%)  epoch 2"
 
 
 def test_only_the_last_step_is_a_hundred_percent() -> None:
@@ -195,27 +198,26 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     said: list[str] = []
     server = serve(board, port, say=said.append)
     assert server is not None
-    with server:
-        board.update(step=7, total_steps=10)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
-            assert json.load(answer)["percent"] == 70
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-            assert b"\ndtj_training_step 7\n" in answer.read()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
-            assert answer.read() == b"ok\n"
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
-        stacks = urllib.request.Request(f"http://127.0.0.1:{port}/stacks", method="POST")
-        with urllib.request.urlopen(stacks, timeout=60) as answer:
-            assert answer.read() == b"the stacks are in the log\n"
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(stacks, timeout=60)
-        assert "do_POST" in capfd.readouterr().err
-        assert serve(board, port, say=said.append) is None
-        assert len(said) == 1
-        assert said[0].startswith(f"warning: no status on port {port}: ")
-        server.shutdown()
+    board.update(step=7, total_steps=10)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
+        assert json.load(answer)["percent"] == 70
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert b"\ndtj_training_step 7\n" in answer.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+        assert answer.read() == b"ok\n"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
+    stacks = urllib.request.Request(f"http://127.0.0.1:{port}/stacks", method="POST")
+    with urllib.request.urlopen(stacks, timeout=60) as answer:
+        assert answer.read() == b"the stacks are in the log\n"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(stacks, timeout=60)
+    assert "_stacks" in capfd.readouterr().err
+    assert serve(board, port, say=said.append) is None
+    assert len(said) == 1
+    assert said[0].startswith(f"warning: no status on port {port}: ")
+    server.closing = True
 
 
 @pytest.mark.parametrize(

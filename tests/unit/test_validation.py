@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
+
 import pytest
 
 from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
-from builders import manifest
+from builders import job, manifest
 from dtj.api import rules
 from dtj.api.job import Job
+from dtj.api.json import dig, objects
+from dtj.api.spec import Role
 from dtj.api.validation import validate
+from dtj.client.checks import check_documents
+from dtj.client.manifest_files import Document
+from dtj.core.manifests import PodRenderer
+from dtj.core.platform import Platform
+from dtj.core.replicas import Replica
+from dtj.core.validity import problems
 
 pytestmark = pytest.mark.unit
+
+
+def environment(owner: Job, replica: Replica) -> dict[str, str]:
+    """The variables of the only container of a replica."""
+    assert owner.spec is not None
+    made = PodRenderer(owner, owner.spec, Platform()).render(replica)
+    return {str(v["name"]): str(v["value"]) for v in objects(dig(made, "spec", "containers", 0, "env"))}
 
 
 @pytest.mark.parametrize("case", RULE_BREAKERS)
@@ -20,9 +38,39 @@ def test_each_broken_rule_is_one_violation_with_its_field(case: str) -> None:
 
 
 def test_every_rule_has_a_manifest_that_breaks_it() -> None:
-    broken = {violation.message for body in RULE_BREAKERS.values() for violation in validate(body)}
-    checked = {rule.message for rule in rules.RULES if rule.holds is not None}
-    assert {m for m in checked - broken if not m.startswith("the name is too long")} == set()
+    told = {violation.message for body in RULE_BREAKERS.values() for violation in validate(body)}
+    checked = {rule.message for rule in rules.RULES if rule.holds is not None and rule.names is None}
+    assert {message for message in checked - told if not message.startswith("the name is too long")} == set()
+
+
+def test_a_role_that_is_none_is_named() -> None:
+    (violation,) = validate(RULE_BREAKERS["a role that is none"])
+    assert str(violation) == (
+        "spec.replicaSpecs: there is no role master: rename or remove it; the roles are chief, worker, ps, evaluator, "
+        "dispatcher, data-worker"
+    )
+
+
+def test_a_text_that_is_no_quantity_is_named_with_examples_of_some() -> None:
+    (violation,) = validate(SCHEMA_BREAKERS["resources that are no quantity"])
+    assert violation.field == "spec.template.spec.containers[0].resources.limits.memory"
+    assert violation.message.startswith('Invalid value: "8 gigs": ')
+    assert violation.message.endswith("; write a quantity such as 500m, 8Gi or 1e3")
+
+
+def test_a_whole_number_written_with_a_point_is_an_integer_as_to_an_api_server() -> None:
+    body = manifest(replicaSpecs={"worker": {"replicas": 2.0}}, runPolicy={"scheduling": {"minAvailable": 2.0}})
+    assert validate(body) == ()
+    (item,) = check_documents([Document(path=None, number=1, alone=True, body=body)], Platform()).manifests
+    assert item.spec.replicas(Role.WORKER) == 2
+    assert dig(item.body, "spec", "replicaSpecs", "worker", "replicas") == 2
+    (violation,) = validate(manifest(replicaSpecs={"worker": {"replicas": 2.5}}))
+    assert "must be of type integer" in violation.message
+
+
+@pytest.mark.parametrize("managed_by", ["training.dtj.dev/dtj-operator", "kueue.x-k8s.io/multikueue", "a/b"])
+def test_the_names_of_controllers_are_accepted(managed_by: str) -> None:
+    assert validate(manifest(runPolicy={"managedBy": managed_by})) == ()
 
 
 @pytest.mark.parametrize("case", SCHEMA_BREAKERS)
@@ -77,3 +125,32 @@ def test_a_manifest_without_a_name_is_refused() -> None:
 def test_what_users_write_is_valid_and_can_be_read(body: dict[str, object]) -> None:
     assert validate(body) == ()  # type: ignore[arg-type]
     assert Job.from_object(body).problems == ()  # type: ignore[arg-type]
+
+
+class TestVariablesThatAreTooLong:
+    """Linux starts no program with more than 131,072 bytes in one variable: name, value and a NUL."""
+
+    @staticmethod
+    def said(**arguments: object) -> list[str]:
+        return [problem.message for problem in problems(job(**arguments), Platform())]  # type: ignore[arg-type]
+
+    def test_a_job_whose_tf_config_no_program_can_be_started_with_is_not_valid(self) -> None:
+        (message,) = self.said(roles={"worker": 3600})
+        length = len(environment(job(roles={"worker": 3600}), Replica(Role.WORKER, 3599))["TF_CONFIG"])
+        assert f"TF_CONFIG lists all peers and would have {length:,} bytes" in message
+        assert "more than 131,061 in one variable: use fewer replicas" in message
+
+    def test_the_largest_that_fits_is_valid_and_linux_can_start_it(self) -> None:
+        fits = next(n for n in range(3600, 3000, -1) if not self.said(roles={"worker": n}))
+        last = Replica(Role.WORKER, fits - 1)
+        config = environment(job(roles={"worker": fits}), last)["TF_CONFIG"]
+        subprocess.run(["/bin/true"], env={"TF_CONFIG": config}, check=True)
+        more = environment(job(roles={"worker": fits + 1}), replace(last, index=fits))["TF_CONFIG"]
+        with pytest.raises(OSError, match="Argument list too long"):
+            subprocess.run(["/bin/true"], env={"TF_CONFIG": more}, check=True)
+
+    def test_the_host_names_of_a_tpu_slice_count_too(self) -> None:
+        workers = {"replicas": 6000, "accelerator": {"profile": "tpu-v5e", "topology": "100x240", "count": 4}}
+        roles = {"worker": {"replicas": 1}, "dispatcher": {"replicas": 1}, "data-worker": workers}
+        (message,) = self.said(replicaSpecs=roles)
+        assert message.startswith("spec.replicaSpecs.data-worker: TPU_WORKER_HOSTNAMES lists all peers")

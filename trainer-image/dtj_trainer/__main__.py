@@ -1,4 +1,7 @@
-"""`python -m dtj_trainer`: one replica of a job, from its first line to its exit code."""
+"""`python -m dtj_trainer`: one replica of a job, from its first line to its exit code.
+
+`--self-check` as the only argument trains nothing, and says whether the installed libraries fit: see `self_check`.
+"""
 
 import io
 import os
@@ -26,6 +29,10 @@ def check(arguments: list[str]) -> dict[str, float | bool]:
 
 def main() -> None:
     """Runs to the end of the process."""
+    if sys.argv[1:] == ["--self-check"]:
+        from dtj_trainer import self_check
+
+        sys.exit(self_check.main())
     termination = Termination(leave=leave)
     termination.listen()
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,7 +1,8 @@
 """Checkpoints: which there are, which can be trusted, saving and restoring.
 
 A checkpoint holds flat lists (weights, optimizer state) and two counters, not the objects of one Keras, so the
-evaluator, the export and another strategy can read what any of them wrote. It is named after its step.
+evaluator, the export and another strategy can read what any of them wrote. It is named after its step. Since format 2
+it also holds the name of each variable, so that one whose values have the right shapes in another order is refused.
 
 TensorFlow's own CheckpointManager is not used. Its asynchronous mode fails with Keras 3 (the second save makes
 variables inside a function), it reads a damaged `checkpoint` file as an end of everything, and two processes that
@@ -11,14 +12,18 @@ one, the index last. Imports TensorFlow.
 """
 
 import errno
+import json
 import os
 import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.errors import NotSaved, UsageError
@@ -26,9 +31,15 @@ from dtj_trainer.outputs import write_atomically
 
 PREFIX = "ckpt"
 
+FORMAT = 2
+"""Of the checkpoints that are written. Format 1 has neither this number nor names."""
+HEADER = "dtj_format"
+"""The entry that holds the format and the names: JSON, as bytes."""
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _DRAFT = ".saving-"
 _MEANWHILE_SECONDS = 60.0
-_AT_THE_END_SECONDS = 900.0
+AT_THE_END_SECONDS = 900.0
 
 
 def find(directory: Path) -> list[int]:
@@ -37,7 +48,7 @@ def find(directory: Path) -> list[int]:
     TensorFlow writes the index file last, so its presence means that the data was written before it.
     """
     names = (path.stem.removeprefix(f"{PREFIX}-") for path in directory.glob(f"{PREFIX}-*.index"))
-    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
 def path_of(directory: Path, step: int) -> Path:
@@ -45,13 +56,27 @@ def path_of(directory: Path, step: int) -> Path:
     return directory / f"{PREFIX}-{step}"
 
 
+OPTIONAL = ("rate",)
+"""Parts that a checkpoint may lack: what they remember keeps its present value then."""
+
+
 class State:
     """Everything that a run must remember."""
 
-    def __init__(self, *, step: Any, total_steps: Any, **parts: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, Sequence[str]] | None = None,
+        /,
+        *,
+        step: Any,
+        total_steps: Any,
+        **parts: Sequence[Any],
+    ) -> None:
         """Takes tf.Variables.
 
         Args:
+            names: for each part the names of its variables: see `variable_names`. A part without is compared by
+                shapes alone.
             step: int64, steps done.
             total_steps: int64, steps that the run is to do; tells the evaluator when it has seen the last.
             parts: lists by name: `weights` of the model, in its order; `optimizer`, all of its state, empty where
@@ -60,8 +85,12 @@ class State:
         self._parts: dict[str, Any] = {"step": step, "total_steps": total_steps} | {
             name: list(part) for name, part in parts.items()
         }
+        self.names = {name: list(given) for name, given in (names or {}).items() if given}
+        for name, given in self.names.items():
+            assert len(given) == len(self._parts[name]), name
         self.checkpoint = tf.train.Checkpoint(**self._parts)
         self._copy: State | None = None
+        self._writer: tf.train.Checkpoint | None = None
 
     @property
     def _variables(self) -> dict[str, Any]:
@@ -73,7 +102,14 @@ class State:
 
     def expected(self) -> dict[str, tuple[int, ...]]:
         """Key in the checkpoint file -> shape."""
-        return {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": tuple(one.shape) for name, one in self._variables.items()}
+        return {f"{name}{_VALUE}": tuple(one.shape) for name, one in self._variables.items()}
+
+    def present_in(self, path: Path) -> tf.train.Checkpoint:
+        """What of this is in a sound checkpoint: all but some of what is `OPTIONAL`."""
+        there = {entry.partition("/")[0] for entry, _ in tf.train.list_variables(str(path))}
+        if there >= self._parts.keys():
+            return self.checkpoint
+        return tf.train.Checkpoint(**{name: part for name, part in self._parts.items() if name in there})
 
     def read(self, device: str) -> list[Any]:
         """The values as they are now, as tensors on this device; later steps do not change them.
@@ -93,10 +129,15 @@ class State:
                     for name, part in self._parts.items()
                 }
                 self._copy = State(**parts)
+                header = json.dumps({"format": FORMAT, "names": self.names}).encode()
+                # As numbers: text has no place on a GPU.
+                numbers = tf.Variable(np.frombuffer(header, np.uint8), trainable=False)
+                self._writer = tf.train.Checkpoint(**parts, **{HEADER: numbers})
             else:
                 for variable, value in zip(self._copy._variables.values(), values, strict=True):
                     variable.assign(value)
-            self._copy.checkpoint.write(str(prefix))
+            assert self._writer is not None
+            self._writer.write(str(prefix))
 
 
 def _is_list(part: Any) -> bool:
@@ -175,6 +216,24 @@ class Store:
         if self._writing:
             self._finish()
 
+    def settle(self) -> None:
+        """Waits for what is being written; returns also if it cannot be written, which is reported by then."""
+        if self._writing:
+            with suppress(NotSaved):
+                self._finish()
+
+    def restore(self, step: int) -> None:
+        """Restores the checkpoint of this step, which this run wrote or restored.
+
+        Raises:
+            NotSaved: it cannot be read any more.
+        """
+        assert self._directory is not None  # there is a checkpoint
+        path = path_of(self._directory, step)
+        if problem := examine(self._directory, step, self._state.expected(), self._state.names):
+            raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); look after the volume")
+        self._load(path, step)
+
     def path(self) -> Path | None:
         """The newest checkpoint that this run wrote or restored."""
         return path_of(self._directory, self.last_step) if self._directory and self.last_step is not None else None
@@ -193,13 +252,19 @@ class Store:
                 shutil.rmtree(left, ignore_errors=True)
         for step in find(self._directory):
             path = path_of(self._directory, step)
-            if problem := examine(self._directory, step, self._state.expected()):
+            if problem := examine(self._directory, step, self._state.expected(), self._state.names):
                 self._damaged.add(step)
                 self._say(f"warning: checkpoint {path} cannot be used ({problem}); trying an older one")
                 continue
-            self._state.checkpoint.read(str(path), options=self._options).assert_existing_objects_matched()
-            self.last_step = step
+            self._load(path, step)
             return
+
+    def _load(self, path: Path, step: int) -> None:
+        here = self._state.present_in(path)
+        status = here.read(str(path), options=self._options).assert_existing_objects_matched()
+        # The header belongs to no variable, of which TensorFlow would warn at the end.
+        status.expect_partial()
+        self.last_step = step
 
     def _read(self) -> list[Any]:
         return self._state.read(self._device)
@@ -219,11 +284,11 @@ class Store:
         assert self._writing is not None
         step, writing = self._writing
         try:
-            writing.result(timeout=_AT_THE_END_SECONDS)
+            writing.result(timeout=AT_THE_END_SECONDS)
         except TimeoutError:
             raise NotSaved(
                 f"checkpoint directory {self._directory}: step {step} was not written within "
-                f"{_AT_THE_END_SECONDS:g} s; look after the volume"
+                f"{AT_THE_END_SECONDS:g} s; look after the volume"
             ) from None
         finally:
             self._writing = None
@@ -307,13 +372,22 @@ def _reason(error: Exception) -> str:
     return str(error).partition(" [Op:")[0].strip().splitlines()[0].rpartition("; ")[2][:200]
 
 
-def examine(directory: Path, step: int, expected: Mapping[str, tuple[int, ...]]) -> str | None:
+def examine(
+    directory: Path,
+    step: int,
+    expected: Mapping[str, tuple[int, ...]],
+    names: Mapping[str, Sequence[str]] | None = None,
+) -> str | None:
     """What is wrong with the checkpoint of this step, in a few words; None when it is sound.
 
     Reads every tensor, which checks its checksum, so that a restore cannot stop half way.
 
+    Args:
+        expected: key in the file -> shape.
+        names: of the variables of each part; compared where the checkpoint has names of this part too.
+
     Raises:
-        UsageError: the checkpoint is sound, but not of these variables.
+        UsageError: the checkpoint is sound, but not of these variables, or of a newer format.
     """
     path = path_of(directory, step)
     try:
@@ -321,13 +395,42 @@ def examine(directory: Path, step: int, expected: Mapping[str, tuple[int, ...]])
         shapes = {key: tuple(shape) for key, shape in reader.get_variable_to_shape_map().items()}
         for key in shapes:
             reader.get_tensor(key)
+        saved = _header(reader, path) if f"{HEADER}{_VALUE}" in shapes else {}
     # The reader turns the status of the file layer into whatever Python has for it.
     except (tf.errors.OpError, LookupError, ValueError, RuntimeError) as error:
         return f"damaged: {str(error).strip().splitlines()[0][:100]}"
+    remedy = "give the arguments of the run that wrote it, or an empty --checkpoint-dir"
+    for part, wanted in (names or {}).items():
+        for place, (there, here) in enumerate(zip_longest(saved.get(part, wanted), wanted)):
+            if there != here:
+                raise UsageError(
+                    f"checkpoint {path}: {part}/{place} is {there or 'missing'}, this model wants {here or 'none'}; "
+                    f"{remedy}"
+                )
     for key, shape in expected.items():
-        if shapes.get(key) != shape:
+        if shapes.get(key) != shape and not (key.partition("/")[0] in OPTIONAL and key not in shapes):
+            entry = key.partition("/.")[0]
+            part, _, index = entry.rpartition("/")
+            name = names[part][int(index)] if names and part in names else ""
+            name = f" ({name})" if "/" in name else ""
             raise UsageError(
-                f"checkpoint {path}: {key.partition('/.')[0]} has shape {shapes.get(key)}, this model wants "
-                f"{shape}; give the arguments of the run that wrote it, or an empty --checkpoint-dir"
+                f"checkpoint {path}: {entry}{name} has shape {shapes.get(key)}, this model wants {shape}; {remedy}"
             )
     return None
+
+
+def _header(reader: Any, path: Path) -> dict[str, list[str]]:
+    """The names that a checkpoint holds, by part.
+
+    Raises:
+        UsageError: it is of a newer format.
+        ValueError: it is none.
+    """
+    header = json.loads(reader.get_tensor(f"{HEADER}{_VALUE}").tobytes())
+    if header["format"] > FORMAT:
+        raise UsageError(
+            f"checkpoint {path} has format {header['format']}, and this trainer reads up to {FORMAT}; give the version "
+            "of the trainer that wrote it, or an empty --checkpoint-dir"
+        )
+    names: dict[str, list[str]] = header["names"]
+    return names

@@ -112,7 +112,7 @@ def _addresses(cluster: object) -> dict[Task, Address]:
 
 def _address(path: str, text: object) -> Address:
     host, _, port = str(text).rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"TF_CONFIG: {path} is {_short(text)}, not host:port; {_REMEDY}")
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
@@ -127,7 +127,7 @@ def _task(task: object, environ: Mapping[str, str]) -> Task:
             raise UsageError(f"{variable}={environ[variable]}: TF_CONFIG says task.{name} {seen}; unset one of the two")
     if role not in ROLES:
         raise UsageError(f"role {_short(role)}: this trainer knows {', '.join(ROLES)}; use one of them")
-    if not index.isdigit():
+    if not index.isdecimal():
         raise UsageError(f"task index {_short(index)}: not a whole number; {_REMEDY}")
     return Task(str(role), int(index))
 

@@ -19,6 +19,7 @@ from dtj_trainer.gpipe import layout
 from dtj_trainer.gpipe.layout import PIPELINE, Layout
 from dtj_trainer.launcher.gate import Peer
 from dtj_trainer.learning import Learning, learning
+from dtj_trainer.nonfinite import NanPolicy, nan_policy
 from dtj_trainer.options import Given
 from dtj_trainer.own.names import Own, own
 from dtj_trainer.registry import DATASETS, TASKS
@@ -26,6 +27,9 @@ from dtj_trainer.script import Script
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
+DEFAULT_STALL_SECONDS = 1800.0
+DEFAULT_REMOTE_STALL_SECONDS = 300.0
+"""Where other processes take the steps, or read the data, and TensorFlow waits for them in silence."""
 DEFAULT_OUTPUT = Path("dtj-output")
 OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
 """For a user's own model: what Keras takes."""
@@ -69,7 +73,13 @@ class Config:
     """One task of one attempt of a job."""
 
     script: Script | None
+    keras_override: bool
+    """Whether a script's Keras 3 is adapted to several replicas."""
     job: str
+    job_uid: str
+    """By it the tasks of a job know each other; empty outside a job."""
+    bind_address: str
+    """The address that the start gate and the status server listen on; all interfaces where it is empty."""
     attempt: int
     cluster: Cluster
     strategy: str
@@ -86,6 +96,7 @@ class Config:
     seed: int
     loop: str
     steps_per_call: int
+    on_nan: NanPolicy
     pack_gradients: bool
     min_shard_bytes: int | None
     logical_cpus: int
@@ -138,29 +149,36 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
     output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     export_formats = given.value(options.EXPORT_FORMATS)
+    data = data_options.data_config(given, environ)
+    checkpoint = _checkpoint(given, output)
+    loop = given.value(options.LOOP)
     config = Config(
         script=script,
+        keras_override=given.value(options.KERAS_OVERRIDE) == "on",
         job=environ.get("DTJ_JOB_NAME") or "local",
+        job_uid=environ.get("DTJ_JOB_UID", ""),
+        bind_address=environ.get("DTJ_BIND_ADDRESS", ""),
         attempt=_attempt(environ),
         cluster=here,
         strategy=strategy,
         task=task,
         dataset=_dataset(given, task, mine),
-        data=data_options.data_config(given, environ),
+        data=data,
         own=mine,
         epochs=given.value(options.EPOCHS),
         batch_size=_batch_size(given),
         pipeline=layout.read(given, strategy, here),
         learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
         seed=given.value(options.SEED),
-        loop=given.value(options.LOOP),
+        loop=loop,
         steps_per_call=given.value(options.STEPS_PER_CALL),
+        on_nan=nan_policy(given, strategy=strategy, loop=loop, checkpoints=checkpoint.directory is not None),
         pack_gradients=given.value(options.PACK_GRADIENTS),
         min_shard_bytes=given.value(options.MIN_SHARD_BYTES),
         logical_cpus=given.value(options.LOGICAL_CPUS),
         tpu_name=given.value(options.TPU_NAME),
         run_eagerly=given.value(options.RUN_EAGERLY),
-        checkpoint=_checkpoint(given, output),
+        checkpoint=checkpoint,
         export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
         export_formats=export_formats or (formats.SAVED_MODEL,),
         log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
@@ -170,7 +188,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         progress_seconds=given.value(options.PROGRESS_EVERY),
         start_timeout=min(given.value(options.START_TIMEOUT), _told(environ, "DTJ_REJOIN_SECONDS", math.inf)),
         restarts_in_place=int(_told(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
-        stall_timeout=given.value(options.STALL_TIMEOUT),
+        stall_timeout=given.value(options.STALL_TIMEOUT)
+        or (
+            DEFAULT_REMOTE_STALL_SECONDS
+            if data.service or strategy in ("ParameterServer", PIPELINE)
+            else DEFAULT_STALL_SECONDS
+        ),
     )
     if config.pipeline:
         layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
@@ -256,6 +279,6 @@ def _told(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
 
 def _attempt(environ: Mapping[str, str]) -> int:
     text = environ.get("DTJ_ATTEMPT") or "0"
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UsageError(f"DTJ_ATTEMPT={text}: not a whole number; leave it to the operator, or unset it")
     return int(text)

@@ -5,15 +5,19 @@ nothing of it. Were the layers' own count kept instead, replicas whose shares of
 different places. (Pipeline does the same for each micro-batch by itself.) Imports TensorFlow, and neither Keras.
 """
 
+import random
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.compat import keras3
+from dtj_trainer.compat import tf_keras as compat
+
 _TF_KERAS = "tf_keras"
-_SEED_OF_KERAS_3 = "seed_generator_state"
 
 
 class Draws:
@@ -28,6 +32,7 @@ class Draws:
         # A seed and a count of Keras 3, a count and a key of tf_keras: what is no count is the layer's seed.
         found = [(state, tf.convert_to_tensor(state).numpy()) for state in states(model)]
         self._seeds = [(state, (int(values[0]), int(values[-1]))) for state, values in found]
+        self._unseeded = None if is_of_tf_keras(model) else _Unseeded()
 
     def place(self, step: Any) -> None:
         """Puts the layers where this step begins; to be called by each replica.
@@ -37,9 +42,48 @@ class Draws:
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         fold_in = tf.random.experimental.stateless_fold_in
+        if self._unseeded is not None:
+            # Keras has one generator for each thread, and each replica is one.
+            keras3.draw_unseeded_by(self._unseeded)
+            self._unseeded.begin(step, replica)
         for state, seed in self._seeds:
             here = fold_in(fold_in(tf.constant(seed, tf.int64), step), replica)
             state.assign(tf.random.stateless_uniform(state.shape, here, minval=None, maxval=None, dtype=state.dtype))
+
+
+class _Unseeded:
+    """In place of Keras' generator of what is drawn without a seed, whose state no checkpoint holds."""
+
+    def __init__(self) -> None:
+        # Keras takes it from there as well, and every task has the same.
+        self._seed = random.randint(1, 10**9)
+        # The replicas of a process are threads.
+        self._here = threading.local()
+
+    def begin(self, step: Any, replica: Any) -> None:
+        """A replica begins a step; the number of draws within it follows from the code."""
+        self._here.place, self._here.drawn = (step, replica), 0
+
+    def next(self, ordered: bool = True) -> Any:
+        """A seed, as Keras' generators give it."""
+        del ordered
+        drawn = self._here.drawn = getattr(self._here, "drawn", 0) + 1
+        seed = tf.constant((self._seed, drawn), tf.int64)
+        place = getattr(self._here, "place", ())
+        if place and _is_here(place[0]):
+            for number in place:
+                seed = tf.random.experimental.stateless_fold_in(seed, number)
+        return tf.random.stateless_uniform([2], seed, minval=None, maxval=None, dtype=tf.int64)
+
+
+def _is_here(tensor: Any) -> bool:
+    """Whether a tensor can be used: it may be of a function that was traced before, such as the train step."""
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None and graph is not tensor.graph:
+        graph = getattr(graph, "outer_graph", None)
+    return graph is not None
 
 
 @contextmanager
@@ -70,21 +114,16 @@ def states(model: Any) -> list[Any]:
     To be called in the strategy's scope. Layers that keep no count are left out: see `uncounted`.
     """
     if not is_of_tf_keras(model):
-        return [variable.value for variable in model.variables if variable.name == _SEED_OF_KERAS_3]
-    found = []
-    for layer in _random_layers(model):
-        # Some layers would only make it when they are first called, in the midst of a tf.function.
-        layer._random_generator._maybe_init()
-        if layer._random_generator._generator is not None:
-            found.append(layer._random_generator._generator.state)
-    return found
+        return [variable.value for variable in model.variables if keras3.is_seed(variable)]
+    found = [compat.random_state(layer) for layer in _random_layers(model)]
+    return [state for state in found if state is not None]
 
 
 def uncounted(model: Any) -> list[str]:
     """The names of the random layers of which nothing says where they stand; there are none in Keras 3."""
     if not is_of_tf_keras(model):
         return []
-    return [layer.name for layer in _random_layers(model) if layer._random_generator._rng_type == "legacy_stateful"]
+    return [layer.name for layer in _random_layers(model) if compat.is_stateful_by_tensorflow(layer)]
 
 
 def is_of_tf_keras(model: Any) -> bool:
@@ -94,10 +133,8 @@ def is_of_tf_keras(model: Any) -> bool:
 
 
 def _random_layers(model: Any) -> list[Any]:
-    """The layers of a tf_keras model that draw in training; there is no public way to their generators."""
-    kind = sys.modules[_TF_KERAS].__internal__.layers.BaseRandomLayer
-    layers = model._flatten_layers(include_self=False, recursive=True)
-    return [layer for layer in layers if isinstance(layer, kind) and _draws(layer)]
+    """The layers of a tf_keras model that draw in training."""
+    return [layer for layer in compat.random_layers(model) if _draws(layer)]
 
 
 def _draws(layer: Any) -> bool:

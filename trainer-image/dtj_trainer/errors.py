@@ -37,3 +37,7 @@ class Terminated(TrainerError):
 
 class NotSaved(TrainerError):
     """The state that had to be saved could not be: the volume is full, or cannot be written any more."""
+
+
+class NotFinite(TrainerError):
+    """The loss or the weights are NaN or infinite, and the training must not go on."""

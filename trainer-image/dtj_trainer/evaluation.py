@@ -6,21 +6,45 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.data.source import Source
+from dtj_trainer.measures import ByExample, Objective
+from dtj_trainer.rewriting import rewritten
 from dtj_trainer.tasks import Task
 
-_BATCH = 512
+BATCH = 512
+"""Examples that a model takes at once; fewer if the devices of the training took fewer."""
 
 
-def evaluate(task: Task, model: Any, data: Source) -> dict[str, float]:
-    """Judges every held-out example once, in batches, on this process's own devices; the mean of each metric."""
+class Evaluation:
+    """Judges one model, as often as its weights have changed."""
 
-    @tf.function(reduce_retracing=True)
-    def judge(inputs: Any, labels: Any) -> Any:
-        judged = task.judge(model(inputs, training=False), labels)
-        return tf.stack([tf.reduce_sum(judged[name]) for name in task.metrics])
+    def __init__(self, task: Task, model: Any, data: Source, *, batch: int = BATCH) -> None:
+        """Args:
+        batch: examples that the model takes at once.
+        """
+        self._data = data
+        self._batch = batch
+        own = getattr(task, "objective", None)
+        self._objective: Objective = ByExample(task, model, batch=None) if own is None else own(model, data, batch=None)
+        training = {"training": False} if getattr(model, "_call_has_training_arg", True) else {}
+        forward = rewritten(model)
 
-    sums = sum(judge(inputs, labels).numpy().astype("float64") for inputs, labels in data.held_out(batch=_BATCH))
-    return {name: float(value) / data.held_out_examples for name, value in zip(task.metrics, sums, strict=True)}
+        @tf.function(reduce_retracing=True, autograph=False)
+        def judge(inputs: Any, labels: Any, weights: Any = None) -> Any:
+            _, sums = self._objective.loss(forward(inputs, **training), labels, weights, inputs)
+            return sums
+
+        self._judge = judge
+
+    def __call__(self) -> dict[str, float]:
+        """Judges every held-out example once, in batches, on this process's own devices."""
+        batches = self._data.held_out(batch=self._batch)
+        sums = sum(self._judge(*examples).numpy().astype("float64") for examples in batches)
+        return dict(self._objective.means(sums))
+
+
+def evaluate(task: Task, model: Any, data: Source, *, batch: int = BATCH) -> dict[str, float]:
+    """Judges every held-out example once; see `Evaluation`."""
+    return Evaluation(task, model, data, batch=batch)()
 
 
 def held_out(score: Mapping[str, float]) -> dict[str, float]:

@@ -9,10 +9,10 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from dtj_trainer import checkpoints, kerases
+from dtj_trainer import checkpoints, kerases, variable_names
 from dtj_trainer.checkpoints import State
 from dtj_trainer.config import Config
-from dtj_trainer.evaluation import evaluate, held_out, told
+from dtj_trainer.evaluation import BATCH, Evaluation, held_out, told
 from dtj_trainer.progress import Phase
 from dtj_trainer.run import Run
 from dtj_trainer.schedule import total_steps
@@ -27,10 +27,18 @@ def watch(run: Run) -> None:
     assert directory is not None  # a checked configuration
     model = run.task.build_model(keras, run.data)
     step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
-    state = State(weights=kerases.variables(model.weights), optimizer=[], step=step, total_steps=total)
+    state = State(
+        {"weights": variable_names.of_model(model, model.weights)},
+        weights=kerases.variables(model.weights),
+        optimizer=[],
+        step=step,
+        total_steps=total,
+    )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     run.say(f"evaluator: watching {directory}")
     run.board.update(phase=Phase.EVALUATING)
+    # The devices of the training are not known here: a global batch is more than each of them takes.
+    evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
     seen: set[int] = set()
     last_step = _last_step(run.config, run.data.examples)
     while True:
@@ -41,7 +49,7 @@ def watch(run: Run) -> None:
             if problem := _restore(state, directory, found):
                 run.say(f"warning: checkpoint of step {found} cannot be judged: {problem}")
                 continue
-            score = evaluate(run.task, model, run.data)
+            score = evaluate()
             summaries.write(found, held_out(score))
             summaries.flush()
             last = last_step or int(total.numpy())
@@ -67,7 +75,7 @@ def _last_step(config: Config, examples: int) -> int | None:
 
 def _restore(state: State, directory: Path, step: int) -> str | None:
     """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
-    if problem := checkpoints.examine(directory, step, state.expected()):
+    if problem := checkpoints.examine(directory, step, state.expected(), state.names):
         return problem
     try:
         state.checkpoint.read(str(checkpoints.path_of(directory, step))).expect_partial()

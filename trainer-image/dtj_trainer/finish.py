@@ -10,25 +10,34 @@ from typing import Any
 import keras
 
 from dtj_trainer.ending import leave_message
-from dtj_trainer.evaluation import evaluate, held_out, told
+from dtj_trainer.evaluation import BATCH, evaluate, held_out, told
 from dtj_trainer.export import bundle, conversion, saved_model
 from dtj_trainer.export.bundle import Bundle
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.export.formats import SAVED_MODEL
+from dtj_trainer.formatting import short_number, short_time
 from dtj_trainer.outputs import write_result
-from dtj_trainer.progress import Phase, short_number, short_time
+from dtj_trainer.progress import Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.summaries import Summaries
 
 
 def finish(
-    run: Run, reporter: Reporter, summaries: Summaries, *, weights: Sequence[Any], step: int, checkpoint: Path | None
+    run: Run,
+    reporter: Reporter,
+    summaries: Summaries,
+    *,
+    weights: Sequence[Any],
+    step: int,
+    checkpoint: Path | None,
+    batch: int,
 ) -> None:
     """Judges the trained weights, exports them, and writes the result.
 
     Args:
         weights: NumPy arrays, in the model's order.
         checkpoint: of the last step, where there is one.
+        batch: examples that a device took at once in the training; the evaluation takes no more.
 
     Raises:
         ConversionFailed: the model could not be exported in each form that was asked for. SavedModel, the other forms
@@ -38,7 +47,7 @@ def finish(
     model.set_weights(weights)
 
     run.board.update(phase=Phase.EVALUATING, eta_seconds=None)
-    score = evaluate(run.task, model, run.data)
+    score = evaluate(run.task, model, run.data, batch=min(batch, BATCH))
     summaries.write(step, held_out(score))
     run.say(f"held-out: {told(score)}  ({run.data.held_out_examples} examples that were not trained on)")
     rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from dtj_trainer import progress, runtime
+from dtj_trainer import keras_import, progress, runtime
 from dtj_trainer.ending import leave_message
 from dtj_trainer.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.exitcodes import ExitCode
@@ -88,6 +88,8 @@ def run(script: Script, host: Host) -> NoReturn:
     host.board.update(phase=progress.Phase.TRAINING)
     host.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
+    if host.config.keras_override:
+        keras_import.override(print, expected=host.config.strategy == "MultiWorkerMirrored")
     tear_down = _TearDown()
     try:
         if script.path is None:
@@ -114,7 +116,7 @@ def _peer_loss(error: Exception, host: Host) -> PeerLost | None:
         return None
     from dtj_trainer import strategies
 
-    return strategies.lost_peer(error, host.config.cluster)
+    return strategies.lost_peer(error, host.config.cluster, remote=bool(host.config.tpu_runtimes))
 
 
 def _of_the_script(at: TracebackType | None) -> TracebackType | None:

@@ -20,12 +20,12 @@ import keras
 
 from dtj_trainer import kerases
 from dtj_trainer.errors import UsageError
+from dtj_trainer.keras_import import PROVED, is_proved
+from dtj_trainer.measures import Measured
 from dtj_trainer.own.calling import load
 from dtj_trainer.own.names import Name
 from dtj_trainer.schedule import legs
-
-PROVED = ("3.15",)
-"""Versions of Keras 3 that the tests of this module have run with."""
+from dtj_trainer.updates import Finalization
 
 
 class Loop(Protocol):
@@ -37,6 +37,10 @@ class Loop(Protocol):
         """Trains up to this step; the means of the metrics over the steps taken."""
         ...
 
+    def save(self) -> None:
+        """Saves the step that the loop stands at, unless it is saved."""
+        ...
+
 
 def check_version(version: str) -> None:
     """Lets pass the versions of Keras 3 that are known to work.
@@ -44,20 +48,20 @@ def check_version(version: str) -> None:
     Raises:
         UsageError: another one.
     """
-    if ".".join(version.split(".")[:2]) not in PROVED:
+    if not is_proved(version):
         raise UsageError(
             f"--loop=fit: Keras {version} is installed, and fit is only known to work with Keras "
             f"{', '.join(PROVED)}; use --loop=custom, or install keras=={PROVED[-1]}.*"
         )
 
 
-def prepare(model: Any, optimizer: Any, *, loss: Callable[[Any, Any], Any], steps_per_call: int) -> None:
+def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_call: int) -> None:
     """Compiles the model for `fit`. To be called in the strategy's scope.
 
     Args:
         model: of either Keras, built.
         optimizer: of the same Keras, built.
-        loss: (outputs, labels) -> what this replica adds to the loss, penalties of the layers included.
+        loss: (outputs, labels, weights, inputs) -> what this replica adds to the loss, penalties of layers included.
         steps_per_call: after so many steps Keras calls its callbacks.
 
     Raises:
@@ -66,8 +70,15 @@ def prepare(model: Any, optimizer: Any, *, loss: Callable[[Any, Any], Any], step
     if kerases.of(model) is keras:
         check_version(keras.__version__)
         model._maybe_symbolic_build = lambda **_: None
-    model.compile(optimizer=optimizer, steps_per_execution=steps_per_call)
-    model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: loss(y_pred, y)
+    if kerases.of(model) is not keras and model._is_compiled:
+        # To compile it once more would leave out its loss and metrics.
+        model.optimizer = optimizer
+        model._configure_steps_per_execution(steps_per_call)
+    else:
+        kerases.of(model).Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call)
+    model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: loss(
+        y_pred, y, sample_weight, x
+    )
     # The metrics are the engine's, which reduces them once a call.
     model.compute_metrics = lambda x, y, y_pred, sample_weight=None: {}
 
@@ -81,10 +92,12 @@ def fit(
     total_steps: int,
     steps_per_epoch: int,
     steps_per_call: int,
+    finalization: Finalization,
 ) -> None:
     """Runs `model.fit` from the step where the loop stands to the last, or until a callback stops the training.
 
-    An epoch of Keras' is so many whole steps; the stream of examples itself runs on over its end.
+    An epoch of Keras' is so many whole steps; the stream of examples itself runs on over its end. Where the first or
+    the last epoch has fewer steps, `fit` is called for it alone, and the callbacks see one training all the same.
 
     Args:
         model: prepared by `prepare`.
@@ -94,24 +107,58 @@ def fit(
         total_steps: where to stop.
         steps_per_epoch: of a whole epoch.
         steps_per_call: as prepared.
+        finalization: of the optimizer, done once at the end, before callbacks see it.
 
     Raises:
         UsageError: what should give callbacks does not.
     """
-    theirs = _callbacks(callbacks, kerases.of(model))
-    for first_epoch, epochs, steps in legs(loop.step, total_steps, steps_per_epoch):
-        epoch = _Epoch(model, loop, steps=steps, steps_per_call=steps_per_call)
-        model.make_train_function = lambda force=False, epoch=epoch: epoch.train
-        model.train_function = epoch.train
-        model.get_metrics_result = epoch.means
-        begins = kerases.of(model).callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
+    library = kerases.of(model)
+    epoch = _Epoch(loop, steps_per_call=steps_per_call)
+    begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
+    epochs = -(-total_steps // steps_per_epoch)
+    told = _whole_training(library)(
+        [begins, *_callbacks(callbacks, library)],
+        add_history=True, model=model, epochs=epochs, steps=steps_per_epoch, verbose=0,
+    )  # fmt: skip
+    model.make_train_function = lambda force=False: epoch.train
+    model.train_function = epoch.train
+    model.get_metrics_result = epoch.means
+    finalization.leave_to_us()
+    for first_epoch, end, epoch.steps in legs(loop.step, total_steps, steps_per_epoch):
         model.fit(
             stream(loop.step),
-            initial_epoch=first_epoch, epochs=epochs, steps_per_epoch=steps,
-            callbacks=[begins, *theirs], verbose=0, shuffle=False,
+            initial_epoch=first_epoch, epochs=end, steps_per_epoch=epoch.steps,
+            callbacks=told, verbose=0, shuffle=False,
         )  # fmt: skip
         if model.stop_training:
-            return
+            break
+    if finalization.changes:
+        # A checkpoint holds the weights as trained.
+        loop.save()
+        finalization.do()
+    told.end()
+
+
+def _whole_training(library: ModuleType) -> type:
+    """Callbacks that see one training, of however many calls of `fit` it consists."""
+
+    class WholeTraining(library.callbacks.CallbackList):  # type: ignore[misc, name-defined]
+        _begun = False
+        _logs: Mapping[str, float] | None = None
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            if not self._begun:
+                self._begun = True
+                super().on_train_begin(logs)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self._logs = logs
+
+        def end(self) -> None:
+            if self._begun:
+                super().on_train_end(self._logs)
+
+    return WholeTraining
 
 
 def _callbacks(name: Name | None, library: ModuleType) -> list[Any]:
@@ -126,26 +173,32 @@ def _callbacks(name: Name | None, library: ModuleType) -> list[Any]:
 class _Epoch:
     """The epoch that Keras is in: where it ends, and the means of the metrics since it began."""
 
-    def __init__(self, model: Any, loop: Loop, *, steps: int, steps_per_call: int) -> None:
-        self._model = model
+    def __init__(self, loop: Loop, *, steps_per_call: int) -> None:
         self._loop = loop
-        self._steps = steps
+        self.steps = 0
+        """Of the epochs of this call of `fit`."""
         self._steps_per_call = steps_per_call
         self._first = loop.step
         self._sums: dict[str, float] = {}
+        self._measured: Measured | None = None
 
     def begin(self, _epoch: int, _logs: object = None) -> None:
         """As a callback: a new epoch begins."""
-        self._first, self._sums = self._loop.step, {}
+        self._first, self._sums, self._measured = self._loop.step, {}, None
 
     def train(self, iterator: Any) -> dict[str, float]:
         """As Keras' train function: some steps, and the metrics of the epoch so far."""
         before = self._loop.step
-        metrics = self._loop.advance(iterator, min(before + self._steps_per_call, self._first + self._steps))
+        metrics = self._loop.advance(iterator, min(before + self._steps_per_call, self._first + self.steps))
+        if isinstance(metrics, Measured):
+            self._measured = metrics if self._measured is None else self._measured + metrics
+            return self.means()
         for name, value in metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value * (self._loop.step - before)
         return self.means()
 
     def means(self) -> dict[str, float]:
         """As Keras' get_metrics_result."""
+        if self._measured is not None:
+            return dict(self._measured)
         return {name: value / (self._loop.step - self._first) for name, value in self._sums.items()}

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from dtj_trainer import draws
+from dtj_trainer.compat import tensorflow
 
 
 def of(model: Any) -> ModuleType:
@@ -19,9 +20,31 @@ def of(model: Any) -> ModuleType:
     return sys.modules["tf_keras"] if draws.is_of_tf_keras(model) else keras
 
 
+def scales_loss(model: Any) -> bool:
+    """Whether Keras would scale the loss of this model: it computes in float16, which has no small numbers."""
+    policy = getattr(model, "dtype_policy", None)
+    return getattr(policy, "name", None) == "mixed_float16"
+
+
 def variables(of_keras: Iterable[Any]) -> list[Any]:
     """The tf.Variables behind variables of either Keras."""
     return [variable.value if isinstance(variable, keras.Variable) else variable for variable in of_keras]
+
+
+def kept(optimizer: Any) -> list[Any]:
+    """The optimizer's own variables behind `state`."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    # Of a LossScaleOptimizer of Keras 3, its own rate and count are of no use to anybody.
+    left_out = [getattr(one, name, None) for one in (inner, optimizer) for name in ("_learning_rate", "_iterations")]
+    left_out = [one for one in left_out if one is not inner._iterations]
+    if getattr(inner, "momentum", None) == 0:
+        # SGD of tf_keras makes slots for a momentum that is not there; Keras 3 makes none.
+        left_out += getattr(inner, "momentums", [])
+    found = [variable for variable in optimizer.variables if all(variable is not one for one in left_out)]
+    if inner is not optimizer and not isinstance(optimizer, keras.optimizers.Optimizer) and optimizer.dynamic:
+        # tf_keras keeps them apart.
+        found += [optimizer._loss_scale._current_loss_scale, optimizer._loss_scale._counter]
+    return found
 
 
 def state(optimizer: Any) -> list[Any]:
@@ -29,18 +52,13 @@ def state(optimizer: Any) -> list[Any]:
 
     Not the learning rate, which Keras 3 counts as its state: the command line decides it.
     """
-    left_out = [optimizer.learning_rate]
-    if getattr(optimizer, "momentum", None) == 0:
-        # SGD of tf_keras makes slots for a momentum that is not there; Keras 3 makes none.
-        left_out += getattr(optimizer, "momentums", [])
-    return variables(variable for variable in optimizer.variables if all(variable is not one for one in left_out))
+    return variables(kept(optimizer))
 
 
 def whole(of_model: Iterable[Any]) -> list[Any]:
     """The same variables, with each that ParameterServer has split in place of its shards, which follow each other."""
     found: dict[int, Any] = {}
     for variable in of_model:
-        container = getattr(variable, "_sharded_container", None)
-        one = variable if container is None else container()
+        one = tensorflow.whole_variable(variable)
         found.setdefault(id(one), one)
     return list(found.values())

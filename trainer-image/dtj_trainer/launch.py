@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dtj_trainer import progress, runtime
 from dtj_trainer.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
-from dtj_trainer.config import Config
+from dtj_trainer.config import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.ending import end_with
-from dtj_trainer.errors import PeerLost, UsageError
+from dtj_trainer.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.gpipe.layout import PIPELINE
 from dtj_trainer.host import Host
 from dtj_trainer.launcher.gate import Doorbell, Peer, PeersMissing, meet, prove_free, wait_for_peers
@@ -40,7 +40,7 @@ def launch(config: Config, termination: Termination) -> None:
     board.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     host = Host(config=config, board=board, termination=termination)
     if config.status_port:
-        progress.serve(board, config.status_port)
+        progress.serve(board, config.status_port, host=config.bind_address)
     check_outputs(config)
     names.check(config.own)
     role = config.cluster.task.role
@@ -104,7 +104,11 @@ def _train(host: Host) -> None:
         _wait_for_peers(config, CHIEF, WORKER)
     with _connecting(host):
         strategy = strategies.make_strategy(config)
-    run = _run(host)
+    # The other workers wait for this one's data.
+    limit = max(config.stall_timeout, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
+    late = TrainerError(f"the data are not ready after {limit:g} s (--stall-timeout)")
+    with Watchdog(limit, late, end_with=end_with):
+        run = _run(host)
     with _fed(run):
         synchronous.train(run, strategy)
 
@@ -156,7 +160,7 @@ def _pipe(host: Host) -> None:
         from dtj_trainer.gpipe import serving
 
         _prove_port_free(config)
-        serving.serve(config.cluster, host.board, host.termination)
+        serving.serve(config.cluster, host.board, host.termination, job_uid=config.job_uid)
     runtime.configure(eager=config.run_eagerly)
     from dtj_trainer.gpipe import train
 
@@ -194,7 +198,11 @@ def _connecting(host: Host) -> Iterator[None]:
 
     host.startup.lap("gate")
     host.board.update(phase=Phase.BUILDING)
-    with started_in_time(host.config), host.termination.unattended(), strategies.peer_loss(host.config.cluster):
+    with (
+        started_in_time(host.config),
+        host.termination.unattended(),
+        strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)),
+    ):
         yield
     host.startup.lap("strategy")
 
@@ -239,7 +247,13 @@ def _ring(config: Config) -> Doorbell:
     """Shows the peers that this task is there, and proves that its port is free."""
     port = _own_port(config)
     with _port(port, "TF_CONFIG", config):
-        return Doorbell(port, name=str(config.cluster.task), attempt=config.attempt)
+        return Doorbell(
+            port,
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            key=config.job_uid,
+            host=config.bind_address,
+        )
 
 
 def _prove_port_free(config: Config) -> None:
@@ -283,6 +297,7 @@ def _meet(config: Config, doorbell: Doorbell) -> None:
             _addresses(config, CHIEF, WORKER),
             name=str(config.cluster.task),
             attempt=config.attempt,
+            key=config.job_uid,
             timeout=config.start_timeout,
             say=print,
         )

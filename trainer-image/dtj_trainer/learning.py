@@ -19,7 +19,9 @@ class Learning:
 
     Attributes:
         asked: whether any of it was given; a model that was compiled keeps its own optimizer where not.
+        settings: more arguments of the optimizer, by Keras' names.
         momentum: of SGD; 0 is none.
+        rate: None: Keras' own of this optimizer.
         warmup_steps: None: a tenth of the decay.
         decay_steps: None: all steps of the run.
         base_batch: the global batch that `rate` is meant for; None: whatever the batch is.
@@ -27,8 +29,9 @@ class Learning:
 
     asked: bool
     optimizer: str
+    settings: Mapping[str, object]
     momentum: float
-    rate: float
+    rate: float | None
     schedule: str
     warmup_steps: int | None
     decay_steps: int | None
@@ -39,7 +42,7 @@ def learning(given: Given, rates: Mapping[str, float]) -> Learning:
     """Reads the options.
 
     Args:
-        rates: name of an optimizer -> its rate where none is given.
+        rates: name of an optimizer -> its rate where none is given; of those that are not there, Keras'.
 
     Raises:
         UsageError: an option that has no meaning beside the others.
@@ -54,8 +57,9 @@ def learning(given: Given, rates: Mapping[str, float]) -> Learning:
     return Learning(
         asked=any(given.source(option) for option in options.LEARNING),
         optimizer=optimizer,
+        settings=given.value(options.OPTIMIZER_OPTIONS),
         momentum=given.value(options.MOMENTUM),
-        rate=given.value(options.LEARNING_RATE) or rates[optimizer],
+        rate=given.value(options.LEARNING_RATE) or rates.get(optimizer),
         schedule=schedule,
         warmup_steps=given.value(options.WARMUP_STEPS),
         decay_steps=given.value(options.DECAY_STEPS),

@@ -5,14 +5,15 @@ one that held the value. Must not import TensorFlow: a bad argument has to be re
 """
 
 import argparse
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_trainer import __version__
-from dtj_trainer.data.config import CACHES, FORMATS, SERVICES, SHARDS, FeatureSpec
+from dtj_trainer import option_values as values
+from dtj_trainer.data.config import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.errors import UsageError
 from dtj_trainer.export import formats
 from dtj_trainer.registry import TASKS
@@ -21,6 +22,12 @@ STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
 )  # fmt: skip
 LOOPS = ("custom", "fit")
+NAN_POLICIES = ("fail", "rollback", "skip")
+OPTIMIZERS = (
+    "adam", "sgd", "adadelta", "adafactor", "adagrad", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam",
+    "rmsprop",
+)  # fmt: skip
+"""Keras' names, in lower case. tf_keras has neither lamb nor muon."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -91,106 +98,8 @@ def _at_dashes(argv: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]
     return argv[:at], True, argv[at + 1 :]
 
 
-def _whole(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise ValueError(f"give a whole number of at least {minimum}")
-        return number
-
-    return parse
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError("give a number above 0")
-    return number
-
-
-def _fraction(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < 1:
-        raise ValueError("give a number from 0 to below 1")
-    return number
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise ValueError("give a port from 1 to 65535")
-    return int(text)
-
-
-def _tpu_name(text: str) -> str:
-    for runtime in () if text == "local" else text.split(","):
-        scheme, _, address = runtime.partition("://")
-        host, _, port = address.rpartition(":")
-        if scheme != "grpc" or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
-    return text
-
-
-def _one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in names:
-            raise ValueError(f"no such {kind}; this trainer knows {', '.join(names)}")
-        return text
-
-    return parse
-
-
-def _true(_: str) -> bool:
-    return True
-
-
-def _held_out(text: str) -> str | float:
-    """A share of the examples, or where those are that are held out."""
-    try:
-        share = float(text)
-    except ValueError:
-        return text
-    if not 0 < share <= 0.5:
-        raise ValueError("give a share above 0 and at most 0.5, or the path of held-out files")
-    return share
-
-
-def _image_size(text: str) -> tuple[int, int]:
-    height, _, width = text.partition("x")
-    if not (height.isdigit() and width.isdigit() and int(height) and int(width)):
-        raise ValueError("give HEIGHTxWIDTH in pixels, such as 64x96")
-    return int(height), int(width)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise ValueError("give names with commas between them")
-    return names
-
-
-def _features(text: str) -> tuple[FeatureSpec, ...]:
-    return tuple(FeatureSpec.of(part) for part in _names(text))
-
-
-def _cache(text: str) -> str | Path:
-    return text if text in CACHES else Path(text)
-
-
-def _mebibytes(text: str) -> int:
-    return _whole(1)(text) * 2**20
-
-
 TASK = Option(
-    flag="--task", parse=_one_of(tuple(TASKS), "task"), default="image-classification", metavar="NAME",
+    flag="--task", parse=values.one_of(tuple(TASKS), "task"), default="image-classification", metavar="NAME",
     help=f"what to learn: {', '.join(TASKS)}",
 )  # fmt: skip
 DATASET = Option[str | None](
@@ -212,7 +121,7 @@ LOSS = Option[str | None](
     help="Keras' name of the loss for --model (default: what the model was compiled with)",
 )  # fmt: skip
 NO_SHUFFLE = Option(
-    flag="--no-shuffle", parse=_true, default=False,
+    flag="--no-shuffle", parse=values.true, default=False,
     help="take the examples of --data in the order in which they come, in each epoch",
 )  # fmt: skip
 DATA_DIR = Option[str | None](
@@ -220,11 +129,11 @@ DATA_DIR = Option[str | None](
     help="your own files in place of --dataset: a directory, a file, or a pattern such as 'gs://bucket/part-*.csv'",
 )  # fmt: skip
 DATA_FORMAT = Option[str | None](
-    flag="--data-format", parse=_one_of(FORMATS, "format"), default=None, metavar="NAME",
+    flag="--data-format", parse=values.one_of(FORMATS, "format"), default=None, metavar="NAME",
     help=f"{', '.join(FORMATS)} (default: by the files' names)",
 )  # fmt: skip
 HELD_OUT = Option[str | float](
-    flag="--held-out", parse=_held_out, default=0.1, metavar="SHARE",
+    flag="--held-out", parse=values.held_out, default=0.1, metavar="SHARE",
     help="share of the examples to judge the model by, or the path of files for that",
 )  # fmt: skip
 LABEL_COLUMN = Option(
@@ -232,99 +141,103 @@ LABEL_COLUMN = Option(
     help="csv, tfrecord: what is to be predicted",
 )  # fmt: skip
 COLUMNS = Option[tuple[str, ...] | None](
-    flag="--columns", parse=_names, default=None, metavar="A,B",
+    flag="--columns", parse=values.names, default=None, metavar="A,B",
     help="csv, tfrecord: what to predict it from (default: everything else)",
 )  # fmt: skip
 FEATURES = Option[tuple[FeatureSpec, ...] | None](
-    flag="--features", parse=_features, default=None, metavar="SPECS",
+    flag="--features", parse=values.features, default=None, metavar="SPECS",
     help="tfrecord: NAME:float|int|bytes[:SHAPE],... of inputs and label (default: as the first record has them)",
 )  # fmt: skip
 IMAGE_SIZE = Option[tuple[int, int] | None](
-    flag="--image-size", parse=_image_size, default=None, metavar="HxW",
+    flag="--image-size", parse=values.image_size, default=None, metavar="HxW",
     help="images are brought to this size (default: that of the first)",
 )  # fmt: skip
 SHUFFLE_WINDOW = Option(
-    flag="--shuffle-window", parse=_whole(1), default=10_000,
+    flag="--shuffle-window", parse=values.whole(1), default=10_000,
     help="examples among which the next is drawn, where files are read one after the other",
 )  # fmt: skip
 CACHE = Option[str | Path](
-    flag="--cache", parse=_cache, default="auto", metavar="WHERE",
+    flag="--cache", parse=values.cache, default="auto", metavar="WHERE",
     help="decoded examples: memory, none, a directory on a local disk, or auto: in memory where they are few",
 )  # fmt: skip
 SHARD = Option(
-    flag="--shard", parse=_one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",
+    flag="--shard", parse=values.one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",
     help="data: workers share each batch; file: each reads files of its own; auto: file where the files divide evenly",
 )  # fmt: skip
 INPUT_MEMORY = Option[int | None](
-    flag="--input-memory", parse=_mebibytes, default=None, metavar="MIB",
+    flag="--input-memory", parse=values.mebibytes, default=None, metavar="MIB",
     help="most that the buffers of the input may take (default: TensorFlow's, a quarter of what is free)",
 )  # fmt: skip
 DATA_SERVICE = Option(
-    flag="--data-service", parse=_one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
+    flag="--data-service", parse=values.one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
     help="let the job's data workers read and decode; auto: where TF_DATA_SERVICE_ADDRESS is set",
 )  # fmt: skip
 PROFILE_INPUT = Option[float | None](
-    flag="--profile-input", parse=_positive, default=None, metavar="S",
+    flag="--profile-input", parse=values.positive, default=None, metavar="S",
     help="do not train: run the input alone for so many seconds and print where the time goes",
 )  # fmt: skip
 STEP_TIME = Option[float | None](
-    flag="--step-time", parse=_positive, default=None, metavar="MS",
+    flag="--step-time", parse=values.positive, default=None, metavar="MS",
     help="with --profile-input: what a step of the training takes, to say whether the input holds it up",
 )  # fmt: skip
 EPOCHS = Option(
-    flag="--epochs", parse=_whole(1), default=5,
+    flag="--epochs", parse=values.whole(1), default=5,
     help="how often each training example is seen",
 )  # fmt: skip
 BATCH_SIZE = Option[int | None](
-    flag="--batch-size", parse=_whole(1), default=None,
+    flag="--batch-size", parse=values.whole(1), default=None,
     help="global batch: examples a step over all replicas (default: 64)",
 )  # fmt: skip
 PER_REPLICA_BATCH_SIZE = Option[int | None](
-    flag="--per-replica-batch-size", parse=_whole(1), default=None,
+    flag="--per-replica-batch-size", parse=values.whole(1), default=None,
     help="examples a step and replica, in place of --batch-size",
 )  # fmt: skip
 OPTIMIZER = Option(
-    flag="--optimizer", parse=_one_of(("adam", "sgd"), "optimizer"), default="adam", metavar="NAME",
-    help="adam or sgd",
+    flag="--optimizer", parse=values.one_of(OPTIMIZERS, "optimizer"), default="adam", metavar="NAME",
+    help=f"one of Keras': {', '.join(OPTIMIZERS)}",
+)  # fmt: skip
+OPTIMIZER_OPTIONS = Option[Mapping[str, "bool | int | float"]](
+    flag="--optimizer-options", parse=values.settings, default=MappingProxyType({}), metavar="A=N,B=N",
+    help="of the optimizer, by Keras' names, as in weight_decay=0.01,clipnorm=1.0,use_ema=true",
 )  # fmt: skip
 MOMENTUM = Option(
-    flag="--momentum", parse=_fraction, default=0.0, metavar="M",
+    flag="--momentum", parse=values.fraction, default=0.0, metavar="M",
     help="of sgd",
 )  # fmt: skip
 LEARNING_RATE = Option[float | None](
-    flag="--learning-rate", parse=_positive, default=None, metavar="RATE",
+    flag="--learning-rate", parse=values.positive, default=None, metavar="RATE",
     help="of the optimizer, at its highest (default: by task and optimizer)",
 )  # fmt: skip
 SCALE_LEARNING_RATE = Option[int | None](
-    flag="--scale-learning-rate", parse=_whole(1), default=None,
+    flag="--scale-learning-rate", parse=values.whole(1), default=None,
     help="the learning rate is meant for a global batch of N: multiply it by global batch / N",
 )  # fmt: skip
 SCHEDULE = Option(
-    flag="--schedule", parse=_one_of(("constant", "cosine", "exponential", "warmup-cosine"), "schedule"),
+    flag="--schedule", parse=values.one_of(("constant", "cosine", "exponential", "warmup-cosine"), "schedule"),
     default="constant", metavar="NAME",
     help="of the learning rate: constant, cosine (to 0), exponential (to a hundredth), warmup-cosine (from 0)",
 )  # fmt: skip
 WARMUP_STEPS = Option[int | None](
-    flag="--warmup-steps", parse=_whole(1), default=None,
+    flag="--warmup-steps", parse=values.whole(1), default=None,
     help="steps in which the rate rises from 0 (default: a tenth of the decay)",
 )  # fmt: skip
 DECAY_STEPS = Option[int | None](
-    flag="--decay-steps", parse=_whole(1), default=None,
+    flag="--decay-steps", parse=values.whole(1), default=None,
     help="step at which the rate has come down, after which it stays (default: the last)",
 )  # fmt: skip
 LEARNING: tuple[Option[object], ...] = (
-    OPTIMIZER, MOMENTUM, LEARNING_RATE, SCALE_LEARNING_RATE, SCHEDULE, WARMUP_STEPS, DECAY_STEPS,
+    OPTIMIZER, OPTIMIZER_OPTIONS, MOMENTUM, LEARNING_RATE, SCALE_LEARNING_RATE, SCHEDULE, WARMUP_STEPS, DECAY_STEPS,
 )  # fmt: skip
 SEED = Option(
-    flag="--seed", parse=_whole(0), default=0,
+    flag="--seed", parse=values.whole(0), default=0,
     help="of the initial weights and the order of the data",
 )  # fmt: skip
 STEPS_PER_CALL = Option(
-    flag="--steps-per-call", parse=_whole(1), default=20,
+    flag="--steps-per-call", parse=values.whole(1), default=20,
     help="steps that TensorFlow runs at most before Python looks up; fewer where a step is slow",
 )  # fmt: skip
 LOOP = Option(
-    flag="--loop", parse=_one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
+    flag="--loop", parse=values.one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
     help="custom: the trainer's own step loop; fit: Keras' Model.fit",
 )  # fmt: skip
 CALLBACKS = Option[str | None](
@@ -332,43 +245,53 @@ CALLBACKS = Option[str | None](
     help="--loop=fit: a function of yours that gives a list of Keras callbacks, as package.module:function",
 )  # fmt: skip
 RUN_EAGERLY = Option(
-    flag="--run-eagerly", parse=_true, default=False,
+    flag="--run-eagerly", parse=values.true, default=False,
     help="run without tf.function, to step through with a debugger",
 )  # fmt: skip
 STRATEGY = Option(
-    flag="--strategy", variable="DTJ_STRATEGY", parse=_one_of(STRATEGIES, "strategy"), default="OneDevice",
+    flag="--strategy", variable="DTJ_STRATEGY", parse=values.one_of(STRATEGIES, "strategy"), default="OneDevice",
     metavar="NAME", help=", ".join(STRATEGIES),
 )  # fmt: skip
 TPU_NAME = Option(
-    flag="--tpu-name", variable="TPU_NAME", parse=_tpu_name, default="local", metavar="NAME",
+    flag="--tpu-name", variable="TPU_NAME", parse=values.tpu_name, default="local", metavar="NAME",
     help="TPU: local, for the chips of this host, or grpc://host:port of its runtime",
 )  # fmt: skip
 LOGICAL_CPUS = Option(
-    flag="--logical-cpus", parse=_whole(1), default=1,
+    flag="--logical-cpus", parse=values.whole(1), default=1,
     help="CPU devices that Mirrored and CentralStorage see where there is no GPU",
 )  # fmt: skip
+ON_NAN = Option(
+    flag="--on-nan", variable="DTJ_ON_NAN", parse=values.one_of(NAN_POLICIES, "action"), default="fail",
+    metavar="ACTION",
+    help="when the loss is NaN or infinite: fail; rollback to the last checkpoint and leave out the batch; or skip "
+    "updates whose loss or gradients are not finite",
+)  # fmt: skip
+ON_NAN_LIMIT = Option(
+    flag="--on-nan-limit", parse=values.whole(1), default=10,
+    help="--on-nan=rollback and skip: fail after this many",
+)  # fmt: skip
 PACK_GRADIENTS = Option(
-    flag="--pack-gradients", parse=_true, default=False,
+    flag="--pack-gradients", parse=values.true, default=False,
     help="reduce all gradients as one vector: less latency where a model has many small variables",
 )  # fmt: skip
 MIN_SHARD_BYTES = Option[int | None](
-    flag="--min-shard-bytes", parse=_whole(1), default=None, metavar="BYTES",
+    flag="--min-shard-bytes", parse=values.whole(1), default=None, metavar="BYTES",
     help="ParameterServer: split variables over the servers, into shards of at least this size (default: each whole)",
 )  # fmt: skip
 MICRO_BATCHES = Option(
-    flag="--micro-batches", parse=_whole(1), default=4,
+    flag="--micro-batches", parse=values.whole(1), default=4,
     help="Pipeline: equal parts of a replica's batch that follow each other through the stages",
 )  # fmt: skip
 PIPELINE_REPLICAS = Option(
-    flag="--pipeline-replicas", parse=_whole(1), default=1,
+    flag="--pipeline-replicas", parse=values.whole(1), default=1,
     help="Pipeline: how many copies of it share the workers and each batch",
 )  # fmt: skip
 STAGES = Option[tuple[str, ...]](
-    flag="--stages", parse=_names, default=(), metavar="LAYERS",
+    flag="--stages", parse=values.names, default=(), metavar="LAYERS",
     help="Pipeline: first layer of each stage but the first, as in flatten,dense_1 (default: balanced)",
 )  # fmt: skip
 BALANCE = Option(
-    flag="--balance", parse=_one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
+    flag="--balance", parse=values.one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
     help="Pipeline: what the stages have as equal a share of as layers allow: parameters, or cost (measured time)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
@@ -376,15 +299,15 @@ CHECKPOINT_DIR = Option[Path | None](
     help="where to save and to resume from; all tasks of a job share it",
 )  # fmt: skip
 CHECKPOINT_EVERY_STEPS = Option[int | None](
-    flag="--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=_whole(1), default=None,
+    flag="--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=values.whole(1), default=None,
     help="save after so many steps",
 )  # fmt: skip
 CHECKPOINT_EVERY_SECONDS = Option[float | None](
-    flag="--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=_positive, default=None,
+    flag="--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=values.positive, default=None,
     metavar="S", help="save after so many seconds (default: 30, where steps are not given either)",
 )  # fmt: skip
 CHECKPOINT_KEEP = Option(
-    flag="--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=_whole(1), default=3,
+    flag="--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=values.whole(1), default=3,
     help="how many checkpoints stay",
 )  # fmt: skip
 EXPORT_DIR = Option[Path | None](
@@ -401,20 +324,21 @@ LOG_DIR = Option[Path | None](
     help="where to put TensorBoard's logs and result.json",
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
-    flag="--status-port", variable="DTJ_STATUS_PORT", parse=_port, default=None,
+    flag="--status-port", variable="DTJ_STATUS_PORT", parse=values.port, default=None,
     help="serve GET /status, /metrics and /healthz here",
 )  # fmt: skip
 PROGRESS_EVERY = Option(
-    flag="--progress-every", parse=_positive, default=2.0, metavar="S",
+    flag="--progress-every", parse=values.positive, default=2.0, metavar="S",
     help="seconds between two lines of progress",
 )  # fmt: skip
 START_TIMEOUT = Option(
-    flag="--start-timeout", parse=_positive, default=300.0, metavar="S",
+    flag="--start-timeout", parse=values.positive, default=300.0, metavar="S",
     help="seconds to wait for the other tasks; then exit 75",
 )  # fmt: skip
-STALL_TIMEOUT = Option(
-    flag="--stall-timeout", parse=_positive, default=300.0, metavar="S",
-    help="ParameterServer and Pipeline: seconds without a finished step; then exit 75",
+STALL_TIMEOUT = Option[float | None](
+    flag="--stall-timeout", parse=values.positive, default=None, metavar="S",
+    help="seconds without a finished step, after which the task that is late exits with 1 and the others with 75 "
+    "(default: 1800; 300 under ParameterServer and Pipeline, and with a tf.data service)",
 )  # fmt: skip
 
 SCRIPT = Option[str | None](
@@ -423,8 +347,15 @@ SCRIPT = Option[str | None](
     "its arguments",
 )  # fmt: skip
 
+KERAS_OVERRIDE = Option(
+    flag="--keras-override", variable="DTJ_KERAS_OVERRIDE", parse=values.one_of(("on", "off"), "answer"), default="on",
+    metavar="on|off",
+    help="--script and sessions: whether fit, evaluate and predict of Keras 3 are adapted to several replicas; off "
+    "leaves Keras as it is",
+)  # fmt: skip
+
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
-    "your own script": (SCRIPT,),
+    "your own script": (SCRIPT, KERAS_OVERRIDE),
     "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
     "what to learn of your own": (MODEL, DATA, LOSS, NO_SHUFFLE),
     "your own files": (
@@ -432,8 +363,8 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
     ),
     "how to run": (
-        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, PACK_GRADIENTS, MIN_SHARD_BYTES,
-        START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT, PACK_GRADIENTS,
+        MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
     "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
     "what to keep": (
@@ -464,7 +395,7 @@ def _parser() -> argparse.ArgumentParser:
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
         for option in options:
-            if option.parse is _true:
+            if option.parse is values.true:
                 group.add_argument(option.flag, dest=option.flag, action="store_const", const="", help=option.help)
             else:
                 group.add_argument(
@@ -474,6 +405,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _otherwise(option: Option[object]) -> str:
-    parts = [f"default: {option.default}"] if option.default not in (None, ()) else []
+    parts = [f"default: {option.default}"] if option.default not in (None, (), {}) else []
     parts += [f"or {option.variable}"] if option.variable else []
     return f" ({'; '.join(parts)})" if parts else ""

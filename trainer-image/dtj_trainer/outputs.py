@@ -1,6 +1,7 @@
 """The directories that a run writes to, proved before anything is trained, and the files that it ends with."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -42,11 +43,18 @@ def _check(what: str, flag: str, directory: Path) -> None:
 
 
 def write_result(directory: Path, values: Mapping[str, object]) -> Path:
-    """Writes result.json whole or not at all; a value of None is left out."""
-    return write_atomically(
-        directory / RESULT,
-        json.dumps({name: value for name, value in values.items() if value is not None}, indent=2) + "\n",
-    )
+    """Writes result.json whole or not at all; a value of None is left out, NaN and infinity become null."""
+    found = {name: _as_json(value) for name, value in values.items() if value is not None}
+    return write_atomically(directory / RESULT, json.dumps(found, indent=2, allow_nan=False) + "\n")
+
+
+def _as_json(value: object) -> object:
+    """JSON has no number that is not finite, though Python writes one."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _as_json(each) for name, each in value.items()}
+    return [_as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def write_atomically(path: Path, text: str) -> Path:

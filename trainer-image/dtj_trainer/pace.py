@@ -29,3 +29,19 @@ class OwnPart:
         self._meter.mark(step)
         rate = self._meter.steps_per_second
         return round(1 / rate, 6) if rate else None
+
+
+class Every:
+    """True once each so many seconds, beginning one period from now."""
+
+    def __init__(self, seconds: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last = clock()
+
+    def due(self) -> bool:
+        """Whether a period is over; if so the next one begins. Never, without a period."""
+        if self._seconds is None or self._clock() - self._last < self._seconds:
+            return False
+        self._last = self._clock()
+        return True

@@ -34,6 +34,17 @@ def pack_gradients(optimizer: Any, library: ModuleType) -> None:
     setattr(optimizer, name, reduce_packed)
 
 
+def reduce_each(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Sums (gradient, variable) pairs over all replicas, each for itself; to be called by each of them. None stays."""
+    pairs = list(gradients)
+    context = tf.distribute.get_replica_context()
+    there = [gradient for gradient, _ in pairs if gradient is not None]
+    if context is None or not there:
+        return pairs
+    sums = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, there))
+    return [(gradient if gradient is None else next(sums), variable) for gradient, variable in pairs]
+
+
 def reduce_packed(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Sums (gradient, variable) pairs over all replicas; to be called by each of them.
 

@@ -4,6 +4,7 @@ The model is of tf_keras: Keras 3 loses updates of its iteration counter here, s
 The order of the updates is the workers', so a run is not repeatable to the bit. Imports TensorFlow.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,15 +12,17 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
-from tensorflow.python.eager import context
 
-from dtj_trainer import keras_fit, kerases, optimizers
+from dtj_trainer import keras_fit, kerases, optimizers, updates, variable_names
 from dtj_trainer.checkpoints import State, Store
 from dtj_trainer.cluster import CHIEF, PS, WORKER
+from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.ending import end_with
-from dtj_trainer.errors import PeerLost, Preempted
+from dtj_trainer.errors import NotFinite, PeerLost, Preempted
 from dtj_trainer.finish import finish
-from dtj_trainer.progress import Every, Phase
+from dtj_trainer.nonfinite import last_words
+from dtj_trainer.pace import Every
+from dtj_trainer.progress import Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within, total_steps
 from dtj_trainer.strategies import peer_loss
@@ -46,8 +49,8 @@ def make_strategy(*, min_shard_bytes: int | None = None) -> Any:
         min_shard_bytes: variables are split over the parameter servers along their first axis, into shards of at
             least this size; None keeps each whole, on one of them.
     """
-    # There is no public way. It is read when the context connects, which happens in the last line.
-    context._KEEP_ALIVE_SECS = FORGOTTEN_AFTER_SECONDS
+    # It is read when the context connects, which happens in the last line.
+    compat.forget_coordinator_after(FORGOTTEN_AFTER_SECONDS)
     resolver, partitioner = tf.distribute.cluster_resolver.TFConfigClusterResolver(), None
     if min_shard_bytes:
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
@@ -86,6 +89,7 @@ def train(run: Run, strategy: Any) -> None:
             weights=[tf.convert_to_tensor(weight).numpy() for weight in kerases.whole(training.model.weights)],
             step=training.step,
             checkpoint=training.store.path(),
+            batch=training.batch,
         )
 
 
@@ -106,6 +110,7 @@ class _Training:
             made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=self.total_steps)
             self._optimizer, self.learning = made.optimizer, made.told
             self._optimizer.build(self.model.trainable_variables)
+            self._finalization = updates.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
             # What is beside another variable is never split.
@@ -117,10 +122,12 @@ class _Training:
                 self._train_step = self.model.train_step
                 # Keras calls its callbacks once an epoch: more often, the workers would wait for each other.
                 keras_fit.prepare(self.model, self._optimizer, loss=self._loss, steps_per_call=self._steps_per_epoch)
+        remembered = kerases.state(self._optimizer)
         state = State(
+            variable_names.of_training(self.model, self._optimizer, remembered),
             # Split or not, checkpoints hold whole tensors: any other strategy, and the evaluator, can read them.
             weights=kerases.whole(self.model.weights),
-            optimizer=kerases.state(self._optimizer),
+            optimizer=remembered,
             step=self._step,
             total_steps=total,
         )
@@ -158,6 +165,7 @@ class _Training:
         with Watchdog(seconds, stalled, end_with=end_with) as self._watchdog:
             train()
         run.termination.saves = False
+        self._finalization.do()
 
     def _fit(self) -> None:
         keras_fit.fit(
@@ -166,7 +174,12 @@ class _Training:
             total_steps=self.total_steps,
             steps_per_epoch=self._steps_per_epoch,
             steps_per_call=self._steps_per_epoch,
+            finalization=self._finalization,
         )  # fmt: skip
+        self.save()
+
+    def save(self) -> None:
+        """Saves the step that the loop stands at, unless it is saved."""
         self.store.save(self.step)
 
     def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
@@ -187,6 +200,7 @@ class _Training:
         while self.step < until:
             self._leg(iterator, until)
             stops = self._run.termination.requested
+            self._check(self._weights_are_finite(), f"the weights are not finite at step {self.step}")
             if stops or self.step >= self.total_steps:
                 self.store.save(self.step)
             elif self.step < until or is_mark(self.step, self.total_steps, config.checkpoint):
@@ -230,8 +244,19 @@ class _Training:
         """Reports the means over what was learned since the sums stood at `before`; returns how they stand now."""
         now = self._sums.numpy()
         if metrics := self._means(now - before):
+            self._check(all(map(math.isfinite, metrics.values())), f"the loss is not finite by step {step}")
             self._reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
         return now
+
+    def _check(self, finite: bool, where: str) -> None:
+        """Ends the training where something is not finite; the checkpoint that is being written still is."""
+        if not finite:
+            self.store.settle()
+            raise NotFinite(last_words(where, self.store.path(), self._run.config.on_nan))
+
+    def _weights_are_finite(self) -> bool:
+        weights = map(tf.convert_to_tensor, self.model.trainable_weights)
+        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
 
     def _means(self, grown: Any) -> dict[str, float]:
         """The mean of each metric over the examples by which the sums have grown; nothing without any."""
@@ -262,7 +287,7 @@ class _Training:
             self._strategy.run(self._train_step, args=(next(iterator),))
         self._step.assign_add(steps)
 
-    def _loss(self, outputs: Any, labels: Any) -> Any:
+    def _loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
         """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
         task = self._run.task
         judged = task.judge(outputs, labels)
@@ -274,6 +299,6 @@ class _Training:
     def _learn(self, examples: tuple[Any, Any]) -> None:
         inputs, labels = examples
         with tf.GradientTape() as tape:
-            loss = self._loss(self.model(inputs, training=True), labels)
+            loss = updates.scaled(self._optimizer, self._loss(self.model(inputs, training=True), labels))
         weights = self.model.trainable_variables
-        self._optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        updates.apply(self._optimizer, tape.gradient(loss, weights), weights)

@@ -11,23 +11,31 @@ import faulthandler
 import functools
 import json
 import os
+import re
+import selectors
 import socket
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import TCPServer
+from http import HTTPStatus
 from typing import Any
 
 UTC = timezone.utc  # noqa: UP017 - of Python 3.11
-
 _RATE_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
 _STACKS_SECONDS = 10.0
+_READERS = 16
+"""Connections at the same time: of more, the oldest is ended. The operator and Prometheus need one each."""
+_READER_SECONDS = 10.0
+_LONGEST_REQUEST = 8192
+_HEADS_END = re.compile(rb"\r?\n\r?\n")
+_TEXT = "text/plain; charset=utf-8"
 
 
 class Phase(Enum):
@@ -106,19 +114,6 @@ class Progress:
         lines += _gauge("updated_timestamp_seconds", "when the training last said so", {"": now.timestamp()})
         return "\n".join(lines) + "\n"
 
-    def line(self) -> str:
-        """`step 450/1000 (45%)  epoch 3/5  loss 0.4123  accuracy 0.912  12.3k examples/s  ETA 1m02s`"""
-        parts = [f"step {self.step}" + (f"/{self.total_steps} ({self.percent}%)" if self.total_steps else "")]
-        if self.epoch is not None:
-            parts.append(f"epoch {self.epoch}" + (f"/{self.epochs}" if self.epochs else ""))
-        digits = {"loss": 4}
-        parts += [f"{name} {value:.{digits.get(name, 3)}f}" for name, value in self.metrics.items()]
-        if self.examples_per_second is not None:
-            parts.append(f"{short_number(self.examples_per_second)} examples/s")
-        if self.eta_seconds is not None:
-            parts.append(f"ETA {short_time(self.eta_seconds)}")
-        return "  ".join(parts)
-
 
 _GAUGES = {
     "step": "steps done",
@@ -139,8 +134,7 @@ def _gauge(name: str, text: str, values: Mapping[str, Any]) -> list[str]:
     return head + [f"{full}{labels} {_NUMBERS.get(str(value), value)}" for labels, value in values.items()]
 
 
-_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
-"""What Prometheus writes otherwise than Python."""
+_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}  # what Prometheus writes otherwise than Python
 
 
 def _escaped(label: str) -> str:
@@ -222,112 +216,122 @@ class Meter:
         return None if not rate else max(0.0, (total_steps - self._marks[-1][1]) / rate)
 
 
-class Every:
-    """True once each so many seconds, beginning one period from now."""
-
-    def __init__(self, seconds: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._last = clock()
-
-    def due(self) -> bool:
-        """Whether a period is over; if so the next one begins. Never, without a period."""
-        if self._seconds is None or self._clock() - self._last < self._seconds:
-            return False
-        self._last = self._clock()
-        return True
-
-
-def short_number(value: float) -> str:
-    """Three significant digits: 7.25, 843, 12.3k, 1.2M."""
-    for size, unit in ((1e6, "M"), (1e3, "k")):
-        if value >= size * 0.9995:
-            scaled = value / size
-            return f"{scaled:.0f}{unit}" if scaled >= 99.95 else f"{scaled:.1f}{unit}"
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
-
-
-def short_time(seconds: float) -> str:
-    """9s, 1m02s, 3h05m, 2d04h."""
-    whole = max(0, round(seconds))
-    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // below:02d}{small}"
-    return f"{whole}s"
-
-
 def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
     seconds, steps = last[0] - first[0], last[1] - first[1]
     return steps / seconds if seconds > 0 and steps > 0 else None
 
 
-def serve(board: Board, port: int, *, say: Callable[[str], object] = print) -> ThreadingHTTPServer | None:
+def serve(board: Board, port: int, *, host: str = "", say: Callable[[str], object] = print) -> _Server | None:
     """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
 
-    On all interfaces, on threads of its own, until the process ends.
-
-    Returns:
-        None, after one warning, where it cannot.
+    On a thread of its own, until the process ends; on all interfaces, or on the address `host`. Returns None, after one
+    warning, if it cannot.
     """
     try:
-        server = _Server(("", port), _handler(board))
+        server = _Server(host, port, board)
     except OSError as error:
         say(f"warning: no status on port {port}: {error.strerror}; the training goes on without")
         return None
-    threading.Thread(target=server.serve_forever, name="status", daemon=True).start()
+    threading.Thread(target=server.run, name="status", daemon=True).start()
     return server
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+class _Server:
+    """Whoever reaches its port can take one thread's attention and `_READERS` connections for moments, and no more."""
 
-    def server_bind(self) -> None:
-        """Binds both address families, and spares the reverse look-up of the host's name, which can take seconds."""
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "", self.server_address[1]
+    def __init__(self, host: str, port: int, board: Board) -> None:
+        dual = not host and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
+        self.listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
+        self.listener.setblocking(False)
+        self.closing = False
+        self._board = board
+        self._printed = float("-inf")
+        self._until: dict[socket.socket, float] = {}  # of each connection, oldest first, when its time is over
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that hangs up in the middle is no news."""
+    def run(self) -> None:
+        with closing(self.listener), selectors.DefaultSelector() as selector:
+            selector.register(self.listener, selectors.EVENT_READ)
+            while not self.closing:
+                for key, _ in selector.select(0.5):
+                    if key.fileobj is self.listener:
+                        self._accept(selector)
+                    elif key.fileobj in self._until:
+                        self._go_on(selector, key.fileobj, key.data)
+                now = time.monotonic()
+                for reader in [reader for reader, until in self._until.items() if until <= now]:
+                    self._end(selector, reader)
 
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        if len(self._until) >= _READERS:
+            self._end(selector, next(iter(self._until)))
+        try:
+            reader, _ = self.listener.accept()
+        except OSError:
+            time.sleep(0.05)  # no descriptor is left: the training needs the processor more than this loop
+            return
+        reader.setblocking(False)
+        self._until[reader] = time.monotonic() + _READER_SECONDS
+        selector.register(reader, selectors.EVENT_READ)
+        self._go_on(selector, reader, self._talk(reader))
 
-def _handler(board: Board) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10
-        printed = float("-inf")
+    def _go_on(self, selector: selectors.BaseSelector, reader: Any, talk: Iterator[int]) -> None:
+        try:
+            selector.modify(reader, next(talk), talk)
+        except Exception:  # noqa: BLE001 - whatever it is, the next reader is to be answered
+            self._end(selector, reader)
 
-        def do_GET(self) -> None:
-            if self.path == "/status":
-                self._answer(200, "application/json", json.dumps(board.document()))
-            elif self.path == "/metrics":
-                self._answer(200, "text/plain; version=0.0.4; charset=utf-8", board.exposition())
-            elif self.path == "/healthz":
-                self._answer(200, "text/plain", "ok\n")
-            else:
-                self._answer(404, "text/plain", "not found; try /status, /metrics or /healthz\n")
+    def _talk(self, reader: socket.socket) -> Iterator[int]:
+        """The course of one connection, which yields what it waits for."""
+        head, more = b"", b"?"
+        while more and not _HEADS_END.search(head) and len(head) <= _LONGEST_REQUEST:
+            yield selectors.EVENT_READ
+            more = reader.recv(4096)
+            head += more
+        left = memoryview(self._answer(head))
+        while left:
+            yield selectors.EVENT_WRITE
+            left = left[reader.send(left) :]
+        reader.shutdown(socket.SHUT_WR)
+        while more:  # what it still sends is let go: to close before that would cut the answer off
+            yield selectors.EVENT_READ
+            more = reader.recv(4096)
 
-        def do_POST(self) -> None:
-            if self.path == "/stacks" and time.monotonic() - Handler.printed >= _STACKS_SECONDS:
-                Handler.printed = time.monotonic()
-                faulthandler.dump_traceback(all_threads=True)
-                self._answer(200, "text/plain", "the stacks are in the log\n")
-            else:
-                self._answer(404, "text/plain", "not found, or the stacks were printed a moment ago\n")
+    def _end(self, selector: selectors.BaseSelector, reader: socket.socket) -> None:
+        del self._until[reader]
+        selector.unregister(reader)
+        reader.close()
 
-        def _answer(self, code: int, kind: str, text: str) -> None:
-            body = text.encode()
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def _answer(self, head: bytes) -> bytes:
+        """The answer to a request with this head, whatever bytes it is made of."""
+        code, kind, text = self._page(head)
+        body = text.encode(errors="replace")
+        fields = f"Allow: GET, POST\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
+        return f"HTTP/1.1 {code.value} {code.phrase}\r\n{fields}\r\n\r\n".encode() + body
 
-        def log_message(self, *_: Any) -> None:
-            """The task's log is for the training."""
+    def _page(self, head: bytes) -> tuple[HTTPStatus, str, str]:
+        words = head.partition(b"\n")[0].split()
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or len(head) > _LONGEST_REQUEST:
+            return HTTPStatus.BAD_REQUEST, _TEXT, f"not a request of HTTP/1 in {_LONGEST_REQUEST} bytes\n"
+        method, path, _ = words
+        if method == b"POST":
+            return self._stacks(path)
+        if method != b"GET":
+            return HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "only GET, and POST /stacks\n"
+        if path == b"/status":
+            return HTTPStatus.OK, "application/json", json.dumps(self._board.document())
+        if path == b"/metrics":
+            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self._board.exposition()
+        if path == b"/healthz":
+            return HTTPStatus.OK, _TEXT, "ok\n"
+        return HTTPStatus.NOT_FOUND, _TEXT, "not found; try /status, /metrics or /healthz\n"
 
-    return Handler
+    def _stacks(self, path: bytes) -> tuple[HTTPStatus, str, str]:
+        if path == b"/stacks" and time.monotonic() - self._printed >= _STACKS_SECONDS:
+            self._printed = time.monotonic()
+            faulthandler.dump_traceback(all_threads=True)
+            return HTTPStatus.OK, _TEXT, "the stacks are in the log\n"
+        return HTTPStatus.NOT_FOUND, _TEXT, "not found, or the stacks were printed a moment ago\n"
 
 
 class _Publisher:
@@ -344,7 +348,7 @@ class _Publisher:
             self.board = Board()
             self.board.update(phase=Phase.TRAINING)
             if port := os.environ.get("DTJ_STATUS_PORT"):
-                serve(self.board, int(port))
+                serve(self.board, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
         return self.board
 
 
@@ -486,8 +490,7 @@ class DTJCallback:
     def _implements_test_batch_hooks(self) -> bool:
         return False
 
-    def _implements_predict_batch_hooks(self) -> bool:
-        return False
+    _implements_predict_batch_hooks = _implements_test_batch_hooks
 
     def _ignore(self, *_: Any, **__: Any) -> None:
         """Nothing to show there."""
@@ -495,6 +498,3 @@ class DTJCallback:
     on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
     on_batch_begin = on_batch_end = on_train_batch_begin = on_test_batch_begin = on_test_batch_end = _ignore
     on_predict_batch_begin = on_predict_batch_end = _ignore
-
-
-_LOOK_SECONDS = 0.5

@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.compat import tensorflow as compat
+
 as_written = tf.autograph.experimental.do_not_convert
 """Decorates what calls no code of the user's: neither it nor what it calls is rewritten."""
 
@@ -17,8 +19,7 @@ def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Where everything runs eagerly it stays as it is, for the debugger.
     """
-    autograph = tf.__internal__.autograph
-    in_graphs = autograph.tf_convert(function, autograph.control_status_ctx())
+    in_graphs = compat.convert_in_graphs(function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return (function if tf.executing_eagerly() else in_graphs)(*args, **kwargs)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from dtj_trainer.config import Config
 from dtj_trainer.data.source import Source
+from dtj_trainer.formatting import progress_line
 from dtj_trainer.host import Host
-from dtj_trainer.pace import OwnPart
-from dtj_trainer.progress import Board, Every, Meter
+from dtj_trainer.pace import Every, OwnPart
+from dtj_trainer.progress import Board, Meter
 from dtj_trainer.schedule import epoch_of
 from dtj_trainer.signals import Termination
 from dtj_trainer.summaries import Summaries
@@ -98,4 +99,4 @@ class Reporter:
         rate = progress.examples_per_second
         self._summaries.write(step, dict(metrics) | ({} if rate is None else {"examples_per_second": rate}))
         if run.config.cluster.leads and (self._line_due.due() or step >= self._total_steps):
-            run.say(progress.line())
+            run.say(progress_line(progress))

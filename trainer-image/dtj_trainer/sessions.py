@@ -17,22 +17,23 @@ start gate, status port, signals. All tasks have to go through the same sequence
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dtj_trainer import progress, runtime
+from dtj_trainer import keras_import, progress, runtime
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config import parse
 from dtj_trainer.ending import end_with, leave
 from dtj_trainer.errors import Preempted, TrainerError, UsageError
+from dtj_trainer.formatting import progress_line
 from dtj_trainer.host import Host
 from dtj_trainer.launch import meet_peers, started_in_time
 from dtj_trainer.outputs import check_outputs
-from dtj_trainer.pace import OwnPart
-from dtj_trainer.progress import Board, DTJCallback, Every
+from dtj_trainer.pace import Every, OwnPart
+from dtj_trainer.progress import Board, DTJCallback
 from dtj_trainer.schedule import steps_within
 from dtj_trainer.signals import Termination
 
@@ -40,8 +41,8 @@ runtime.prepare(os.environ)
 
 import tensorflow as tf  # noqa: E402 - reads what was set
 
-from dtj_trainer import draws, strategies, waiting  # noqa: E402
-from dtj_trainer.checkpoints import State, Store  # noqa: E402
+from dtj_trainer import draws, strategies, variable_names, waiting  # noqa: E402
+from dtj_trainer.checkpoints import HEADER, State, Store  # noqa: E402
 from dtj_trainer.engine import Wishes  # noqa: E402
 
 _CALLS_AT_MOST = 10_000
@@ -53,8 +54,10 @@ def begin() -> Iterator["Session"]:
     """A session from the start gate to the last barrier. What ends the job in between ends the process."""
     try:
         host = Host.current or _host()
+        if host.config.keras_override:
+            keras_import.override(print, expected=host.config.strategy == "MultiWorkerMirrored")
         session = Session(host, _strategy(host))
-        with strategies.peer_loss(host.config.cluster):
+        with strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)):
             yield session
             session._end()
     except TrainerError as error:
@@ -67,7 +70,7 @@ def _host() -> Host:
     board, termination = Board(), Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
-        progress.serve(board, config.status_port)
+        progress.serve(board, config.status_port, host=config.bind_address)
     progress.publish_on(board)
     check_outputs(config)
     meet_peers(config)
@@ -89,7 +92,7 @@ def _strategy(host: Host) -> Any:
         )
     if role == EVALUATOR:
         return strategies.make_strategy(replace(config, strategy="OneDevice"))
-    with started_in_time(config), strategies.peer_loss(config.cluster):
+    with started_in_time(config), strategies.peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
         try:
             if config.strategy == "ParameterServer":
                 from dtj_trainer import parameter_server
@@ -124,6 +127,7 @@ class Session:
         self._host = host
         self._policy = config.checkpoint
         self._store: Store | None = None
+        self._saved: int | None = None
         self._total: int | None = None
         self._counters: tuple[Any, Any] | None = None
         collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
@@ -150,16 +154,22 @@ class Session:
         """
         if self._store is not None:
             raise UsageError("session: checkpoint() was called twice; name all parts in one call")
-        if reserved := {"step", "total_steps"} & parts.keys():
+        if reserved := {"step", "total_steps", HEADER} & parts.keys():
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
         with self.strategy.scope():
             _build_optimizers(parts)
             self._counters = _counter(), _counter()
-            variables = {name: _variables(name, part) for name, part in parts.items()}
+            weights = [each for name, part in parts.items() for each in _trained(name, part)]
+            variables = {name: _variables(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
         coordinates = self._host.config.strategy == "ParameterServer"
         self._store = Store(
-            State(step=step, total_steps=total, **variables),
+            State(
+                {name: [each for each, _ in pairs] for name, pairs in variables.items()},
+                step=step,
+                total_steps=total,
+                **{name: [one for _, one in pairs] for name, pairs in variables.items()},
+            ),
             self._policy.directory,
             keep=self._policy.keep,
             writes=self.is_leader,
@@ -245,7 +255,7 @@ class Session:
             **self._told,
         )
         if self.is_leader and (self._line_due.due() or self.step == self._total):
-            print(self._host.board.progress.line())
+            print(progress_line(self._host.board.progress))
 
     def _agree(self) -> Wishes:
         """What all tasks do now, and after how many calls they ask again."""
@@ -263,9 +273,14 @@ class Session:
 
     def _save(self) -> None:
         """Saves this step, and returns when it is saved."""
-        if self._store is not None:
-            self._note()
+        if self._store is None or self._saved == self.step:
+            return
+        self._note()
+        if self._agreement:
+            strategies.save_together(self._host.config, self.strategy, self._store, self.step)
+        else:
             self._store.save(self.step)
+        self._saved = self.step
 
     def _note(self) -> None:
         """Puts what a checkpoint says of the steps into its variables."""
@@ -280,7 +295,7 @@ class Session:
         self._host.termination.saves = False
         self._host.board.update(phase=progress.Phase.DONE)
         if self._agreement:
-            strategies.part(self._host.config.cluster, say=print)
+            strategies.part(self._host.config, say=print)
 
 
 class _Agreement:
@@ -348,19 +363,23 @@ def _build_optimizers(parts: Mapping[str, Any]) -> None:
                 raise UsageError(f"session: checkpoint({name}=...): build the optimizer before; there is no one model")
 
 
-def _variables(name: str, part: Any) -> list[Any]:
-    """The tf.Variables of a part, always in the same order.
+def _variables(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> list[tuple[str, Any]]:
+    """The tf.Variables of a part, always in the same order, with their names.
+
+    Args:
+        weights: of all models, with their names: optimizers may be of each.
 
     Raises:
         UsageError: it has none, and is no list or dict.
     """
-    if isinstance(part, Mapping):
-        return [one for key in sorted(part) for one in _variables(f"{name}.{key}", part[key])]
-    if isinstance(part, list | tuple):
-        return [one for index, each in enumerate(part) for one in _variables(f"{name}[{index}]", each)]
+    if isinstance(part, Mapping | list | tuple):
+        return [
+            (f"{key}/{each}", one)
+            for key, within in _items(part)
+            for each, one in _variables(f"{name}.{key}", within, weights)
+        ]
     if hasattr(part, "assign") and hasattr(part, "dtype"):
-        # A variable of Keras 3 holds TensorFlow's in its value; TensorFlow's own has a method of that name.
-        return [part if callable(part.value) else part.value]
+        return [(variable_names.loose(part), _of_tensorflow(part))]
     found = getattr(part, "variables", None)
     if found is None:
         raise UsageError(
@@ -369,9 +388,35 @@ def _variables(name: str, part: Any) -> list[Any]:
         )
     # Of metrics, Keras makes the variables when it sees the first batch; they begin anew with each epoch.
     metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
-    of_weights = [one for each in found if id(each) not in metrics for one in _variables(name, each)]
+    found = [each for each in found if id(each) not in metrics]
+    variables = [_of_tensorflow(each) for each in found]
+    if hasattr(part, "apply_gradients"):
+        names = variable_names.of_optimizer(part, variables, weights)
+    else:
+        names = variable_names.of_model(part, found)
     # Those of Keras 3 are among its variables.
-    return [*of_weights, *draws.states(part)] if draws.is_of_tf_keras(part) else of_weights
+    random = draws.states(part) if draws.is_of_tf_keras(part) else []
+    return [*zip(names, variables, strict=True), *((variable_names.loose(one), one) for one in random)]
+
+
+def _items(part: Any) -> list[tuple[Any, Any]]:
+    return [(key, part[key]) for key in sorted(part)] if isinstance(part, Mapping) else list(enumerate(part))
+
+
+def _of_tensorflow(variable: Any) -> Any:
+    """A variable of Keras 3 holds TensorFlow's in its value; TensorFlow's own has a method of that name."""
+    return variable if callable(variable.value) else variable.value
+
+
+def _trained(name: str, part: Any) -> list[tuple[Any, str]]:
+    """What a part's models give an optimizer to train, with names."""
+    if isinstance(part, Mapping | list | tuple):
+        return [each for key, within in _items(part) for each in _trained(f"{name}/{key}", within)]
+    if not hasattr(part, "layers"):
+        return []
+    trained = part.trainable_variables
+    names = variable_names.of_model(part, trained)
+    return [(one, f"{name}/{each}") for one, each in zip(trained, names, strict=True)]
 
 
 def _warn_of_uncounted(parts: Mapping[str, Any]) -> None:

@@ -3,19 +3,23 @@
 Imports TensorFlow. The parameter-server strategy has a room of its own.
 """
 
+import hashlib
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-from tensorflow.python.eager import context
 
 from dtj_trainer import tpu
+from dtj_trainer.checkpoints import Store
 from dtj_trainer.cluster import CHIEF, WORKER, Address, Cluster, Task
+from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config import Config
-from dtj_trainer.errors import PeerLost, UsageError
+from dtj_trainer.data.source import Source
+from dtj_trainer.errors import NotSaved, PeerLost, UsageError
+from dtj_trainer.export import conversion
 from dtj_trainer.launcher import gate
 
 HEARTBEAT_SECONDS = 5.0
@@ -23,8 +27,10 @@ HEARTBEAT_SECONDS = 5.0
 
 _LEADER_SECONDS = 10.0
 _LAST_MOMENTS = 0.5
-_OTHERS_SECONDS = 3600.0
+_EVALUATION_SECONDS = 86400.0
+"""More than any evaluation and export of a SavedModel takes; that the leader is gone is noticed by its heartbeat."""
 _LAST_ONE_SECONDS = 5.0
+_LEFT_WORD_SECONDS = 10.0
 
 
 def make_strategy(config: Config) -> Any:
@@ -63,6 +69,7 @@ def _follow_leader(config: Config) -> None:
             (address.host, address.port),
             name=str(cluster.task),
             attempt=config.attempt,
+            key=config.job_uid,
             timeout=min(_LEADER_SECONDS, config.start_timeout),
         )
 
@@ -72,16 +79,11 @@ def configure_coordination(cluster: Cluster, *, register_seconds: float) -> None
 
     It is the service that notices lost peers; there is no public way to set its limits.
     """
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader=f"/job:{cluster.leader.role}/replica:0/task:0",
-        heartbeat_timeout_in_ms=round(HEARTBEAT_SECONDS * 1000),
-        cluster_register_timeout_in_ms=round(register_seconds * 1000),
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=role, num_tasks=cluster.count(role))
-            for role in (CHIEF, WORKER)
-            if cluster.count(role)
-        ],
+    compat.configure_coordination(
+        leader=cluster.leader.role,
+        heartbeat_seconds=HEARTBEAT_SECONDS,
+        register_seconds=register_seconds,
+        jobs={role: cluster.count(role) for role in (CHIEF, WORKER) if cluster.count(role)},
     )
 
 
@@ -93,13 +95,7 @@ def agree_on_start(config: Config, strategy: Any, step: int) -> None:
     """
     if config.strategy != "MultiWorkerMirrored":
         return
-    replicas = strategy.num_replicas_in_sync
-
-    def own_place() -> Any:
-        return step * tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas, dtype=tf.int64)
-
-    # A sum, since `strategy.gather` does not run eagerly.
-    steps = strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()
+    steps = of_each_replica(strategy, step)
     if any(other != step for other in steps):
         raise UsageError(
             f"checkpoint directory {config.checkpoint.directory}: tasks found different steps in it "
@@ -107,13 +103,101 @@ def agree_on_start(config: Config, strategy: Any, step: int) -> None:
         )
 
 
-def part(cluster: Cluster, *, say: Callable[[str], object]) -> None:
-    """Leaves together: the leader carries the coordination service, so it goes when the others have gone."""
+def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
+    """Makes sure that all tasks have the same data: each takes its part of every batch, by the examples' places.
+
+    Raises:
+        UsageError: they have not.
+    """
+    if config.strategy != "MultiWorkerMirrored":
+        return
+    mine = {
+        "training examples": str(data.examples),
+        "held-out examples": str(data.held_out_examples),
+        "inputs": str(data.input_spec),
+        "first examples": getattr(data, "order", ""),
+    }
+    text = json.dumps(mine)
+    compat.leave_word(_data_key(config.cluster.task), text)
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+    found = of_each_replica(strategy, number)
+    if len(set(found)) == 1:
+        return
+    # All have left word by now.
+    tasks = sorted((t for t in config.cluster.addresses if t.role in (CHIEF, WORKER)), key=lambda t: (t.role, t.index))
+    leader, *others = tasks
+    theirs = {t: json.loads(compat.read_word(_data_key(t), seconds=_LEFT_WORD_SECONDS)) for t in tasks}
+    # The leader keeps these words: it stays until all have read them.
+    with suppress(tf.errors.OpError):
+        compat.wait_at_barrier("dtj-data", seconds=_LEFT_WORD_SECONDS)
+    other = next(task for task in others if theirs[task] != theirs[leader])
+    what = next(what for what in mine if theirs[leader][what] != theirs[other][what])
+    if what == "first examples":
+        seen = f"{leader} and {other} do not read the same examples in the same order"
+    else:
+        seen = f"{leader} has {theirs[leader][what]} {what}, {other} has {theirs[other][what]}"
+    raise UsageError(
+        f"data: {seen}; give all workers the same files and the same order, without shard(), and with "
+        "shuffle(…, seed=…, reshuffle_each_iteration=False): the trainer divides each batch among them"
+    )
+
+
+def _data_key(task: Task) -> str:
+    return f"dtj-data/{task}"
+
+
+def of_each_replica(strategy: Any, number: int) -> list[int]:
+    """A whole number that each task brings, as all of them see it: of each replica, in order."""
+    replicas = strategy.num_replicas_in_sync
+
+    def own_place() -> Any:
+        place = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return number * tf.one_hot(place, replicas, dtype=tf.int64)
+
+    # A sum, since `strategy.gather` does not run eagerly.
+    return [int(each) for each in strategy.reduce("SUM", strategy.run(own_place), axis=None).numpy()]
+
+
+def save_together(config: Config, strategy: Any, store: Store, step: int) -> None:
+    """Saves, and returns when the leader has saved. All tasks of a collective have to call it.
+
+    Raises:
+        NotSaved: this task is the leader, and cannot save.
+        PeerLost: the leader cannot save; it is the cause, and this task is not.
+    """
+    failure = None
     try:
-        context.context().wait_at_barrier("dtj-end", round(_OTHERS_SECONDS * 1000))
+        store.save(step)
+    except NotSaved as error:
+        failure = error
+    if config.strategy == "MultiWorkerMirrored" and store.keeps:
+        # The first replica is the leader's.
+        saved = of_each_replica(strategy, int(failure is None))[0]
+        if not saved and not failure:
+            raise PeerLost(f"peer lost: {config.cluster.leader} cannot save step {step}; its last words say why")
+    if failure:
+        raise failure
+
+
+def end_seconds(export_formats: Sequence[str]) -> float:
+    """Longer than what the leader does after the last step, while the others wait for it."""
+    return _EVALUATION_SECONDS + len(export_formats) * conversion.LIMIT_SECONDS
+
+
+def part(config: Config, *, say: Callable[[str], object]) -> None:
+    """Leaves together: the leader carries the coordination service, so it goes when the others have gone.
+
+    Raises:
+        PeerLost: the leader left before.
+    """
+    cluster = config.cluster
+    try:
+        compat.wait_at_barrier("dtj-end", seconds=end_seconds(config.export_formats))
     except tf.errors.OpError as error:
         if not cluster.leads:
-            raise
+            raise PeerLost(
+                f"peer lost: {cluster.leader} left before the end; its last words say why; {_first_line(error)}"
+            ) from None
         say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
     if not cluster.leads:
         say(f"{cluster.task}: done")
@@ -125,19 +209,28 @@ def part(cluster: Cluster, *, say: Callable[[str], object]) -> None:
 
 
 @contextmanager
-def peer_loss(cluster: Cluster) -> Iterator[None]:
-    """Turns what TensorFlow raises when another task is gone into `PeerLost`, naming who does not answer."""
+def peer_loss(cluster: Cluster, *, remote: bool = False) -> Iterator[None]:
+    """Turns what TensorFlow raises when another task is gone into `PeerLost`, naming who does not answer.
+
+    Args:
+        remote: whether there is another process than those of the cluster, as that of a remote TPU.
+    """
     try:
         yield
     except tf.errors.OpError as error:
-        if lost := lost_peer(error, cluster):
+        if lost := lost_peer(error, cluster, remote=remote):
             raise lost from error
         raise
 
 
-def lost_peer(error: Exception, cluster: Cluster) -> PeerLost | None:
-    """What the error means, where TensorFlow raises it when another task is gone."""
+def lost_peer(error: Exception, cluster: Cluster, *, remote: bool = False) -> PeerLost | None:
+    """What the error means, where TensorFlow raises it when another task is gone.
+
+    Storage that cannot be reached raises the same, so that it says nothing where there is no other task.
+    """
     if not isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError):
+        return None
+    if len(cluster.addresses) < 2 and not remote:
         return None
     peers = cluster.peers(*{task.role for task in cluster.addresses})
     silent = _silent(peers)

@@ -30,7 +30,10 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
         from dtj_trainer.own.calling import load
         from dtj_trainer.own.task import OwnTask
 
-        task = OwnTask(config.own.model, load(config.own.model), data, loss=config.own.loss, say=say)
+        task = OwnTask(
+            config.own.model, load(config.own.model), data,
+            loss=config.own.loss, say=say, strategy=config.strategy,
+        )  # fmt: skip
         return task, _served(config, data, say)
     with explained(data):
         fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)

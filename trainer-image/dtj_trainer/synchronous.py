@@ -1,35 +1,46 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from dtj_trainer import draws, keras_fit, kerases, optimizers, packing
+from dtj_trainer import draws, keras_fit, kerases, optimizers, updates, variable_names
 from dtj_trainer.checkpoints import State, Store
+from dtj_trainer.compat import keras3
 from dtj_trainer.config import Config
 from dtj_trainer.data.sharding import distributed
-from dtj_trainer.engine import Engine, Wishes
-from dtj_trainer.errors import Preempted, UsageError
+from dtj_trainer.ending import end_with
+from dtj_trainer.engine import Engine, Outcome, Wishes
+from dtj_trainer.errors import NotFinite, PeerLost, Preempted, UsageError
 from dtj_trainer.finish import finish
-from dtj_trainer.progress import Every, Phase
+from dtj_trainer.measures import Measured
+from dtj_trainer.nonfinite import ROLLBACK, SKIP, last_words, on_which, workers_of
+from dtj_trainer.own.objective import overrides
+from dtj_trainer.pace import Every
+from dtj_trainer.progress import Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
 from dtj_trainer.schedule import total_steps as count_steps
-from dtj_trainer.strategies import agree_on_start, part, peer_loss
+from dtj_trainer.stall import StallWatch
+from dtj_trainer.strategies import agree_on_data, agree_on_start, of_each_replica, part, peer_loss, save_together
 from dtj_trainer.summaries import Summaries
+from dtj_trainer.watchdog import Watchdog
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Session:
     """What is built before the first step."""
 
+    strategy: Any
     model: Any
     engine: Engine
     store: Store
+    finalization: updates.Finalization
     batch: int
     learning: str
     """What a person is told of the optimizer."""
@@ -43,10 +54,11 @@ def train(run: Run, strategy: Any) -> None:
     Raises:
         Preempted: told to stop; all tasks have saved the same step.
         PeerLost: another task went away.
+        NotFinite: the loss or the weights are not finite, and the training must not go on.
         UsageError: the batch or the checkpoint directory does not fit the job.
     """
     config = run.config
-    with peer_loss(config.cluster):
+    with peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
         session = _build(run, strategy)
         summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
         reporter = Reporter(
@@ -57,19 +69,26 @@ def train(run: Run, strategy: Any) -> None:
             step = _loop(run, strategy, session, reporter)
         finally:
             summaries.flush()
+        # All tasks read: what tf_keras' BatchNormalization keeps by replica is reduced over all of them.
+        weights = [weight.numpy() for weight in session.model.weights]
         if config.cluster.leads:
             finish(
                 run, reporter, summaries,
-                weights=[weight.numpy() for weight in session.model.weights],
+                weights=weights,
                 step=step,
                 checkpoint=session.store.path(),
+                batch=-(-session.batch // strategy.num_replicas_in_sync),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
-            part(config.cluster, say=run.say)
+            part(config, say=run.say)
 
 
 def _build(run: Run, strategy: Any) -> _Session:
     config = run.config
+    limit = 2 * max(config.stall_timeout, config.start_timeout)
+    late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
+    with Watchdog(limit, late, end_with=end_with):
+        agree_on_data(config, strategy, run.data)
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
@@ -77,17 +96,22 @@ def _build(run: Run, strategy: Any) -> _Session:
         with draws.counted(config.seed):
             model = run.task.build_model(keras, run.data)
         _check_library(config, model)
-        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps)
+        fits = config.loop == "fit"
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps, settable=fits)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
-        if config.pack_gradients:
-            packing.pack_gradients(optimizer, kerases.of(model))
+        updates.sum_first(optimizer, packed=config.pack_gradients)
+        finalization = updates.Finalization(optimizer, model.trainable_variables)
         step, total = _counter(), _counter()
+        rate = made.settable_rate() if fits else None
+    remembered = kerases.state(optimizer)
     state = State(
+        variable_names.of_training(model, optimizer, remembered),
         weights=kerases.variables(model.weights),
-        optimizer=kerases.state(optimizer),
+        optimizer=remembered,
         step=step,
         total_steps=total,
+        **({"rate": rate.state} if rate else {}),
     )
     store = Store(
         state,
@@ -97,19 +121,33 @@ def _build(run: Run, strategy: Any) -> _Session:
         say=run.say,
     )
     store.restore_newest()
+    if rate:
+        rate.restored()
     total.assign(total_steps)
     first_step = int(step.numpy())
     agree_on_start(config, strategy, first_step)
-    fits = config.loop == "fit"
+    if not fits and config.own.model and overrides(model, "train_step"):
+        raise UsageError(
+            f"{config.own.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does not "
+            "call; give --loop=fit"
+        )
+    own = getattr(run.task, "objective", None)
+    with strategy.scope():
+        # Losses that Keras computes need the optimizer that it will have.
+        if own is not None:
+            model.optimizer = optimizer
+        objective = None if own is None else own(model, run.data, batch=batch)
     engine = Engine(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        train_step=model.train_step if fits else None,
+        train_step=model.train_step if fits else None, objective=objective,
+        skips=config.on_nan.action == SKIP,
     )  # fmt: skip
     if fits:
         with strategy.scope():
             keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
     return _Session(
-        model=model, engine=engine, store=store, batch=batch, learning=made.told,
+        strategy=strategy, model=model, engine=engine, store=store, finalization=finalization, batch=batch,
+        learning=made.told,
         first_step=first_step, total_steps=total_steps,
     )  # fmt: skip
 
@@ -121,6 +159,12 @@ def _check_library(config: Config, model: Any) -> None:
         raise UsageError(
             "strategy CentralStorage: the model is one of tf_keras, whose optimizers cannot follow a learning rate "
             "there; build it with Keras 3, or use strategy Mirrored"
+        )
+    layers = keras3.sublayers(model, recursive=True)
+    if any(isinstance(layer, keras.layers.BatchNormalization) and layer.trainable for layer in layers):
+        raise UsageError(
+            "strategy CentralStorage: the model has a BatchNormalization, and TensorFlow lets no replica set its "
+            "statistics there; leave the layer out, or use strategy Mirrored"
         )
     if draws.states(model):
         raise UsageError(
@@ -159,16 +203,48 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
 class _Loop:
     """The way from the first step to the last, in calls of the engine that each end in an agreement."""
 
-    def __init__(self, run: Run, session: _Session, reporter: Reporter) -> None:
+    def __init__(self, run: Run, session: _Session, reporter: Reporter, watch: StallWatch) -> None:
         self._run = run
         self._session = session
         self._reporter = reporter
+        self._watch = watch
         self._save_due = Every(run.config.checkpoint.every_seconds)
         # The first call traces: the sooner it ends, the sooner it is seen that the job trains.
         self._next_steps = self._wanted = 1
         self.step = session.first_step
+        self._rolled_back = self._skipped = 0
+        self._left_out: set[int] = set()
+        self._saved: int | None = None
 
-    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
+    def train(self, stream: Callable[[int], Any]) -> None:
+        """Trains to the last step, over what `--on-nan` says.
+
+        Args:
+            stream: first step -> the batches from there on, distributed.
+
+        Raises:
+            NotFinite: the loss or the weights are not finite, too often or where that ends the training.
+            Preempted: told to stop; all tasks have saved the same step.
+        """
+        total_steps = self._session.total_steps
+        if self._run.config.on_nan.action == ROLLBACK and self._session.store.last_step is None:
+            self.save()
+        while self.step < total_steps:
+            until = min((step for step in self._left_out if step >= self.step), default=total_steps)
+            try:
+                if self.step < until:
+                    self.advance(iter(stream(self.step)), until)
+            except _NotFiniteStep as found:
+                if self._run.config.on_nan.action != ROLLBACK:
+                    raise
+                self._go_back(found)
+                continue
+            if self.step < total_steps:
+                self._session.engine.pass_over()
+                self.step += 1
+        self.save()
+
+    def advance(self, iterator: Any, until: int) -> Measured:
         """Trains up to this step, and saves and reports on the way; the means of the metrics over the steps taken.
 
         All tasks must ask for the same step.
@@ -176,19 +252,21 @@ class _Loop:
         Raises:
             Preempted: told to stop; all tasks have saved the same step.
         """
-        first, sums = self.step, dict.fromkeys(self._run.task.metrics, 0.0)
+        measured: Measured | None = None
         while self.step < until:
-            before = self.step
-            metrics = self._call(iterator, until)
-            for name in sums:
-                sums[name] += metrics[name] * (self.step - before)
-        return {name: value / max(1, self.step - first) for name, value in sums.items()}
+            here = self._call(iterator, until)
+            measured = here if measured is None else measured + here
+        return Measured([], lambda _: {}) if measured is None else measured
 
     def save(self) -> None:
-        """Saves the step that the loop stands at, unless it is saved."""
-        self._session.store.save(self.step)
+        """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
+        if self._saved != self.step:
+            self._watch.save()
+            save_together(self._run.config, self._session.strategy, self._session.store, self.step)
+            self._saved = self.step
+            self._watch.feed()
 
-    def _call(self, iterator: Any, until: int) -> Mapping[str, float]:
+    def _call(self, iterator: Any, until: int) -> Measured:
         config, store, total_steps = self._run.config, self._session.store, self._session.total_steps
         steps = min(self._next_steps, until - self.step, steps_to_mark(self.step, total_steps, config.checkpoint))
         wishes = Wishes(
@@ -197,22 +275,103 @@ class _Loop:
             next_steps=self._wanted if config.cluster.leads else 0,
         )
         began = time.monotonic()
+        self._watch.in_call = True
         outcome = self._session.engine.run(iterator, steps, wishes)
+        self._watch.in_call = False
+        self._watch.feed()
         self.step, self._next_steps = self.step + steps, outcome.next_steps
         self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
+        self._check(outcome, steps)
+        at_mark = is_mark(self.step, total_steps, config.checkpoint)
+        if (outcome.stop or outcome.save or at_mark) and not self._session.engine.weights_are_finite():
+            raise self._not_finite("the weights are", self.step, ())
         if outcome.stop or self.step >= total_steps:
             self.save()
-        elif outcome.save or is_mark(self.step, total_steps, config.checkpoint):
+        elif outcome.save or at_mark:
             store.save_meanwhile(self.step)
-        self._reporter.report(self.step, outcome.metrics, last_checkpoint_step=store.last_step, waited=outcome.waited)
+        metrics = self._shown(outcome)
+        self._reporter.report(self.step, metrics, last_checkpoint_step=store.last_step, waited=outcome.waited)
         if outcome.stop:
             raise Preempted(f"preempted: all tasks saved step {self.step} of {total_steps}; the job resumes there")
         return outcome.metrics
 
+    def _shown(self, outcome: Outcome) -> Mapping[str, float]:
+        """The metrics of a call, and how often the training went on over what was not finite."""
+        counts = {"rollbacks": self._rolled_back, "skipped_steps": self._skipped + len(self._left_out)}
+        return {
+            **{name: value for name, value in outcome.metrics.items() if math.isfinite(value) or not outcome.skipped},
+            **{name: count for name, count in counts.items() if count},
+        }
+
+    def _check(self, outcome: Outcome, steps: int) -> None:
+        """That a call was finite, or that it may go on all the same."""
+        if outcome.not_finite_step is None:
+            return
+        policy, cluster = self._run.config.on_nan, self._run.config.cluster
+        step = self.step - steps + outcome.not_finite_step
+        replicas = self._session.strategy.num_replicas_in_sync
+        workers = workers_of(cluster, outcome.not_finite_replicas, total=replicas)
+        if policy.action != SKIP:
+            raise self._not_finite("the loss is", step, workers)
+        self._skipped += outcome.skipped
+        if self._skipped > policy.limit:
+            raise self._not_finite("the loss or a gradient is", step, workers)
+        if cluster.leads:
+            more = f", and of {outcome.skipped - 1} later ones" if outcome.skipped > 1 else ""
+            self._run.say(
+                f"warning: the loss or a gradient is not finite at step {step}{on_which(workers)}: its update{more} is "
+                f"skipped ({self._skipped} of at most {policy.limit})"
+            )
+
+    def _not_finite(self, what: str, step: int, workers: Sequence[str]) -> "_NotFiniteStep":
+        """Says where the training stands; waits for the checkpoint that is being written, which is finite."""
+        policy, store = self._run.config.on_nan, self._session.store
+        store.settle()
+        where = f"{what} not finite at step {step}{on_which(workers)}"
+        return _NotFiniteStep(last_words(where, store.path(), policy), step=step, where=where)
+
+    def _go_back(self, found: "_NotFiniteStep") -> None:
+        """To the last checkpoint, on all tasks; the batch of the step is left out from now on.
+
+        Raises:
+            NotFinite: too often.
+        """
+        run, store = self._run, self._session.store
+        if self._rolled_back >= run.config.on_nan.limit:
+            raise found
+        self._rolled_back += 1
+        step = store.last_step or 0
+        if run.config.strategy == "MultiWorkerMirrored":
+            # The first replica is the leader's, which knows what was written.
+            step = of_each_replica(self._session.strategy, step)[0]
+        store.restore(step)
+        self.step = step
+        self._left_out.add(found.step - 1)
+        if run.config.cluster.leads:
+            run.say(
+                f"warning: {found.where}: back to step {step}, {store.path()}; the batch of step {found.step} is "
+                f"left out (rollback {self._rolled_back} of at most {run.config.on_nan.limit})"
+            )
+
+
+class _NotFiniteStep(NotFinite):
+    """See `NotFinite`."""
+
+    def __init__(self, message: str, *, step: int, where: str) -> None:
+        super().__init__(message)
+        self.step = step
+        self.where = where
+
 
 def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int:
     """Trains to the end, and returns the step that was reached: a callback of Keras may end it early."""
-    config, loop = run.config, _Loop(run, session, reporter)
+    with StallWatch(run.config, batches=lambda: session.engine.batches) as watch:
+        watch.begin()
+        return _watched(run, strategy, session, _Loop(run, session, reporter, watch))
+
+
+def _watched(run: Run, strategy: Any, session: _Session, loop: _Loop) -> int:
+    config = run.config
 
     def stream(first_step: int) -> Any:
         return distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=first_step)
@@ -226,9 +385,11 @@ def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int
             total_steps=session.total_steps,
             steps_per_epoch=-(-run.data.examples // session.batch),
             steps_per_call=config.steps_per_call,
+            finalization=session.finalization,
         )  # fmt: skip
         loop.save()
     else:
-        loop.advance(iter(stream(loop.step)), session.total_steps)
+        loop.train(stream)
     run.termination.saves = False
+    session.finalization.do()
     return loop.step

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.compat import tensorflow as compat
+
 
 def of(strategy: Any) -> "Waiting | None":
     """Watches a strategy from now on; None where its replicas are all in this process."""
@@ -35,8 +37,11 @@ class Waiting:
             self._seconds = tf.Variable(tf.zeros(self._replicas, tf.float64), trainable=False)
             # Sums wait for their turn: what one waits for is not to be counted again by the next.
             self._until = tf.Variable(0.0, dtype=tf.float64, trainable=False)
-        reduce_one, reduce_several = extended.reduce_to, extended.batch_reduce_to
+        compat.replace_reductions(strategy, self._timing)
 
+    def _timing(
+        self, reduce_one: Callable[..., Any], reduce_several: Callable[..., Any]
+    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         @tf.autograph.experimental.do_not_convert
         def reduce_to(reduce_op: Any, value: Any, destinations: Any, options: Any = None) -> Any:
             return self._timed([value], lambda: [reduce_one(reduce_op, value, destinations, options)])[0]
@@ -46,7 +51,7 @@ class Waiting:
             values = [value for value, _ in value_destination_pairs]
             return self._timed(values, lambda: reduce_several(reduce_op, value_destination_pairs, options))
 
-        extended.reduce_to, extended.batch_reduce_to = reduce_to, batch_reduce_to
+        return reduce_to, batch_reduce_to
 
     @property
     def seconds(self) -> Any:

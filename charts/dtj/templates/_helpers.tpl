@@ -67,6 +67,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if .Values.networkPolicy.jobs.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
 {{- if has "Kueue" .Values.gangSchedulers }}
 - apiGroups: [kueue.x-k8s.io]
   resources: [workloads]
@@ -90,6 +95,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [podgroups, workloads]
   verbs: [get, list, watch, create, delete]
 {{- end }}
+{{- end -}}
+
+{{/* Who may connect to the pods of jobs besides these pods themselves, as the operator reads it: JSON. */}}
+{{- define "dtj.jobAccess" -}}
+{{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
+{{- $pods := dict "matchLabels" (include "dtj.selector" . | fromYaml) -}}
+{{- $operator := dict "namespaceSelector" $namespace "podSelector" $pods -}}
+{{- $jobs := .Values.networkPolicy.jobs -}}
+{{- dict "statusFrom" (prepend $jobs.statusFrom $operator) "tensorBoardFrom" $jobs.tensorBoardFrom | toJson -}}
 {{- end -}}
 
 {{/* The subject of the operator's bindings. */}}

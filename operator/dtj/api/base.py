@@ -7,6 +7,11 @@ from pydantic.alias_generators import to_camel
 
 
 class SpecModel(BaseModel):
-    """A part of what users write: in camel case, unknown fields refused, never changed once it is read."""
+    """A part of what users write: in camel case, never changed once it is read.
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+    Unknown fields are ignored: they come from a CRD that is newer than this operator, as after a rollback, and a field
+    with a default is then in every job. Typing mistakes are refused by the CRD's schema, which the API server and
+    ``dtj validate`` check.
+    """
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dtj.api.rule import ROLE, RUN_POLICY, SPEC, Path, Rule
+from dtj.api.rule import JOB, ROLE, RUN_POLICY, SPEC, Path, Rule
 from dtj.api.spec import Role
 
 
@@ -15,6 +15,32 @@ def _cel_same(field: str, here: str = "self", there: str = "oldSelf") -> str:
     schemas of all its neighbours: none is looked at twice.
     """
     return f"(has({here}.{field}) ? has({there}.{field}) && {here}.{field} == {there}.{field} : !has({there}.{field}))"
+
+
+_MAKES_PODS: Final = ("template", "accelerator")
+"""The fields of a spec by which pods are made."""
+
+_MAKES_PODS_OF_ROLE: Final = (
+    "template",
+    "command",
+    "args",
+    "env",
+    "resources",
+    "nodeSelector",
+    "tolerations",
+    "accelerator",
+)
+"""Those of a role."""
+
+
+def _cel_makes_same_pods() -> str:
+    here, there = "self.spec.replicaSpecs[r]", "oldSelf.spec.replicaSpecs[r]"
+    of_role = " && ".join(_cel_same(field, here, there) for field in _MAKES_PODS_OF_ROLE)
+    of_job = " && ".join(_cel_same(field, "self.spec", "oldSelf.spec") for field in _MAKES_PODS)
+    return (
+        f"{of_job} && self.spec.replicaSpecs.all(r, !(r in oldSelf.spec.replicaSpecs) || {here} == null || "
+        f"{there} == null || ({of_role}))"
+    )
 
 
 _WHILE_SUSPENDED: Final = "oldSelf.runPolicy.suspend"
@@ -61,7 +87,7 @@ CHANGES: Final[tuple[Rule, ...]] = (
             holds=None,
             field="replicaSpecs",
         )
-        for field in ("template", "command", "args", "env", "resources", "nodeSelector", "tolerations", "accelerator")
+        for field in _MAKES_PODS_OF_ROLE
     ),
     *(
         Rule(
@@ -71,7 +97,18 @@ CHANGES: Final[tuple[Rule, ...]] = (
             holds=None,
             field=field,
         )
-        for field in ("template", "accelerator")
+        for field in _MAKES_PODS
+    ),
+    Rule(
+        at=(JOB,),
+        # The operator may not have seen yet that the job is suspended. It takes startTime away when it does: pods are
+        # made with a new number from then on. (A batch Job has the same rule.)
+        cel="!oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.startTime) || "
+        f"({_cel_makes_same_pods()})",
+        message="what makes the pods cannot be changed before the job has stopped: wait for its condition Suspended "
+        "to be True, then change it",
+        holds=None,
+        field="spec",
     ),
     _immutable("restartPolicy", at=ROLE),
     *(_immutable(field) for field in ("strategy", "elastic", "port", "checkpoint", "export")),
@@ -85,6 +122,7 @@ CHANGES: Final[tuple[Rule, ...]] = (
             "restartScope",
             "exitCodes",
             "scheduling",
+            "onNaN",
             "onOutOfMemory",
             "managedBy",
         )

@@ -33,6 +33,7 @@ _KEPT: Final = (
     "minItems",
     "maxItems",
     "maxProperties",
+    "pattern",
 )
 
 PRINTER_COLUMNS: Final = (
@@ -213,6 +214,8 @@ def _at(schema: JsonObject, place: Path) -> JsonObject:
 
 def _validation(rule: Rule) -> JsonObject:
     validation: JsonObject = {"rule": rule.cel, "message": rule.message}
+    if rule.message_cel:
+        validation["messageExpression"] = rule.message_cel
     if rule.field:
         validation["fieldPath"] = f".{rule.field}"
     return validation

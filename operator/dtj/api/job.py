@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final, Protocol
 
 from pydantic import ValidationError
 
@@ -11,6 +13,41 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
+
+
+class Owned(Protocol):
+    """An object that may belong to a job; ``owner_uid`` is the UID of its controlling owner, empty for none."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def owner_uid(self) -> str: ...
+
+
+SPEC_TEXT: Final = "specText"
+"""Where a body holds the spec as JSON text, in place of ``spec``: see :mod:`dtj.kube.job_body`."""
+
+SPEC_PROBLEM: Final = "specProblem"
+"""Where a body says why the spec was not read."""
+
+MAX_SPEC_BYTES: Final = 262_144
+"""Longest spec that is read, as the API server writes it. A large one, with a template for each role, has 20,000."""
+
+
+def spec_too_long(length: int) -> str:
+    """The problem of a spec of so many bytes."""
+    return (
+        f"spec: is {length:,} bytes long, and the operator reads {MAX_SPEC_BYTES:,} at most: put scripts and data into "
+        "a ConfigMap, a volume or the image"
+    )
+
+
+def length_of(spec: object) -> int:
+    """The bytes of a spec as the API server writes it: JSON without spaces, in UTF-8, with ``<``, ``>`` and ``&`` as
+    escapes of six bytes."""
+    written = json.dumps(spec, separators=(",", ":"), ensure_ascii=False)
+    return len(written.encode(errors="surrogatepass")) + 5 * sum(map(written.count, "<>&"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +76,17 @@ class Job:
         """(namespace, name): the work queue's key."""
         return self.namespace, self.name
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """(namespace, UID): what tells this job from its predecessors of the same name."""
+        return self.namespace, self.uid
+
     @classmethod
     def from_object(cls, body: JsonObject) -> Job:
         """Read a job from the API server's JSON; never raises, see ``problems``."""
-        raw = dig(body, "spec")
-        raw_spec = raw if isinstance(raw, dict) else {}
-        spec, problems = _read_spec(raw_spec)
+        raw_spec = spec_of(body)
+        problem = text(body.get(SPEC_PROBLEM))
+        spec, problems = (None, (problem,)) if problem else _read_spec(raw_spec)
         metadata = dig(body, "metadata")
         generation = dig(metadata, "generation")
         labels = dig(metadata, "labels")
@@ -63,6 +105,15 @@ class Job:
             raw_spec=raw_spec,
         )
 
+    def owns(self, child: Owned) -> bool:
+        """Whether the object belongs to this job: same namespace, and the job's UID as controlling owner.
+
+        The UID alone proves nothing. The API server does not check owner references across namespaces, so a user can
+        make a pod in their own namespace that names a job in somebody else's; the garbage collector deletes it only
+        after a while.
+        """
+        return child.namespace == self.namespace and child.owner_uid == self.uid
+
     def owner_reference(self) -> JsonObject:
         """The ownerReference that every child carries, so that the garbage collector removes it with the job."""
         return {
@@ -73,6 +124,13 @@ class Job:
             "controller": True,
             "blockOwnerDeletion": True,
         }
+
+
+def spec_of(body: JsonObject) -> JsonObject:
+    """The spec of a body, whether as it is or as text; empty where there is none."""
+    given = body.get(SPEC_TEXT)
+    spec = json.loads(given) if isinstance(given, str) else body.get("spec")
+    return spec if isinstance(spec, dict) else {}
 
 
 def parse_time(value: object) -> datetime | None:

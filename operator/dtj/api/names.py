@@ -41,6 +41,10 @@ TENSORBOARD: Final = "tensorboard"
 
 TENSORBOARD_PORT: Final = 6006
 
+MAX_VARIABLE_LENGTH: Final = 131_072 - 1
+"""Most bytes of ``NAME=value`` that a program can be started with: 32 pages with the NUL at the end (Linux,
+MAX_ARG_STRLEN). With more the container cannot start: "argument list too long"."""
+
 CHECKPOINT_MOUNT: Final = "/dtj/checkpoint"
 CHECKPOINT_VOLUME: Final = "dtj-checkpoint"
 
@@ -65,6 +69,9 @@ class Annotation:
     """Annotation keys of what a job owns."""
 
     GANG_SIZE: Final = f"{GROUP}/gang-size"
+    POLICY_DIGEST: Final = f"{GROUP}/policy-digest"
+    MAIN_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+    """Names the container that trains, on each pod: a webhook may add others, also before it. kubectl reads it too."""
 
 
 class Env:
@@ -73,6 +80,7 @@ class Env:
     TF_CONFIG: Final = "TF_CONFIG"
     PREFIX: Final = "DTJ_"
     JOB_NAME: Final = "DTJ_JOB_NAME"
+    JOB_UID: Final = "DTJ_JOB_UID"
     NAMESPACE: Final = "DTJ_NAMESPACE"
     STRATEGY: Final = "DTJ_STRATEGY"
     ROLE: Final = "DTJ_ROLE"
@@ -86,7 +94,9 @@ class Env:
     EXPORT_FORMATS: Final = "DTJ_EXPORT_FORMATS"
     LOG_DIR: Final = "DTJ_LOG_DIR"
     STATUS_PORT: Final = "DTJ_STATUS_PORT"
+    BIND_ADDRESS: Final = "DTJ_BIND_ADDRESS"
     RESTART_SCOPE: Final = "DTJ_RESTART_SCOPE"
+    ON_NAN: Final = "DTJ_ON_NAN"
     DATA_SERVICE_ADDRESS: Final = "TF_DATA_SERVICE_ADDRESS"
     DATA_SERVICE_PORT: Final = "DTJ_DATA_SERVICE_PORT"
     HOST: Final = "DTJ_HOST"
@@ -166,6 +176,7 @@ class Reason(StrEnum):
     GANG_UNAVAILABLE = "GangUnavailable"
     STALLED = "Stalled"
     NOT_STALLED = "NotStalled"
+    PROGRESS_UNKNOWN = "ProgressUnknown"
     STRAGGLING = "Straggling"
     TENSORBOARD_FAILED = "TensorBoardFailed"
     TRAINING_SUCCEEDED = "TrainingSucceeded"

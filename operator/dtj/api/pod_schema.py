@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from dtj.api import quantities
 from dtj.api.json import JsonObject, dig
 
 FILE: Final = "pod_template_schema.json"
@@ -30,11 +31,15 @@ _KEPT: Final = (
     "x-kubernetes-map-type",
 )
 
-_ANY_NUMBER_OR_STRING: Final[JsonObject] = {"x-kubernetes-preserve-unknown-fields": True}
-"""A quantity. ``cpu: 0.5`` is a number that is no integer, so x-kubernetes-int-or-string would refuse it."""
+_QUANTITY: Final[JsonObject] = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "pattern": quantities.SIGNED_PATTERN,
+}
+"""A number, or a text that is a quantity: a pattern applies to texts alone. ``cpu: 0.5`` is a number that is not an
+integer, so x-kubernetes-int-or-string would refuse it."""
 
 _REPLACED: Final[dict[str, JsonObject]] = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": _ANY_NUMBER_OR_STRING,
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": _QUANTITY,
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"x-kubernetes-int-or-string": True},
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
         "type": "object",

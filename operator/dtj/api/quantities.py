@@ -10,20 +10,27 @@ import re
 from fractions import Fraction
 from typing import Final
 
-_PATTERN: Final = re.compile(
-    r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei))?"
-)
+PATTERN: Final = "([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?"
+"""A quantity without a sign, as RE2 and Python read it. Source: apimachinery, pkg/api/resource/quantity.go, the grammar
+that documents type Quantity. (Its parser takes a unit without a number, too, as 0; that is a mistake in a manifest.)"""
+
+SIGNED_PATTERN: Final = f"^ *[+-]?({PATTERN}) *$"
+"""A quantity as a field of a pod may hold it: with a sign, and with spaces around it, which Kubernetes strips."""
+
+EXAMPLES: Final = "500m, 8Gi or 1e3"
+
+_PARTS: Final = re.compile(r" *[+]?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))? *")
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LONGEST_EXPONENT: Final = 30
 
 
 def parse(text: object) -> Fraction | None:
-    """The number that a quantity stands for; None where it is none."""
-    match = _PATTERN.fullmatch(str(text))
+    """The number that a quantity stands for; None where it is none, and where it is negative: nothing is."""
+    match = _PARTS.fullmatch(str(text))
     if match is None:
         return None
-    number, exponent, unit = Fraction(match[1] or 0), int(match[2] or 0), match[3] or ""
+    number, exponent, unit = Fraction(match[1]), int(match[2] or 0), match[3] or ""
     if abs(exponent) > _LONGEST_EXPONENT:
         return None
     return number * Fraction(10) ** (exponent + _DECIMAL.get(unit, 0)) * Fraction(1024) ** _BINARY.get(unit, 0)

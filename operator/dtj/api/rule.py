@@ -29,7 +29,8 @@ class Rule:
 
     ``at`` are the places in the schema where it applies; ``cel`` and ``holds`` see the value there as ``self``.
     ``field`` is the field below that place which the message is about (CEL's ``fieldPath``). A rule whose
-    ``holds`` is None compares with the stored object, which only the API server knows.
+    ``holds`` is None compares with the stored object, which only the API server knows. ``names`` and ``message_cel``
+    give a message that names what is wrong, where ``message`` alone cannot.
     """
 
     at: tuple[Path, ...]
@@ -37,3 +38,9 @@ class Rule:
     message: str
     holds: Callable[[JsonObject], bool] | None
     field: str = ""
+    names: Callable[[JsonObject], str] | None = None
+    message_cel: str = ""
+
+    def words(self, value: JsonObject) -> str:
+        """The message about ``value``, which breaks this rule."""
+        return self.names(value) if self.names is not None else self.message

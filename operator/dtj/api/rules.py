@@ -7,17 +7,18 @@ A test applies manifests that break each rule to a real API server and compares.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api import names
+from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
+from dtj.api.counts import TF_CONFIG_FITS, cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Env
+from dtj.api.patterns import matches
 from dtj.api.rule import (
     ACCELERATORS,
     ANY_KEY,
@@ -27,21 +28,18 @@ from dtj.api.rule import (
     ROLE,
     ROLES,
     RUN_POLICY,
-    SCHEDULING,
     SPEC,
     TEMPLATES,
     Path,
     Rule,
 )
+from dtj.api.run_policy_rules import RUN_POLICY_RULES
 from dtj.api.spec import (
     DATA_SERVICE,
     ELASTIC,
     MAX_REPLICAS,
-    QUEUEING,
     SINGLE,
     SINGLE_PROCESS,
-    Gang,
-    OnStall,
     Role,
     Strategy,
     as_role,
@@ -66,7 +64,7 @@ def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
     """
     root: JsonObject = {"metadata": {"name": name}, "spec": spec}
     return tuple(
-        Violation(_join(path, rule.field), rule.message)
+        Violation(_join(path, rule.field), rule.words(value))
         for rule in RULES
         if rule.holds is not None
         for place in rule.at
@@ -95,24 +93,9 @@ def _join(path: str, field: str) -> str:
 # -- what the rules ask, in Python ---------------------------------------------------------------------------
 
 
-def _roles(spec: JsonObject) -> JsonObject:
-    value = spec.get("replicaSpecs")
-    return value if isinstance(value, dict) else {}
-
-
-def _count(spec: JsonObject, *roles: Role) -> int:
-    total = 0
-    for role in roles:
-        role_spec = _roles(spec).get(role)
-        if isinstance(role_spec, dict):
-            replicas = role_spec.get("replicas", 1)
-            total += replicas if isinstance(replicas, int) else 0
-    return total
-
-
 def _topology(spec: JsonObject, role: Role) -> JsonValue:
     """The shape of the TPU slice of a role that trains, by its own accelerator or the job's."""
-    own = dig(_roles(spec), role, "accelerator")
+    own = dig(roles_of(spec), role, "accelerator")
     return dig(own if own is not None else spec.get("accelerator"), "topology")
 
 
@@ -139,23 +122,10 @@ def _longest_name(role: Role) -> int:
 
 _DNS_LABEL: Final = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 _TOPOLOGY: Final = "^[1-9][0-9]{0,3}(x[1-9][0-9]{0,3}){1,2}$"
-_QUANTITY: Final = "^[0-9]+([.][0-9]+)?(k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
-
-
-def _matches(pattern: str, value: object) -> bool:
-    return re.fullmatch(pattern.removeprefix("^").removesuffix("$"), str(value)) is not None
+_QUANTITY: Final = f"^[+]?({quantities.PATTERN})$"
 
 
 # -- and in CEL ----------------------------------------------------------------------------------------------
-
-
-def _cel_count(*roles: Role) -> str:
-    """Number of replicas of these roles. A role that is null has none; it breaks a rule of its own."""
-    return " + ".join(
-        f"('{role}' in self.replicaSpecs && self.replicaSpecs['{role}'] != null"
-        f" ? self.replicaSpecs['{role}'].replicas : 0)"
-        for role in roles
-    )
 
 
 def _cel_strategy(*strategies: Strategy) -> str:
@@ -166,14 +136,9 @@ def _cel_reserved(variable: str) -> str:
     return f"({variable}.name == '{Env.TF_CONFIG}' || {variable}.name.startsWith('{Env.PREFIX}'))"
 
 
-def _numbers(codes: JsonObject, field: str) -> list[int]:
-    listed = codes.get(field)
-    return [code for code in listed if isinstance(code, int)] if isinstance(listed, list) else []
-
-
 def _worker_bounds_hold(spec: JsonObject) -> bool:
     bounds = _bounds(dig(spec, "elastic"))
-    return bounds is None or bounds[0] > bounds[1] or bounds[0] <= _count(spec, Role.WORKER) <= bounds[1]
+    return bounds is None or bounds[0] > bounds[1] or bounds[0] <= count(spec, Role.WORKER) <= bounds[1]
 
 
 def _bounds(elastic: JsonValue) -> tuple[int, int] | None:
@@ -197,6 +162,8 @@ def _shares_logs(checkpoint: JsonValue) -> bool:
 
 
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
+_CEL_ROLES: Final = f"[{', '.join(repr(str(role)) for role in Role)}]"
+_KNOWN_ROLES: Final = f": rename or remove it; the roles are {', '.join(Role)}"
 _RESERVED_MESSAGE: Final = "TF_CONFIG and variables that begin with DTJ_ are set by the operator: remove them"
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -206,7 +173,7 @@ RULES: Final[tuple[Rule, ...]] = (
         cel="!self.metadata.name.contains('.') && "
         "!['0', '1', '2', '3', '4', '5', '6', '7', '8', '9'].exists(d, self.metadata.name.startsWith(d))",
         message="the name becomes a host name: begin with a letter and use only lower-case letters, digits and '-'",
-        holds=lambda job: _matches(_DNS_LABEL, dig(job, "metadata", "name")),
+        holds=lambda job: matches(_DNS_LABEL, dig(job, "metadata", "name")),
         field="metadata.name",
     ),
     *(
@@ -225,10 +192,14 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(ROLES,),
-        cel=f"self.all(r, r in [{', '.join(repr(str(role)) for role in Role)}])",
+        cel=f"self.all(r, r in {_CEL_ROLES})",
         message=f"there are only the roles {', '.join(Role)}: rename or remove the others",
         holds=lambda roles: all(as_role(role) for role in roles),
+        names=lambda roles: f"there is no role {next(role for role in roles if as_role(role) is None)}{_KNOWN_ROLES}",
+        # The first of them alone: joining keys, whose length counts as unlimited, is beyond CEL's budget.
+        message_cel=f"'there is no role ' + self.filter(r, !(r in {_CEL_ROLES}))[0] + '{_KNOWN_ROLES}'",
     ),
+    TF_CONFIG_FITS,
     Rule(
         at=(ROLES,),
         cel="self.all(r, self[r] != null)",
@@ -237,17 +208,17 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(SPEC,),
-        cel=f"{_cel_count(*_TRAINING)} >= 1",
+        cel=f"{cel_count(*_TRAINING)} >= 1",
         message="there is nothing that trains: set replicas of chief or worker to 1 or more",
-        holds=lambda spec: _count(spec, *_TRAINING) >= 1,
+        holds=lambda spec: count(spec, *_TRAINING) >= 1,
         field="replicaSpecs",
     ),
     *(
         Rule(
             at=(SPEC,),
-            cel=f"{_cel_count(role)} <= 1",
+            cel=f"{cel_count(role)} <= 1",
             message=f"there can be only one {role}: set {role}.replicas to 1",
-            holds=lambda spec, role=role: _count(spec, role) <= 1,  # type: ignore[misc]
+            holds=lambda spec, role=role: count(spec, role) <= 1,  # type: ignore[misc]
             field="replicaSpecs",
         )
         for role in SINGLE
@@ -255,44 +226,44 @@ RULES: Final[tuple[Rule, ...]] = (
     *(
         Rule(
             at=(SPEC,),
-            cel=f"{_cel_count(role)} == 0 || {_cel_count(other)} >= 1",
+            cel=f"{cel_count(role)} == 0 || {cel_count(other)} >= 1",
             message=f"role {role} is one half of the tf.data service: add a {other}, or remove {role}",
-            holds=lambda spec, role=role, other=other: _count(spec, role) == 0 or _count(spec, other) >= 1,  # type: ignore[misc]
+            holds=lambda spec, role=role, other=other: count(spec, role) == 0 or count(spec, other) >= 1,  # type: ignore[misc]
             field="replicaSpecs",
         )
         for role, other in (DATA_SERVICE, DATA_SERVICE[::-1])
     ),
     Rule(
         at=(SPEC,),
-        cel=f"!({_cel_strategy(*SINGLE_PROCESS)}) || {_cel_count(*_TRAINING)} <= 1",
+        cel=f"!({_cel_strategy(*SINGLE_PROCESS)}) || {cel_count(*_TRAINING)} <= 1",
         message="strategies OneDevice, Mirrored and CentralStorage train in one process: "
         "keep one chief or worker, or use strategy MultiWorkerMirrored",
-        holds=lambda spec: not _strategy(spec, *SINGLE_PROCESS) or _count(spec, *_TRAINING) <= 1,
+        holds=lambda spec: not _strategy(spec, *SINGLE_PROCESS) or count(spec, *_TRAINING) <= 1,
         field="replicaSpecs",
     ),
     Rule(
         at=(SPEC,),
-        cel=f"{_cel_strategy(Strategy.PARAMETER_SERVER)} || {_cel_count(Role.PS)} == 0",
+        cel=f"{_cel_strategy(Strategy.PARAMETER_SERVER)} || {cel_count(Role.PS)} == 0",
         message="role ps needs strategy ParameterServer: remove ps, or change the strategy",
-        holds=lambda spec: _strategy(spec, Strategy.PARAMETER_SERVER) or _count(spec, Role.PS) == 0,
+        holds=lambda spec: _strategy(spec, Strategy.PARAMETER_SERVER) or count(spec, Role.PS) == 0,
         field="replicaSpecs",
     ),
     Rule(
         at=(SPEC,),
         cel=f"!({_cel_strategy(Strategy.PARAMETER_SERVER)}) || "
-        f"({_cel_count(Role.PS)} >= 1 && {_cel_count(Role.WORKER)} >= 1)",
+        f"({cel_count(Role.PS)} >= 1 && {cel_count(Role.WORKER)} >= 1)",
         message="strategy ParameterServer needs at least one ps and one worker: add them",
         holds=lambda spec: (
             not _strategy(spec, Strategy.PARAMETER_SERVER)
-            or (_count(spec, Role.PS) >= 1 and _count(spec, Role.WORKER) >= 1)
+            or (count(spec, Role.PS) >= 1 and count(spec, Role.WORKER) >= 1)
         ),
         field="replicaSpecs",
     ),
     Rule(
         at=(SPEC,),
-        cel=f"!({_cel_strategy(Strategy.PIPELINE)}) || {_cel_count(Role.WORKER)} >= 2",
+        cel=f"!({_cel_strategy(Strategy.PIPELINE)}) || {cel_count(Role.WORKER)} >= 2",
         message="strategy Pipeline needs at least two stages: set worker.replicas to 2 or more",
-        holds=lambda spec: not _strategy(spec, Strategy.PIPELINE) or _count(spec, Role.WORKER) >= 2,
+        holds=lambda spec: not _strategy(spec, Strategy.PIPELINE) or count(spec, Role.WORKER) >= 2,
         field="replicaSpecs",
     ),
     Rule(
@@ -305,7 +276,7 @@ RULES: Final[tuple[Rule, ...]] = (
         "such as tpu-v5e and 2x4",
         holds=lambda spec: (
             not _strategy(spec, Strategy.TPU)
-            or all(_topology(spec, role) is not None for role in _TRAINING if _count(spec, role))
+            or all(_topology(spec, role) is not None for role in _TRAINING if count(spec, role))
         ),
         field="accelerator",
     ),
@@ -316,7 +287,7 @@ RULES: Final[tuple[Rule, ...]] = (
         message="a pod template is needed: set template, or a template for each role",
         holds=lambda spec: (
             isinstance(spec.get("template"), dict)
-            or all(dig(role, "template") is not None for role in _roles(spec).values() if role is not None)
+            or all(dig(role, "template") is not None for role in roles_of(spec).values() if role is not None)
         ),
         field="template",
     ),
@@ -376,7 +347,7 @@ RULES: Final[tuple[Rule, ...]] = (
         at=ACCELERATORS,
         cel=f"!has(self.topology) || self.topology.matches('{_TOPOLOGY}')",
         message="a topology is two or three numbers of chips such as 2x4 or 2x2x4",
-        holds=lambda accelerator: accelerator.get("topology") is None or _matches(_TOPOLOGY, accelerator["topology"]),
+        holds=lambda accelerator: accelerator.get("topology") is None or matches(_TOPOLOGY, accelerator["topology"]),
         field="topology",
     ),
     Rule(
@@ -407,7 +378,7 @@ RULES: Final[tuple[Rule, ...]] = (
         at=((*CHECKPOINT, "claimTemplate"),),
         cel=f"self.storage.matches('{_QUANTITY}')",
         message="storage is a size such as 50Gi",
-        holds=lambda claim: _matches(_QUANTITY, claim.get("storage")),
+        holds=lambda claim: matches(_QUANTITY, claim.get("storage")),
         field="storage",
     ),
     Rule(
@@ -429,55 +400,18 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
         cel="!has(self.elastic) || self.elastic.minReplicas > self.elastic.maxReplicas || "
-        f"({_cel_count(Role.WORKER)} >= self.elastic.minReplicas && "
-        f"{_cel_count(Role.WORKER)} <= self.elastic.maxReplicas)",
+        f"({cel_count(Role.WORKER)} >= self.elastic.minReplicas && "
+        f"{cel_count(Role.WORKER)} <= self.elastic.maxReplicas)",
         message="worker.replicas must be from elastic.minReplicas to elastic.maxReplicas: change one of them",
         holds=_worker_bounds_hold,
         field="replicaSpecs",
     ),
-    Rule(
-        at=((*RUN_POLICY, "exitCodes"),),
-        cel="!has(self.retryable) || !has(self.fatal) || self.retryable.all(c, !(c in self.fatal))",
-        message="an exit code is either retryable or fatal: remove it from one of them",
-        holds=lambda codes: not set(_numbers(codes, "retryable")) & set(_numbers(codes, "fatal")),
-    ),
-    Rule(
-        at=(SCHEDULING,),
-        cel=f"!has(self.queue) || self.gang in [{', '.join(repr(str(gang)) for gang in QUEUEING)}]",
-        message="only Kueue and Volcano have queues: remove queue, or change gang",
-        holds=lambda scheduling: "queue" not in scheduling or scheduling.get("gang", Gang.AUTO) in QUEUEING,
-        field="queue",
-    ),
-    Rule(
-        at=(SCHEDULING,),
-        cel=f"self.gang != '{Gang.KUEUE}' || has(self.queue)",
-        message="Kueue needs to know the LocalQueue: set queue",
-        holds=lambda scheduling: scheduling.get("gang") != Gang.KUEUE or "queue" in scheduling,
-        field="queue",
-    ),
-    Rule(
-        at=(SPEC,),
-        cel="!has(self.runPolicy.scheduling) || !has(self.runPolicy.scheduling.minAvailable) || "
-        f"self.runPolicy.scheduling.minAvailable <= {_cel_count(*Role)}",
-        message="minAvailable must not be larger than the number of the job's pods: lower it, or leave it out",
-        holds=lambda spec: (
-            not isinstance(least := dig(spec, "runPolicy", "scheduling", "minAvailable"), int)
-            or least <= _count(spec, *Role)
-        ),
-        field="runPolicy",
-    ),
-    Rule(
-        at=(RUN_POLICY,),
-        cel=f"!has(self.onStall) || self.onStall == '{OnStall.NONE}' || has(self.stallTimeoutSeconds)",
-        message="onStall needs to know what a stall is: set stallTimeoutSeconds",
-        holds=lambda policy: policy.get("onStall", OnStall.NONE) == OnStall.NONE or "stallTimeoutSeconds" in policy,
-        field="onStall",
-    ),
+    *RUN_POLICY_RULES,
     Rule(
         at=((*RUN_POLICY, "onOutOfMemory"),),
         cel=f"self.maxMemory.matches('{_QUANTITY}')",
         message="maxMemory is a size such as 64Gi",
-        holds=lambda given: _matches(_QUANTITY, given.get("maxMemory")),
+        holds=lambda given: matches(_QUANTITY, given.get("maxMemory")),
         field="maxMemory",
     ),
     Rule(

@@ -13,7 +13,9 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from dtj.api import quantities
 from dtj.api.json import JsonObject, dig
+from dtj.api.patterns import matches
 from dtj.api.rules import Violation
 
 _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
@@ -31,18 +33,21 @@ def check(value: JsonValue, schema: JsonObject, path: str) -> list[Violation]:
     return list(_check(value, schema, path))
 
 
-def without_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:
-    """``value`` as the API server stores it: nulls are dropped where the schema does not allow them."""
+def as_stored(value: JsonValue, schema: JsonObject) -> JsonValue:
+    """``value`` as the API server stores it: nulls are dropped where the schema does not allow them, and a whole number
+    such as 2.0 becomes an integer where the schema wants one."""
     if isinstance(value, list):
         items = _object(schema, "items")
-        return [without_nulls(item, items) for item in value]
+        return [as_stored(item, items) for item in value]
+    if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
+        return int(value)
     if not isinstance(value, dict):
         return value
     kept: JsonObject = {}
     for key, item in value.items():
         inner = _field(schema, key)
         if item is not None or (inner is not None and inner.get("nullable") is True):
-            kept[key] = without_nulls(item, inner or {})
+            kept[key] = as_stored(item, inner or {})
     return kept
 
 
@@ -72,10 +77,20 @@ def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[V
             path,
             f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}",
         )
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and isinstance(value, str) and not matches(pattern, value):
+        yield Violation(
+            path, f"Invalid value: {_show(value)}: {path} in body should match '{pattern}'{_example_of(pattern)}"
+        )
     for keyword, size, broken in _limits(value):
         limit = schema.get(keyword)
         if isinstance(limit, int) and (size < limit if keyword.startswith("min") else size > limit):
             yield Violation(path, broken.format(value=_show(value), path=path, limit=limit, size=size))
+
+
+def _example_of(pattern: str) -> str:
+    """What the server does not say: nobody should have to read a pattern."""
+    return f"; write a quantity such as {quantities.EXAMPLES}" if pattern == quantities.SIGNED_PATTERN else ""
 
 
 def _limits(value: JsonValue) -> tuple[tuple[str, float, str], ...]:

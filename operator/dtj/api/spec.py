@@ -129,6 +129,18 @@ class OnStall(StrEnum):
     FAIL = "Fail"
 
 
+ONLY_STOPS_AT_NAN: Final = (Strategy.PARAMETER_SERVER, Strategy.PIPELINE)
+"""The strategies whose trainer can neither skip an update nor go back to a checkpoint."""
+
+
+class OnNaN(StrEnum):
+    """What the trainer does when a loss is NaN or infinite."""
+
+    FAIL = "Fail"
+    ROLLBACK = "Rollback"
+    SKIP = "Skip"
+
+
 class Accelerator(SpecModel):
     """The accelerator of each pod, by a profile of the operator's configuration."""
 
@@ -324,13 +336,19 @@ class RunPolicy(SpecModel):
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="stallTimeoutSeconds is how long a job whose pods are all ready may report no new step, in "
-        "seconds; then the condition Stalled becomes True. No limit by default.",
+        description="stallTimeoutSeconds is how long a job whose pods are all ready may report the same step, in "
+        "seconds; then the condition Stalled becomes True, or Unknown if nothing was reported. No limit by default.",
     )
     on_stall: OnStall = Field(
         default=OnStall.NONE,
         description="onStall is what happens to a stalled job beside the condition: None, Restart (a new attempt of "
         "all, which backoffLimit pays) or Fail.",
+    )
+    on_nan: OnNaN | None = Field(
+        default=None,
+        alias="onNaN",
+        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (its default), Rollback to "
+        "the last checkpoint and leave out the batch, or Skip the update. The trainer gets it as DTJ_ON_NAN.",
     )
     on_out_of_memory: OnOutOfMemory | None = Field(
         default=None,
@@ -358,7 +376,8 @@ class RunPolicy(SpecModel):
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,
         description="cleanPodPolicy tells which pods are deleted at the end: Running (those that still run), "
-        "All or None. Failed pods are kept by default, since their logs are evidence.",
+        "All or None. Failed pods are kept by default, since their logs are evidence. A pod that only sidecars keep "
+        "running is always deleted.",
     )
     success_policy: SuccessPolicy = Field(
         default=SuccessPolicy.CHIEF,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
+from dtj.api.printable import one_line, printable
 
 _MOST_WORDS: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
@@ -21,6 +22,27 @@ _MOST_WORDS: Final = 12 * 1024
 
 class _Model(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class _Foreign(_Model):
+    """What a pod says. It is made printable before it is stored: kubectl, a dashboard and a mail show a status too, and
+    kubectl escapes ESC and CR alone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _make_printable(cls, raw: object) -> object:
+        return {key: _printable(value, field=key) for key, value in raw.items()} if isinstance(raw, dict) else raw
+
+
+def _printable(value: object, *, field: str) -> object:
+    """The value, with each text in it on one line; the end of a log keeps its lines."""
+    if isinstance(value, str):
+        return printable(value) if field in ("logTail", "log_tail") else one_line(value)
+    if isinstance(value, dict):
+        return {_printable(key, field=field): _printable(item, field=field) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(item, field=field) for item in value]
+    return value
 
 
 class ConditionStatus(_Model):
@@ -49,7 +71,7 @@ class ReplicaStatus(_Model):
     active: int = Field(default=0, description="active is the number of pods that are neither ended nor ending.")
     ready: int = Field(default=0, description="ready is the number of pods that are ready.")
     succeeded: int = Field(default=0, description="succeeded is the number of replicas that completed.")
-    failed: int = Field(default=0, description="failed is the number of pods that failed.")
+    failed: int = Field(default=0, description="failed is the number of pods that failed and are not being deleted.")
     completed_indexes: str = Field(
         default="",
         max_length=32768,
@@ -66,6 +88,16 @@ class ReplicaStatus(_Model):
         default={},
         max_length=10_000,
         description="restarts is how often single replicas were replaced alone, by index; later pods' names count on.",
+    )
+    replaced_indexes: str = Field(
+        default="",
+        max_length=32768,
+        description="replacedIndexes are the replicas that were replaced alone in this attempt, such as 0-1,3.",
+    )
+    restarting: dict[str, str] = Field(
+        default={},
+        max_length=10_000,
+        description="restarting is when the next pod of a replica replaced alone is due, by index.",
     )
 
 
@@ -97,8 +129,11 @@ MOST = 2**53
 
 MOST_STRAGGLERS: Final = 8
 
+_PHASES_IN_WORDS: Final = {"Gate": "waiting for peers"}
+"""How a phase of the trainer reads for people, where its own name does not."""
 
-class Progress(_Model):
+
+class Progress(_Foreign):
     """How far the training is, as its chief or worker 0 says."""
 
     phase: str = Field(
@@ -145,8 +180,8 @@ class Progress(_Model):
     text: str = Field(
         default="",
         max_length=32,
-        description="text is how far the training is for people: 24%, or step 1200 where the end is not known; done "
-        "when the replica that decides has completed.",
+        description="text is how far the training is for people: 24%, or step 1200 where the end is not known; before "
+        "the first step what it does, such as waiting for peers; done when the replica that decides has completed.",
     )
     updated_at: str = Field(
         default="",
@@ -162,31 +197,50 @@ class Progress(_Model):
             readable.pop(ours, None)
         return cls.model_validate(readable) if readable else None
 
+    @property
+    def reported(self) -> bool:
+        """Whether a pod has said any of it."""
+        return self.model_copy(update={"text": ""}) != Progress()
+
     def in_words(self) -> str:
         """What :attr:`text` should be."""
         if self.percent is not None:
             return f"{self.percent}%"
-        return f"step {self.step}" if self.step is not None else ""
+        if self.step is not None:
+            return f"step {self.step}"
+        known = _PHASES_IN_WORDS.get(self.phase)
+        return known or (self.phase.lower() if self.phase.isalnum() and self.phase.isascii() else "running")
 
     def advanced(self, since: Progress) -> bool:
-        """Whether the training has moved: rates and estimates change also while it stands still."""
-        return self._place() != since._place()
+        """Whether the training has moved, or began again: rates and estimates change also while it stands still."""
+        return self.place != since.place
 
-    def _place(self) -> tuple[object, ...]:
-        return self.phase, self.step, self.epoch, self.last_checkpoint_step
+    @property
+    def place(self) -> tuple[object, ...]:
+        return self.phase, self.step, self.epoch, self.last_checkpoint_step, self.restarts_in_place
+
+
+def _require_printable(value: str) -> str:
+    """The text as it is: a path with a character left out would be another path."""
+    if one_line(value) != value:
+        raise ValueError("holds characters that are not printable")
+    return value
+
+
+_Printable = AfterValidator(_require_printable)
 
 
 class ExportedModel(_Model):
     """The model that a job has exported, as the pod that did it says."""
 
-    path: str = Field(
+    path: Annotated[str, _Printable] = Field(
         default="", max_length=4096, description="path is the directory of this version of the model, as pods see it."
     )
-    formats: tuple[Annotated[str, StringConstraints(max_length=32)], ...] = Field(
+    formats: tuple[Annotated[str, StringConstraints(max_length=32), _Printable], ...] = Field(
         default=(), max_length=16, description="formats are those that are there: SavedModel, TFLite, TensorFlowJS."
     )
     size: int | None = Field(default=None, ge=0, le=2**53, description="size is the size of all its files, in bytes.")
-    digest: str = Field(
+    digest: Annotated[str, _Printable] = Field(
         default="",
         max_length=128,
         description="digest is sha256: and the SHA-256 of the list of all its files with theirs; docs/export.md has "
@@ -207,7 +261,7 @@ class ExportedModel(_Model):
         return cls.model_validate(readable) if readable.get("path") else None
 
 
-class RootCause(_Model):
+class RootCause(_Foreign):
     """The first failure of the job."""
 
     kind: str = Field(
@@ -225,6 +279,16 @@ class RootCause(_Model):
         default="", max_length=32768, description="logTail is the last lines of the pod's log, message included."
     )
     hint: str = Field(default="", max_length=1024, description="hint is what to do, where the pod's words are known.")
+
+
+class PendingRestart(_Model):
+    """A restart of all replicas that waits for its time: it takes place also when the pod that failed is deleted."""
+
+    not_before: str = Field(default="", description="notBefore is when it may begin (RFC 3339).")
+    message: str = Field(default="", description="message is what ended.")
+    kind: str = Field(default="", alias="class", description="class is what kind of end it was.")
+    role: str = Field(default="", description="role is its task type.")
+    pod: str = Field(default="", description="pod is its pod.")
 
 
 class JobStatus(_Model):
@@ -259,6 +323,14 @@ class JobStatus(_Model):
     attempt: int = Field(default=0, description="attempt counts the runs of the whole job, from 1.")
     last_restart_time: str | None = Field(
         default=None, description="lastRestartTime is when the latest attempt after the first began (RFC 3339)."
+    )
+    ready_attempt: int = Field(
+        default=0,
+        ge=0,
+        description="readyAttempt is the latest attempt whose pods were all ready.",
+    )
+    pending_restart: PendingRestart | None = Field(
+        default=None, description="pendingRestart is a restart of all that waits."
     )
     restarts: RestartCounts = Field(
         default=RestartCounts(),

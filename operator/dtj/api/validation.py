@@ -18,7 +18,7 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     found = schema.check(known, whole, "")
     if found:
         return tuple(found)
-    stored = schema.without_nulls(body, whole)
+    stored = schema.as_stored(body, whole)
     spec = dig(stored, "spec")
     assert isinstance(spec, dict)
     return rules.check(name=str(dig(body, "metadata", "name")), spec=spec)

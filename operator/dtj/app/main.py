@@ -19,10 +19,12 @@ import click
 
 from dtj import __version__
 from dtj.app.health import PortTaken
+from dtj.app.job_access import job_access
 from dtj.app.run import run
 from dtj.app.settings import OperatorSettings, SettingsError
 from dtj.app.startup import CredentialsRefused
 from dtj.app.watch import QuietRetries
+from dtj.core.platform import JobAccess
 from dtj.engine import logs
 from dtj.kube.config import ConfigError
 from dtj.kube.lease import LeaseLost
@@ -48,6 +50,13 @@ def _option(name: str, **attributes: Any) -> Callable[[F], F]:
     )
 
 
+def _job_access(context: click.Context, parameter: click.Parameter, value: str | None) -> JobAccess | None:
+    try:
+        return job_access(value) if value is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _log_format(context: click.Context, parameter: click.Parameter, value: str) -> logs.LogFormat:
     return logs.LogFormat(value)
 
@@ -57,7 +66,7 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 @click.option("--all-namespaces", "-A", is_flag=True, help="Run jobs of all namespaces; the default.")
 @_option("kubeconfig", type=click.Path(), help="Kubeconfig file; in a cluster, the pod's service account.")
 @_option("context", help="Context of the kubeconfig; its current one by default.")
-@_option("workers", type=click.IntRange(1, 256), help="Jobs that are worked on at the same time.")
+@_option("workers", type=click.IntRange(1, 256), help="Jobs of a namespace that are worked on at the same time.")
 @_option("relist_seconds", type=click.FloatRange(min=1.0), help="Time between two full lists of jobs.")
 @_option("leader_elect", is_flag=True, help="Run jobs only while holding a lease.")
 @_option("lease_namespace", help="Namespace of the lease; required with --leader-elect.")
@@ -65,6 +74,13 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 @_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
 @_option("restricted", is_flag=True, help='Make pods fit the Pod Security Standard "restricted".')
 @_option("trainer_image", help="Image of trainer containers whose template names none.")
+@_option(
+    "network_policies",
+    metavar="JSON",
+    callback=_job_access,
+    help="Give each job a NetworkPolicy that lets in its own pods and these peers: "
+    '{"statusFrom": [PEER...], "tensorBoardFrom": [PEER...]}.',
+)
 @_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz; 0 for none.")
 @_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics; 0 for none.")
 @_option("log_format", type=click.Choice(list(map(str, logs.LogFormat))), callback=_log_format, help="Look of the log.")

@@ -1,7 +1,8 @@
 """The operator's process: puts the parts together, keeps them running, and takes them down together.
 
-kopf, the engine and the HTTP endpoints run in one event loop. When one of them ends unasked, the whole process
-ends, and says why: a restarted operator is safe at any point, half an operator is not.
+The engine, the lease and the HTTP endpoints run in one event loop, kopf in another (see :mod:`dtj.app.watch`). When
+one of them ends unasked, the whole process ends, and says why: a restarted operator is safe at any point, half an
+operator is not. Only kopf's end is no reason: it is begun again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
-import kopf
-
 from dtj.app.health import health_routes, metrics_routes, serving
 from dtj.app.settings import OperatorSettings
 from dtj.app.startup import wait_until_served
-from dtj.app.watch import make_registry, make_settings
+from dtj.app.watch import JobWatch, connection_info
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
@@ -29,7 +28,7 @@ from dtj.kube.lease import Lease
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _ABANDON_SECONDS = 2.0
-"""How long kopf and the engine may take to drop everything when the lease is lost; others wait 5 s for that."""
+"""How long the watch and the engine may take to drop everything when the lease is lost; others wait 5 s for that."""
 
 
 async def run(settings: OperatorSettings) -> None:
@@ -39,7 +38,10 @@ async def run(settings: OperatorSettings) -> None:
     not go on; another error is a defect of one of the parts.
     """
     platform = Platform(
-        profiles=settings.profiles(), restricted=settings.restricted, trainer_image=settings.trainer_image
+        profiles=settings.profiles(),
+        restricted=settings.restricted,
+        trainer_image=settings.trainer_image,
+        job_access=settings.network_policies,
     )
     metrics = Metrics()
     stop = asyncio.Event()
@@ -55,8 +57,9 @@ async def run(settings: OperatorSettings) -> None:
             namespaces=settings.watched_namespaces,
             settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
             metrics=metrics,
+            now=gateway.clock.now,
         )
-        lease = _lease(gateway, settings)
+        lease = await _lease(stack, metrics, settings)
         metrics.watch_leader(lambda: lease is None or lease.leading)
         health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: _ready(engine, lease))
         await stack.enter_async_context(serving(settings.health_port, health))
@@ -65,10 +68,15 @@ async def run(settings: OperatorSettings) -> None:
             await _lead(lease, lambda: _operate(engine, settings, stop), stop)
 
 
-def _lease(gateway: KubeGateway, settings: OperatorSettings) -> Lease | None:
-    """Our candidacy, where there is an election. No two processes share an identity, also on one host."""
+async def _lease(stack: AsyncExitStack, metrics: Metrics, settings: OperatorSettings) -> Lease | None:
+    """Our candidacy, where there is an election. No two processes share an identity, also on one host.
+
+    It has connections of its own: a renewal that waits behind the creation of pods comes too late.
+    """
     if not settings.leader_elect or settings.lease_namespace is None:
         return None
+    gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
+    stack.push_async_callback(gateway.close)
     identity = f"{settings.instance}_{secrets.token_hex(4)}"
     return Lease(gateway, namespace=settings.lease_namespace, name=settings.lease_name, identity=identity)
 
@@ -101,36 +109,25 @@ async def _lead(lease: Lease | None, operate: Callable[[], Coroutine[Any, Any, N
 
 
 async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event) -> None:
-    """Run engine and kopf side by side until ``stop``, or until one of them ends."""
-    ready = asyncio.Event()
+    """Run the engine and the watch on jobs side by side until ``stop``, or until one of them ends."""
+    watch = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=settings.namespaces)
     engine_task = asyncio.create_task(engine.run(), name="engine")
-    kopf_task = asyncio.create_task(
-        kopf.operator(
-            registry=make_registry(engine.feed, settings.connection),
-            settings=make_settings(namespaced=bool(settings.namespaces)),
-            standalone=True,
-            clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
-            stop_flag=stop,
-            ready_flag=ready,
-        ),
-        name="kopf",
-    )
-    parts = {engine_task, kopf_task}
+    watch_task = asyncio.create_task(watch.run(), name="watch on jobs")
+    parts = {engine_task, watch_task}
     try:
-        await _first_of(*parts, ready.wait())
-        _stop_on_signals(stop)  # kopf has put its own handlers in place of ours
         await _first_of(*parts, stop.wait())
         unasked = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
         stop.set()
         engine.stop()
+        watch_task.cancel()
         await asyncio.wait(parts)
     finally:
         for part in parts:
             part.cancel()  # of use where we are cancelled: a lost lease leaves no time to finish anything
         await asyncio.wait(parts, timeout=_ABANDON_SECONDS)
     for part in parts:
-        part.result()
+        if not part.cancelled():
+            part.result()
     if unasked:
         raise RuntimeError(f"{' and '.join(unasked)} ended unasked")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dtj.api import names
 from dtj.api.profiles import Profile
+from dtj.core.platform import JobAccess
 from dtj.engine.logs import LogFormat
 from dtj.engine.profile_file import ProfilesError, profiles
 from dtj.kube.config import ConnectionSource
@@ -36,7 +37,8 @@ class OperatorSettings:
     """The context of the kubeconfig; its current context by default."""
 
     workers: int = 32
-    """Jobs that are worked on at the same time. One worker can start about ten jobs a second."""
+    """Jobs of one namespace that are worked on at the same time; there are as many workers again for the others. One
+    worker can start about ten jobs a second."""
 
     relist_seconds: float = 300.0
     """Time between two full lists of jobs, the safety net for what a watch may miss."""
@@ -62,6 +64,11 @@ class OperatorSettings:
     trainer_image: str = ""
     """The image of trainer containers whose template names none. Without it, such a job is refused by the API
     server."""
+
+    network_policies: JobAccess | None = None
+    """Who may connect to the pods of jobs, as JSON with two lists of NetworkPolicy peers: ``statusFrom`` (port 2223;
+    the operator's own pods, perhaps Prometheus) and ``tensorBoardFrom`` (port 6006). If it is given, each job gets a
+    NetworkPolicy before its first pod, which lets in these peers and the job's own pods. Otherwise jobs get none."""
 
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""

@@ -1,41 +1,189 @@
-"""The watch on jobs, by kopf: a few settings, a login, and one handler that stores and enqueues.
+"""The watch on jobs, by kopf: a few settings, a login, and one handler that passes events on.
 
 kopf is used for what it does without writing: with ``on.event`` alone it adds no finalizer, no annotation and no
 patch to a job. Anything that the handler raised would be logged and forgotten, so it does nothing that can fail,
 and a value that it returned would be written into the job's status, so it returns None.
+
+It has a thread and an event loop of its own, and is begun again when it ends. kopf ends at every ERROR line of a watch
+but 410 (500 "etcdserver: leader changed", 429, 504), and on its way out it cancels all tasks of its loop that are
+younger than itself, whoever made them: in the loop of the engine that would be the engine's workers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from typing import Any
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn, TypeAlias
 
 import kopf
 
 from dtj.api import names
+from dtj.api.json import JsonObject
+from dtj.app.watch_session import WatchSession
 from dtj.engine.feed import JobFeed
 from dtj.kube.backoff import Backoff
 from dtj.kube.config import ConnectionSource
 
+log = logging.getLogger(__name__)
+
+Connect: TypeAlias = Callable[[], Awaitable[kopf.ConnectionInfo]]
+"""Asked at the start, and again when the API server answers 401."""
+
+Deliver: TypeAlias = Callable[[str | None, JsonObject], None]
+"""Gets the type of an event, None for an object that was listed, and the object."""
+
+LASTING_SECONDS: Final = 60.0
+"""A watch that lasted for so long is no failure among others in a row."""
+
+STOP_SECONDS: Final = 2.0
+"""How long kopf may take to end. It only reads: what it does later harms nobody."""
+
 _RETRY = re.compile(r"^Request attempt #(\d+)")
 
+_SERVERS_WORDS: Final = re.compile(r"'message': '([^']*)'")
+"""What the API server says, within what kopf makes of it: all of a Status, as Python would write it."""
 
-def make_registry(feed: JobFeed, source: ConnectionSource) -> kopf.OperatorRegistry:
+_SAID_BY_US: Final = re.compile(
+    r"OS signals are ignored|.* has failed: |Unprocessed streams left|Cleanup activity is not executed"
+)
+"""What kopf logs of its beginning and its end in a thread."""
+
+
+class JobWatch:
+    """Tells ``feed`` of jobs, whatever happens to kopf."""
+
+    def __init__(
+        self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str] = (), backoff: Backoff | None = None
+    ) -> None:
+        """``namespaces``: none means all of the cluster."""
+        self._feed = feed
+        self._connect = connect
+        self._namespaces = tuple(namespaces)
+        self._backoff = backoff or Backoff(base=1.0, cap=30.0)
+        self._renew = asyncio.Event()
+        feed.on_turned_back = self._renew.set
+
+    async def run(self) -> NoReturn:
+        """Watch until cancelled. A watch that ends is followed by a list, and begun again."""
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            began = loop.time()
+            why = await self._watch()
+            failures = 1 if loop.time() - began > LASTING_SECONDS else failures + 1
+            delay = self._backoff.delay(failures)
+            log.warning("the watch on jobs ended: %s; listing and watching again in %.1f s", why, delay)
+            await asyncio.sleep(delay)
+            self._feed.relist_soon()
+
+    async def _watch(self) -> str:
+        """Run kopf to its end, or until its place is known to be lost. Returns why it ended."""
+        self._renew.clear()
+        watching = _Kopf(self._take, self._connect, namespaces=self._namespaces)
+        renewing = asyncio.create_task(self._renew.wait(), name="renewal of the watch on jobs")
+        waited_for: list[asyncio.Future[Any]] = [watching.ended, renewing]
+        try:
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            renewing.cancel()
+            watching.stop()
+            await asyncio.wait([watching.ended], timeout=STOP_SECONDS)
+        return watching.why() if not self._renew.is_set() else "the API server's history was turned back"
+
+    def _take(self, kind: str | None, body: JsonObject) -> None:
+        if kind == "DELETED":
+            self._feed.remove(body)
+        else:
+            self._feed.put(body)
+        if kind is None:
+            # A list of kopf's own: it does not say what has vanished since its last one.
+            self._feed.relist_soon()
+
+
+class _Kopf:
+    """One run of kopf, in a thread. Everything but the thread's own function is called in the loop of the maker."""
+
+    def __init__(self, deliver: Deliver, connect: Connect, *, namespaces: Sequence[str]) -> None:
+        self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._deliver = deliver
+        self._connect = connect
+        self._namespaces = tuple(namespaces)
+        self._ours = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._stopped = False
+        threading.Thread(target=self._run, name="kopf", daemon=True).start()
+
+    def stop(self) -> None:
+        """Nothing is delivered from now on; the thread ends soon."""
+        self._stopped = True
+        self._tell_to_stop()
+
+    def why(self) -> str:
+        """Why it ended, in words."""
+        error = self.ended.result() if self.ended.done() else None
+        if error is None:
+            return "kopf ended"
+        said = _SERVERS_WORDS.search(str(error))
+        return said[1] if said is not None else f"{type(error).__name__}: {error}"
+
+    def _run(self) -> None:
+        """The thread."""
+        error: BaseException | None = None
+        try:
+            asyncio.run(self._operate())
+        except BaseException as raised:  # noqa: BLE001 - whatever it is, the watch has ended and is begun again
+            error = raised
+        self._pass_on(self._end, error)
+
+    async def _operate(self) -> None:
+        self._task = asyncio.current_task()
+        self._pass_on(self._begun)
+        # No stop flag: kopf leaves the task behind that waits for it, and waits 5 s for that task before it ends.
+        await kopf.operator(
+            registry=make_registry(lambda kind, body: self._pass_on(self._take, kind, body), self._connect),
+            settings=make_settings(namespaced=bool(self._namespaces)),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+        )
+
+    def _pass_on(self, function: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # our loop is closed: the process ends
+            self._ours.call_soon_threadsafe(function, *arguments)
+
+    def _begun(self) -> None:
+        if self._stopped:
+            self._tell_to_stop()
+
+    def _take(self, kind: str | None, body: JsonObject) -> None:
+        if not self._stopped:
+            self._deliver(kind, body)
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    def _tell_to_stop(self) -> None:
+        if self._task is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+
+def make_registry(deliver: Deliver, connect: Connect) -> kopf.OperatorRegistry:
     """The handlers, in a registry of their own: kopf's global one would outlive us."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
-    async def log_in(**_: Any) -> kopf.ConnectionInfo:
-        return await connection_info(source)
+    async def log_in(**_: Any) -> kopf.AiohttpSession:
+        return WatchSession(await connect())
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
     async def take_over(event: kopf.RawEvent, **_: Any) -> None:
         body: Any = event["object"]
-        if event["type"] == "DELETED":
-            feed.remove(body)
-        else:
-            feed.put(body)
+        deliver(event["type"], body)
 
     return registry
 
@@ -43,7 +191,7 @@ def make_registry(feed: JobFeed, source: ConnectionSource) -> kopf.OperatorRegis
 def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     """kopf's settings, as far as they differ from its own."""
     settings = kopf.OperatorSettings()
-    # Where this ends, kopf ends the process; an API server may be away for hours.
+    # Where this ends, kopf ends; an API server may be away for hours.
     settings.networking.error_backoffs = Backoff(base=0.5, cap=30.0)
     # Before it lists anew, since the API server has forgotten its place (410): by default a tenth of a second.
     settings.watching.reconnect_backoff = 1.0
@@ -51,6 +199,8 @@ def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 10.0
     # Its events are not aggregated, and of a type that is no event type; ours are dtj.kube.events.
     settings.posting.enabled = False
+    # A page of kopf's list is read as a whole, and jobs may have 1.5 MiB each.
+    settings.watching.chunk_size = 20
     # Looking for namespaces and CRDs needs rights in the whole cluster.
     settings.scanning.disabled = namespaced
     return settings
@@ -76,10 +226,15 @@ async def connection_info(source: ConnectionSource) -> kopf.ConnectionInfo:
 
 
 class QuietRetries(logging.Filter):
-    """Makes one warning of the errors that kopf logs at each attempt of a request during an outage."""
+    """Makes one warning of the errors that kopf logs at each attempt of a request during an outage, and drops what
+    :class:`JobWatch` says itself."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        attempt = _RETRY.match(record.getMessage()) if record.name.startswith("kopf") else None
+        if not record.name.startswith("kopf"):
+            return True
+        if _SAID_BY_US.match(record.getMessage()):
+            return False
+        attempt = _RETRY.match(record.getMessage())
         if attempt is None:
             return True
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)

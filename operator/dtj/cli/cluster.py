@@ -13,11 +13,13 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from dtj.cli.exit_codes import Exit
+from dtj.cli.terminal import say
 from dtj.client import (
     ApiError,
     AsyncClient,
     ClientError,
     ConfigError,
+    InvalidManifest,
     JobGone,
     NeverComes,
     NotFound,
@@ -80,13 +82,14 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
     try:
         return asyncio.run(connected())
     except ConfigError as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return Exit.USAGE
     except ClientError as error:
-        click.echo(str(error), err=True)
+        for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
+            say(line, err=True)
         return _exit_code(error)
     except ApiError as error:
-        click.echo(told(error), err=True)
+        say(told(error), err=True)
         return Exit.API
     except KeyboardInterrupt:
         return Exit.SIGNAL + signal.SIGINT

@@ -32,7 +32,7 @@ def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime)
             newest[replica] = pod
     progress = {replica: _unspoken(newest.get(replica)) for replica in replicas(spec)}
     decider = deciding_replica(spec)
-    if decider is not None and job.status.progress is not None:
+    if decider is not None and job.status.progress is not None and job.status.progress.reported:
         progress[decider] = _spoken(job)
     return run_view(
         job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), stopped=job.status.terminal

@@ -16,8 +16,10 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from dtj.api import names
+from dtj.api.printable import one_line
 from dtj.cli.cluster import Place
 from dtj.cli.exit_codes import Exit
+from dtj.cli.terminal import say_lines, write
 from dtj.client import ApiError, ConfigError
 
 PROGRAM: Final = "dtj"
@@ -50,7 +52,8 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
         taken = ctx.params.get(param.name or "")
         others = taken if isinstance(taken, tuple) else ()
         found = (name for name in _job_names(_place(ctx)) if name.startswith(begun) and name not in others)
-        return [CompletionItem(f"{kind}{slash}{name}") for name in found]
+        # A shell takes a line for a candidate, and a terminal shows it: names of jobs are plain, a server's may not be.
+        return [CompletionItem(f"{kind}{slash}{name}") for name in found if name == one_line(name)]
 
 
 @click.command("completion")
@@ -70,7 +73,7 @@ def completion(shell: str) -> int:
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command
-    click.echo(kind(root, {}, PROGRAM, VARIABLE).source(), nl=False)
+    write(kind(root, {}, PROGRAM, VARIABLE).source())
     return Exit.OK
 
 
@@ -91,7 +94,7 @@ def answer_kubectl() -> None:
     from dtj.cli.main import cli  # which imports the commands, and they this module
 
     for line in kubectl_lines(cli, sys.argv[1:]):
-        click.echo(line)
+        say_lines(line)
 
 
 def _place(context: click.Context) -> Place:

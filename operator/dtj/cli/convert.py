@@ -9,9 +9,11 @@ from typing import Final
 import click
 
 from dtj.api.json import JsonObject, objects
+from dtj.api.printable import one_line
 from dtj.api.spec import Strategy
 from dtj.cli.choices import OneOf
 from dtj.cli.exit_codes import Exit
+from dtj.cli.terminal import say, write
 from dtj.cli.tfjob import GROUP, KIND, Conversion, convert, is_tfjob
 from dtj.cli.tfjob_pods import NotConvertible
 from dtj.cli.yaml_text import as_yaml
@@ -47,9 +49,9 @@ def convert_files(files: tuple[str, ...], strategy: Strategy | None) -> int:
     try:
         made = [text for file in files for text in _converted(file, strategy)]
     except (UnreadableFile, NotConvertible) as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return Exit.USAGE
-    click.echo("---\n".join(made), nl=False)
+    write("---\n".join(made))
     return Exit.OK
 
 
@@ -60,7 +62,7 @@ def _converted(file: str, strategy: Strategy | None) -> Iterator[str]:
         raise NotConvertible(f"{parts[0].title}: no TFJob: apiVersion {GROUP}/… and kind {KIND} are wanted")
     for part in parts:
         if not is_tfjob(part.body):
-            click.echo(f"{part.title}: {part.body.get('kind') or 'no TFJob'}: printed as it is", err=True)
+            say(f"{part.title}: {part.body.get('kind') or 'no TFJob'}: printed as it is", err=True)
             yield as_yaml([part.body])
             continue
         try:
@@ -68,7 +70,7 @@ def _converted(file: str, strategy: Strategy | None) -> Iterator[str]:
         except NotConvertible as error:
             raise NotConvertible(f"{part.title}: {error}") from error
         for note in conversion.notes:
-            click.echo(f"{part.title}: {note}", err=True)
+            say(f"{part.title}: {note}", err=True)
         yield _commented(part.body, conversion)
 
 
@@ -83,6 +85,8 @@ def _parts(document: Document) -> Iterator[_Part]:
 
 def _commented(tfjob: JsonObject, conversion: Conversion) -> str:
     """The job, with what to check above it."""
-    said = [f"# - {note}" for note in conversion.notes] or [f"# {_NOTHING_TO_CHECK}"]
-    head = f"# From a {KIND} of {tfjob['apiVersion']}, by dtj convert." + (" To check:" if conversion.notes else "")
+    # A note names fields of the TFJob: a line break in one would end the comment, and begin an object.
+    said = [f"# - {one_line(note)}" for note in conversion.notes] or [f"# {_NOTHING_TO_CHECK}"]
+    version = one_line(str(tfjob["apiVersion"]))
+    head = f"# From a {KIND} of {version}, by dtj convert." + (" To check:" if conversion.notes else "")
     return "\n".join([head, *said, as_yaml([conversion.body])])

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from dtj.cli.cluster import cluster_command
 from dtj.cli.doctor_checks import Finding, Verdict, findings
 from dtj.cli.exit_codes import Exit
+from dtj.cli.terminal import Console, Text, stacked
 from dtj.client import AsyncClient
 from dtj.client.installation import inspect
 
@@ -52,7 +52,7 @@ def report(found: Sequence[Finding], *, wrapped: bool) -> Iterator[RenderableTyp
 def _wrapped(finding: Finding) -> Iterator[RenderableType]:
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(width=_VERDICT_WIDTH)
-    line.add_row(_verdict(finding), Text("\n").join(_words(finding)))
+    line.add_row(_verdict(finding), stacked(_words(finding)))
     yield line
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Final
 
 import click
-from rich.console import Console
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
@@ -16,9 +14,11 @@ from dtj.api.spec import Gang, Role
 from dtj.cli.choices import OneOf
 from dtj.cli.exit_codes import Exit
 from dtj.cli.field_docs import NoSuchField, field_lines
+from dtj.cli.json_text import as_json
 from dtj.cli.platform_option import platform_option
 from dtj.cli.rehearsal import UID, Rehearsal, rehearse
 from dtj.cli.render_explain import explanation
+from dtj.cli.terminal import Console, say, write
 from dtj.cli.yaml_text import as_yaml
 from dtj.client.checks import Manifest, check
 from dtj.core.platform import Platform
@@ -64,12 +64,13 @@ def explain(
         raise click.UsageError("Missing argument 'FILE...', or --field PATH.")
     checked = check(files, platform)
     if checked.problems:
-        click.echo("\n".join(checked.problems), err=True)
+        for line in checked.problems:
+            say(line, err=True)
         return Exit.USAGE
     for item in checked.manifests:
         if role is not None and item.spec.replicas(role) == 0:
             roles = ", ".join(item.spec.roles())
-            click.echo(f"{item.document.title}: --role: the job has no {role}; it has {roles}", err=True)
+            say(f"{item.document.title}: --role: the job has no {role}; it has {roles}", err=True)
             return Exit.USAGE
     shown = [
         (item, rehearse(item.body, platform, namespace=namespace or "default", attempt=attempt, now=datetime.now(UTC)))
@@ -77,12 +78,12 @@ def explain(
     ]
     for item, rehearsal in shown:
         for line in _caveats(item, rehearsal):
-            click.echo(line, err=True)
+            say(line, err=True)
     if output == "table":
         _print_tables(shown, role)
     else:
         found = [body for _, rehearsal in shown for body in rehearsal.objects if _is_wanted(body, role)]
-        click.echo(_UID_WORDS + as_yaml(found) if output == "yaml" else _as_json(found), nl=False)
+        write(_UID_WORDS + as_yaml(found) if output == "yaml" else _as_json(found))
     return Exit.OK
 
 
@@ -91,9 +92,9 @@ def _explain_field(field: str, files: tuple[str, ...]) -> int:
         raise click.UsageError("--field shows what a field means, and takes no FILE.")
     try:
         for line in field_lines(field, width=Console().width):
-            click.echo(line)
+            say(line)
     except NoSuchField as error:
-        click.echo(f"--field: {error}", err=True)
+        say(f"--field: {error}", err=True)
         return Exit.USAGE
     return Exit.OK
 
@@ -132,4 +133,4 @@ def _is_wanted(body: JsonObject, role: Role | None) -> bool:
 def _as_json(found: list[JsonObject]) -> str:
     whole: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*found]}
     object_at(whole, "metadata")
-    return json.dumps(whole, indent=2) + "\n"
+    return as_json(whole, indent=2)

@@ -14,6 +14,7 @@ from dtj.cli.choices import OneOf
 from dtj.cli.exit_codes import Exit
 from dtj.cli.quantities import counted
 from dtj.cli.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, name_from, starter
+from dtj.cli.terminal import say
 
 
 @click.command("init")
@@ -48,36 +49,37 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
 
     Exit codes: 0 done, 2 bad input.
     """
+    name = name or name_from(directory.absolute().name)
     try:
-        made = starter(
-            name=name or name_from(directory.absolute().name), strategy=strategy, style=style, workers=workers
-        )
+        made = starter(name=name, strategy=strategy, style=style, workers=workers)
     except Unsuitable as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return Exit.USAGE
-    found = validate(yaml.safe_load(made.manifest))
+    # The name is written into the manifest as it is: one that is none could make anything of it.
+    plain = starter(name="plain", strategy=strategy, style=style, workers=workers)
+    found = validate({**yaml.safe_load(plain.manifest), "metadata": {"name": name}})
     present = [directory / file for file in (MANIFEST, SCRIPT) if (directory / file).exists()]
     if found or (present and not force):
         for violation in found:
-            click.echo(str(violation), err=True)
+            say(str(violation), err=True)
         for file in () if found else present:
-            click.echo(f"{file}: exists already: --force overwrites it, or name another directory", err=True)
+            say(f"{file}: exists already: --force overwrites it, or name another directory", err=True)
         return Exit.USAGE
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / MANIFEST).write_text(made.manifest, encoding="utf-8")
         (directory / SCRIPT).write_text(made.script, encoding="utf-8")
     except OSError as error:
-        click.echo(f"{error.filename or directory}: cannot be written: {error.strerror}", err=True)
+        say(f"{error.filename or directory}: cannot be written: {error.strerror}", err=True)
         return Exit.USAGE
     _say_next(directory, made)
     return Exit.OK
 
 
 def _say_next(directory: Path, made: Starter) -> None:
-    click.echo(f"Wrote {directory / MANIFEST} and {directory / SCRIPT}. Next:")
-    click.echo("")
+    say(f"Wrote {directory / MANIFEST} and {directory / SCRIPT}. Next:")
+    say("")
     if directory.absolute() != Path.cwd():
-        click.echo(f"  cd {shlex.quote(str(directory))}")
-    click.echo(f"  dtj run {MANIFEST}        train here, {counted(made.workers, 'worker')}")
-    click.echo(f"  dtj explain {MANIFEST}    what a cluster would be asked for")
+        say(f"  cd {shlex.quote(str(directory))}")
+    say(f"  dtj run {MANIFEST}        train here, {counted(made.workers, 'worker')}")
+    say(f"  dtj explain {MANIFEST}    what a cluster would be asked for")

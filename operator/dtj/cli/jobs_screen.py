@@ -8,12 +8,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
-from rich.text import Text
 
 from dtj.api.job import Job
 from dtj.cli.render_jobs import Row, job_rows, padded, widths
+from dtj.cli.terminal import Console, Text
 
 TICK: Final = 1.0
 """Seconds between two drawings of jobs that do not change: they grow older."""

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import click
-from rich.console import Console
 
 from dtj.api.job import Job
 from dtj.cli.cluster import cluster_command
@@ -15,6 +14,7 @@ from dtj.cli.exit_codes import Exit
 from dtj.cli.jobs_screen import jobs_screen
 from dtj.cli.objects import dumped
 from dtj.cli.render_jobs import job_rows, padded
+from dtj.cli.terminal import Console, say, write
 from dtj.client import AsyncClient
 
 _FORMS: Final = ("wide", "json", "yaml", "name")
@@ -37,16 +37,17 @@ async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, ou
         return await _watch(client, all_namespaces, selector, wide=output == "wide")
     found = await client.list_objects(all_namespaces=all_namespaces, selector=selector)
     if output in ("json", "yaml"):
-        click.echo(dumped(found, output), nl=False)
+        write(dumped(found, output))
         return Exit.OK
     if not found:
-        click.echo(nothing(client, all_namespaces), err=True)
+        say(nothing(client, all_namespaces), err=True)
     elif output == "name":
-        click.echo(dumped(found, output), nl=False)
+        write(dumped(found, output))
     else:
         jobs = list(map(Job.from_object, found))
         rows = job_rows(jobs, now=datetime.now(UTC), namespaced=all_namespaces, wide=output == "wide")
-        click.echo("\n".join(padded(rows)))
+        for line in padded(rows):
+            say(line)
     return Exit.OK
 
 

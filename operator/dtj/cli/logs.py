@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from dtj.api.job import Job
 from dtj.cli.cluster import cluster_command
@@ -17,6 +15,7 @@ from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.next_commands import next_command
 from dtj.cli.render_logs import first_error_lines, log_text, plain_line
+from dtj.cli.terminal import Console, Text, copy_line, say
 from dtj.client import AsyncClient
 from dtj.client.first_error import first_error
 from dtj.client.log_follower import follow_logs
@@ -75,12 +74,12 @@ async def logs(
         pods = await select(client.gateway, job, selection)
         nothing = silence(pods, job, selection)
         if nothing:
-            click.echo(nothing, err=True)
+            say(nothing, err=True)
         else:
             await output.show(read_logs(client.gateway, pods, selection))
     except asyncio.CancelledError:
         if not job.status.terminal:
-            click.echo(f"{name} goes on.", err=True)
+            say(f"{name} goes on.", err=True)
         raise
     return Exit.OK
 
@@ -121,4 +120,4 @@ class _Output:
             text = log_text(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps)
             self._console.print(text, soft_wrap=True)
         else:
-            click.echo(plain_line(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps))
+            copy_line(plain_line(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -27,6 +28,7 @@ from dtj.cli.status import status
 from dtj.cli.steer import delete, resume, scale, suspend
 from dtj.cli.submit import submit
 from dtj.cli.tensorboard import tensorboard
+from dtj.cli.terminal import SafeHandler, say_lines, show_error
 from dtj.cli.validate import validate
 from dtj.cli.wait import wait
 
@@ -49,7 +51,7 @@ dtj COMMAND --help explains a command; dtj --help lists them all."""
 def cli(context: click.Context) -> int:
     """TensorFlow's distribution strategies from one manifest, on this machine or on a cluster."""
     if context.invoked_subcommand is None:
-        click.echo(START)
+        say_lines(START)
     return Exit.OK
 
 
@@ -75,10 +77,11 @@ cli.add_command(completion, section=Section.TOOLS)
 
 def main() -> NoReturn:
     """Run the command line, and leave with one of :class:`~dtj.cli.exit_codes.Exit`."""
+    logging.lastResort = SafeHandler(logging.WARNING)
     try:
         code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        show_error(error)
         code = error.exit_code
     except click.Abort:
         code = Exit.SIGNAL + 2

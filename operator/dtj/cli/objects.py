@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +9,8 @@ import yaml
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, text
+from dtj.api.printable import one_line
+from dtj.cli.json_text import as_json
 
 KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
 
@@ -25,8 +26,8 @@ def dumped(objects: Sequence[JsonObject], form: str) -> str:
     Who owns which field is left out, as kubectl leaves it out.
     """
     if form == "name":
-        return "".join(f"{named(text(dig(body, 'metadata', 'name')))}\n" for body in objects)
-    whole = {
+        return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
+    whole: JsonObject = {
         "apiVersion": "v1",
         "kind": "List",
         "metadata": {"resourceVersion": ""},
@@ -34,7 +35,7 @@ def dumped(objects: Sequence[JsonObject], form: str) -> str:
     }
     if form == "yaml":
         return yaml.safe_dump(whole, sort_keys=False)
-    return json.dumps(whole, indent=4) + "\n"
+    return as_json(whole, indent=4)
 
 
 def _plain(body: JsonObject) -> JsonObject:

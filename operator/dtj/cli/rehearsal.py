@@ -124,8 +124,10 @@ class _Stage:
                 case CreateGang(api=api, manifest=manifest):
                     self.api = api
                     self._add(manifest)
-                case ApplyService(manifest=manifest) | CreateClaim(manifest=manifest) | CreatePod(manifest=manifest):
+                case ApplyService(manifest=manifest) | CreateClaim(manifest=manifest):
                     self._add(manifest)
+                case CreatePod(render=render):
+                    self._add(render())
         return (len(self.objects), self.verdict, self.found, self.job.status.ready_time) != before
 
     def _add(self, manifest: JsonObject) -> None:

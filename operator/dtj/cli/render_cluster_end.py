@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TypeAlias
 
-from rich.text import Text
-
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import RootCause
 from dtj.cli.cluster_view import lasted
 from dtj.cli.quantities import short_number, short_time
 from dtj.cli.render_end import cause_lines, command, field, headline, measures
+from dtj.cli.terminal import Text
 
 Again: TypeAlias = Callable[..., str]
 """Makes of a command's words the line to type."""

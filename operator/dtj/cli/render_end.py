@@ -9,11 +9,10 @@ from pathlib import Path
 from signal import Signals
 from typing import Final
 
-from rich.text import Text
-
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.quantities import short_number, short_time, shown_path
+from dtj.cli.terminal import Text
 from dtj.client.manifest_files import Document
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, Ended, Result

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pydantic import JsonValue
-from rich.text import Text
 
 from dtj.api.base import SpecModel
 from dtj.api.json import JsonObject, dig, objects, text
@@ -20,6 +19,7 @@ from dtj.api.spec import JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
 from dtj.cli.quantities import counted, listed
 from dtj.cli.rehearsal import UID, Rehearsal
+from dtj.cli.terminal import Text
 from dtj.core.endings import LATEST, Ended, Ending
 from dtj.core.manifests import main_container
 from dtj.core.observed import Phase, Pod, Termination
@@ -61,7 +61,7 @@ def explanation(
         ("Limits in force", _columns(_limits(spec))),
     ):
         lines += [Text(""), Text(title, style="bold")]
-        lines += [Text(part) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
+        lines += [Text(part, limit=None) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
     return tuple(lines)
 
 

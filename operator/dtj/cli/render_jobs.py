@@ -7,18 +7,22 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from dtj.api.job import Job
+from dtj.api.printable import one_line
 from dtj.cli.quantities import short_number, short_time
 
 Row: TypeAlias = tuple[str, ...]
 
 _GAP: Final = 3
 
+_MAX_CELL: Final = 63
+"""Characters of the longest name; no state or reason of ours is longer, but anybody may write another."""
+
 
 def job_rows(jobs: Iterable[Job], *, now: datetime, namespaced: bool, wide: bool) -> tuple[Row, ...]:
     """The titles, and a row for each job."""
     columns = (*(_NAMESPACE if namespaced else ()), *_COLUMNS, *(_WIDE if wide else ()))
     titles = tuple(title for title, _ in columns)
-    return (titles, *(tuple(cell(job, now) for _, cell in columns) for job in jobs))
+    return (titles, *(tuple(one_line(cell(job, now), _MAX_CELL) for _, cell in columns) for job in jobs))
 
 
 def widths(rows: Sequence[Row], *, least: Sequence[int] = ()) -> tuple[int, ...]:
@@ -37,7 +41,7 @@ def padded(rows: Sequence[Row], *, least: Sequence[int] = ()) -> tuple[str, ...]
 
 def _progress(job: Job, now: datetime) -> str:
     progress = job.status.progress
-    return f"{progress.percent}%" if progress is not None and progress.percent is not None else ""
+    return progress.text if progress is not None else ""
 
 
 def _age(job: Job, now: datetime) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rich.text import Text
-
+from dtj.cli.terminal import Text, coloured
 from dtj.client.first_error import FirstError
 from dtj.client.logs import LogLine
 
@@ -26,7 +25,7 @@ def log_text(line: LogLine, *, width: int, prefix: bool, timestamps: bool) -> Te
     parts = [Text(f"{line.title:<{width}} | ", style=_COLOURS.get(line.role, "white"))] if prefix else []
     if timestamps and line.line.stamp:
         parts.append(Text(f"{line.line.stamp} ", style="dim"))
-    return Text.assemble(*parts, Text.from_ansi(line.line.text.rstrip("\r")))
+    return Text.assemble(*parts, coloured(line.line.text.rstrip("\r")))
 
 
 def plain_line(line: LogLine, *, width: int, prefix: bool, timestamps: bool) -> str:
@@ -46,7 +45,7 @@ def first_error_lines(found: FirstError, *, more: str) -> Iterator[Text]:
     if found.note:
         yield Text(found.note, style="yellow")
     for place, line in enumerate(found.lines):
-        text = Text.from_ansi(line.rstrip("\r"))
+        text = coloured(line.rstrip("\r"))
         if place == found.at:
             text.stylize("bold red")
         yield Text.assemble((f"{'>' if place == found.at else ' '} ", "bold red"), text)

@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from dtj.api.job import parse_time
 from dtj.api.json import dig, text
-from dtj.api.names import Condition, State
-from dtj.api.status import Progress, RestartCounts
+from dtj.api.names import Condition, Reason, State
+from dtj.api.status import JobStatus, Progress, RestartCounts
 from dtj.cli.quantities import counted, listed, short_number, short_time
+from dtj.cli.terminal import Text, coloured
 from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod
 from dtj.client.why import reasons
@@ -33,6 +33,9 @@ _MOST_ROWS: Final = 20
 
 _MOST_EVENTS: Final = 8
 _MOST_LOG_LINES: Final = 12
+_MAX_WORDS: Final = 600
+"""Most characters of a line of a log, a condition or an event: there may be many of them."""
+
 _ROOMY: Final = 70
 """Width of a terminal in which all columns stand side by side."""
 
@@ -76,11 +79,17 @@ def change_line(overview: Overview) -> str:
     """The job in one line, for where no screen can be drawn anew."""
     status = overview.job.status
     words = [status.state or "Pending", status.ready]
-    if status.reason and status.state not in (State.RUNNING, State.SUCCEEDED):
-        words.append(status.reason)
+    if status.state != State.SUCCEEDED:
+        words.append(_told_reason(status))
     if status.progress is not None:
         words.append(", ".join(_steps(status.progress)))
     return "  ".join(filter(None, words))
+
+
+def _told_reason(status: JobStatus) -> str:
+    """The reason of a state; that of a job whose pods all run goes without saying."""
+    plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
+    return "" if plain else status.reason
 
 
 # -- summary ---------------------------------------------------------------------------------------------------
@@ -96,7 +105,7 @@ def _summary(overview: Overview) -> Iterator[RenderableType]:
         (state, _COLOURS.get(state, "")),
         f" {status.ready}" if status.ready and not status.terminal else "",
         f" for {since}" if since and not status.terminal else f" {since} ago" if since else "",
-        (f"  {status.reason}" if status.reason and state != State.RUNNING else "", "dim"),
+        (f"  {reason}" if (reason := _told_reason(status)) else "", "dim"),
     )
     facts = Table.grid(padding=(0, 2, 0, 0))
     for name, fact in _facts(overview):
@@ -183,7 +192,7 @@ def _root_cause(overview: Overview) -> Iterator[RenderableType]:
         yield Text.assemble(("hint: ", "bold"), cause.hint)
     lines = cause.log_tail.splitlines()
     for line in lines[-_MOST_LOG_LINES:] if len(lines) > 1 else ():
-        yield Text.assemble(("| ", "dim"), Text.from_ansi(line))
+        yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
 
 
 def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
@@ -196,7 +205,7 @@ def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
         size = min(width - 2, _WIDEST_BAR)
         bar.add_row(ProgressBar(total=progress.total_steps, completed=progress.step, width=size))
         yield bar
-    yield Text(", ".join(_steps(progress)))
+    yield Text(", ".join(_steps(progress)) or progress.text)
     if progress.metrics:
         yield Text(", ".join(f"{name} {value}" for name, value in progress.metrics.items()))
     if progress.stragglers:
@@ -246,14 +255,15 @@ def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
 
 
 def _is_well(each: JobPod) -> bool:
-    return each.pod.phase is Phase.SUCCEEDED or (each.pod.ready and not each.pod.terminating)
+    return each.pod.succeeded or (each.pod.ready and not each.pod.terminating)
 
 
 def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str], *, width: int) -> Table:
     roomy = width >= _ROOMY
     current = {each.uid for each in overview.current_pods}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    steps = ("STEP",) if overview.job.status.progress is not None else ()
+    progress = overview.job.status.progress
+    steps = ("STEP",) if progress is not None and progress.reported else ()
     titles = ("POD", "STATE", "NODE", "RESTARTS", *steps, "AGE") if roomy else ("POD", "STATE", "AGE")
     for title in titles:
         table.add_column(title, no_wrap=True, overflow="ellipsis")
@@ -274,9 +284,9 @@ def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str
 
 def _state_of(each: JobPod) -> Text:
     pod = each.pod
-    if pod.phase is Phase.SUCCEEDED:
+    if pod.succeeded:
         words = "Succeeded"
-    elif pod.phase is Phase.FAILED:
+    elif pod.failed:
         code = f" ({pod.termination.exit_code})" if pod.termination is not None else f" ({pod.reason})"
         words = f"Failed{code if code != ' ()' else ''}"
     elif pod.terminating:
@@ -338,7 +348,7 @@ def _conditions(overview: Overview) -> Iterator[RenderableType]:
             Text(condition.type),
             Text(condition.status, style="" if condition.status == "True" else "yellow"),
             Text(_ago(overview, moment) if moment is not None else "", style="dim"),
-            Text(words),
+            Text(words, limit=_MAX_WORDS),
         )
     yield table
 
@@ -353,7 +363,7 @@ def _events(overview: Overview) -> Iterator[RenderableType]:
         table.add_row(
             Text(_ago(overview, event.last) if event.last is not None else "", style="dim"),
             Text(event.reason, style="yellow" if event.type == "Warning" else ""),
-            Text(_event_words(overview, event)),
+            Text(_event_words(overview, event), limit=_MAX_WORDS),
         )
     yield table
 

@@ -9,9 +9,9 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from dtj.cli.quantities import short_number, short_time
+from dtj.cli.terminal import Text
 from dtj.local.view import ReplicaView, RunView
 
 _COLOURS: Final = {

@@ -16,8 +16,6 @@ from pathlib import Path
 import click
 import yaml
 from click.core import ParameterSource
-from rich.console import Console
-from rich.text import Text
 
 from dtj.api.json import JsonObject
 from dtj.cli import cluster
@@ -27,9 +25,10 @@ from dtj.cli.render_end import Place, end_lines
 from dtj.cli.run_on_cluster import run_on_cluster
 from dtj.cli.run_options import runs_option
 from dtj.cli.screen import Screen, screen
+from dtj.cli.terminal import Console, Text
 from dtj.client.checks import Manifest, check
-from dtj.core import manifests
 from dtj.core.accelerators import accelerator_of
+from dtj.core.manifests import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 from dtj.engine.logs import TextFormatter
@@ -43,7 +42,7 @@ from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 
 
 class Refused(Exception):
-    """A run that cannot begin; the message says why, and what to do, in one line."""
+    """A run that cannot begin; each argument says why, and what to do, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,7 @@ def run(
     checked = check(files, Platform())
     try:
         if checked.problems:
-            raise Refused("\n".join(checked.problems))
+            raise Refused(*checked.problems)
         options = Options(
             runs=runs,
             resume=resume,
@@ -119,7 +118,8 @@ def run(
         )
         return _run_all(checked.manifests, options, output)
     except (Refused, NoTrainer) as error:
-        errors.print(Text(str(error)), soft_wrap=True)
+        for line in error.args:
+            errors.print(Text(line), soft_wrap=True)
         return Exit.USAGE
 
 
@@ -262,7 +262,7 @@ def _check_environment(manifest: Manifest, pods: tuple[JsonObject, ...]) -> None
     """Refuse what the gateway would refuse too, but before there is anything of a run."""
     found = dict.fromkeys(problem for pod in pods for problem in problems_of(pod, os.environ))
     if found:
-        raise Refused("\n".join(f"{manifest.document.title}: {problem}" for problem in found))
+        raise Refused(*(f"{manifest.document.title}: {problem}" for problem in found))
 
 
 def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory]:
@@ -271,7 +271,8 @@ def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory
     try:
         earlier = run_directory.latest(options.runs, job=job) if options.resume else None
         directory = earlier or run_directory.create(options.runs, job=job, now=datetime.now())
-        directory.manifest.write_text(yaml.safe_dump(manifest.body, sort_keys=False))
+        content = yaml.safe_dump(manifest.body, sort_keys=False)
+        run_directory.write_privately(directory.manifest, content.encode())
     except OSError as error:
         raise Refused(
             f"{error.filename or options.runs}: cannot be written: {error.strerror}; "
@@ -282,8 +283,8 @@ def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory
 
 def _first_pods(manifest: Manifest) -> tuple[JsonObject, ...]:
     """A pod of each role, as the planner makes it."""
-    first = (Replica(role, 0) for role in manifest.spec.roles())
-    return manifests.pods(manifest.job, manifest.spec, first, platform=Platform())
+    pods = PodRenderer(manifest.job, manifest.spec, Platform())
+    return tuple(pods.render(Replica(role, 0)) for role in manifest.spec.roles())
 
 
 def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: Place) -> Iterator[str]:
@@ -306,6 +307,7 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
 @contextmanager
 def _logging_to(file: Path) -> Iterator[None]:
     """What the controller decides goes to a file of the run."""
+    run_directory.append_privately(file).close()
     handler = logging.FileHandler(file)
     handler.setFormatter(TextFormatter())
     root = logging.getLogger()

@@ -6,10 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import click
-from rich.console import Console
-from rich.text import Text
-
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
@@ -21,6 +17,7 @@ from dtj.cli.quantities import counted, listed
 from dtj.cli.render_cluster_end import end_of_job, next_commands
 from dtj.cli.screen import screen
 from dtj.cli.submit import refusal
+from dtj.cli.terminal import Console, Text, say
 from dtj.client import ApiError, AsyncClient, Unavailable
 from dtj.client.checks import Checked, Manifest
 from dtj.client.manifests import sound
@@ -56,7 +53,7 @@ async def _run_one(
     except Unavailable:
         raise
     except ApiError as error:
-        click.echo(refusal(manifest, error), err=True)
+        say(refusal(manifest, error), err=True)
         return Exit.API
     shown = screen(console)
     shown.say(_first_line(job, manifest.spec))
@@ -73,7 +70,7 @@ async def _run_one(
         _say_going_on(job, "Detached.", console)
         raise
     except ApiError as error:
-        click.echo(told(error), err=True)
+        say(told(error), err=True)
         _say_going_on(job, "It cannot be followed any more.", console)
         return Exit.API
     for line in end_of_job(job, again=next_command, now=datetime.now(UTC)):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
-from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 from dtj.cli.render_lines import change_lines, progress_words, stamped
 from dtj.cli.render_table import run_table
+from dtj.cli.terminal import Console, Text
 from dtj.local.view import RunView
 
 LINE_INTERVAL: Final = 5.0

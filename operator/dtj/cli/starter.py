@@ -105,7 +105,7 @@ spec:
       containers:
       - name: trainer
         # TensorFlow and dtj_trainer. On this machine it is not pulled: the trainer's environment runs the script.
-        image: ghcr.io/example/dtj-trainer:{__version__}{_IMAGES.get(strategy, "")}
+        image: registry.example/dtj-trainer:{__version__}{_IMAGES.get(strategy, "")}
         args: [{", ".join(arguments)}]
         # Where {SCRIPT} is in a pod. More than a few files belong into an image built on this one.
         workingDir: /code

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from typing import Final
 
 import click
 import yaml
-from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
 from dtj.cli.cluster import cluster_command
 from dtj.cli.completion import JobName
 from dtj.cli.exit_codes import Exit
+from dtj.cli.json_text import as_json
 from dtj.cli.next_commands import next_command, next_kubectl
 from dtj.cli.render_status import change_line, status_view
+from dtj.cli.terminal import Console, Text, say, write
 from dtj.client import AsyncClient
 from dtj.client.overview import Overview, gather
 from dtj.kube.backoff import Backoff
@@ -52,7 +51,7 @@ async def status(client: AsyncClient, name: str, form: str | None, watch: bool) 
         return await _watch(client, name)
     overview = await gather(client.gateway, name, namespace=client.namespace)
     if form is not None:
-        click.echo(_dumped(overview, form), nl=False)
+        write(_dumped(overview, form))
         return Exit.OK
     console = _console()
     console.print(status_view(overview, width=console.width, typed=_typed))
@@ -61,7 +60,7 @@ async def status(client: AsyncClient, name: str, form: str | None, watch: bool) 
 
 def _dumped(overview: Overview, form: str) -> str:
     body = overview.to_object()
-    return json.dumps(body, indent=2) + "\n" if form == "json" else yaml.safe_dump(body, sort_keys=False)
+    return as_json(body, indent=2) if form == "json" else yaml.safe_dump(body, sort_keys=False)
 
 
 def _typed(words: Sequence[str]) -> str:
@@ -89,13 +88,13 @@ async def _watch(client: AsyncClient, name: str) -> int:
                     return Exit.OK
                 await _next_change(changed)
                 overview = await _gathered(client, name, overview)
-        click.echo(f"{name} was deleted, and made anew.", err=True)
+        say(f"{name} was deleted, and made anew.", err=True)
         return Exit.OK
     except NotFound:
-        click.echo(f"{name} was deleted.", err=True)
+        say(f"{name} was deleted.", err=True)
         return Exit.OK
     except asyncio.CancelledError:
-        click.echo(f"{name} goes on.", err=True)
+        say(f"{name} goes on.", err=True)
         raise
     finally:
         following.cancel()

@@ -13,6 +13,7 @@ from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.next_commands import next_command
 from dtj.cli.objects import KIND, named
+from dtj.cli.terminal import say
 from dtj.client import ApiError, AsyncClient, InvalidRequest, Unavailable
 
 _WAIT = click.option("--wait", is_flag=True, help="Return when its pods are gone.")
@@ -41,7 +42,7 @@ async def suspend(client: AsyncClient, names: tuple[str, ...], wait: bool, timeo
             await client.stop(name, timeout=timeout)
         else:
             await client.suspend(name)
-        click.echo(f"{named(name)} suspended")
+        say(f"{named(name)} suspended")
 
     return await _each(names, one)
 
@@ -57,7 +58,7 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
 
     async def one(name: str) -> None:
         await client.resume(name)
-        click.echo(f"{named(name)} resumed")
+        say(f"{named(name)} resumed")
 
     return await _each(names, one)
 
@@ -76,7 +77,7 @@ async def scale(client: AsyncClient, name: str, replicas: int) -> int:
     Exit codes: 0 done, 2 bad input, a job that is not elastic or has ended, 4 the cluster refused or does not answer.
     """
     await client.scale(name, replicas)
-    click.echo(f"{named(name)} scaled")
+    say(f"{named(name)} scaled")
     return Exit.OK
 
 
@@ -99,9 +100,9 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
         try:
             await client.delete(name, wait=wait, timeout=timeout)
         except asyncio.CancelledError:
-            click.echo(f"{name} is being deleted all the same; what is left: {next_command('list')}", err=True)
+            say(f"{name} is being deleted all the same; what is left: {next_command('list')}", err=True)
             raise
-        click.echo(f'{KIND} "{name}" deleted')
+        say(f'{KIND} "{name}" deleted')
 
     return await _each(names, one)
 
@@ -115,10 +116,10 @@ async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> i
         except Unavailable:
             raise
         except InvalidRequest as error:
-            click.echo(str(error), err=True)
+            say(str(error), err=True)
             code = code or Exit.USAGE
         except ApiError as error:
-            click.echo(told(error), err=True)
+            say(told(error), err=True)
             code = code or Exit.API
     return code
 

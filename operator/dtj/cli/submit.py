@@ -10,6 +10,7 @@ from dtj.cli.cluster import cluster_command, told
 from dtj.cli.exit_codes import Exit
 from dtj.cli.next_commands import next_command
 from dtj.cli.objects import named
+from dtj.cli.terminal import say
 from dtj.client import AlreadyExists, ApiError, AsyncClient, Unavailable
 from dtj.client.checks import Manifest, check
 from dtj.client.manifests import sound
@@ -34,13 +35,13 @@ async def submit(client: AsyncClient, files: tuple[str, ...]) -> int:
         except Unavailable:
             raise
         except ApiError as error:
-            click.echo(refusal(manifest, error), err=True)
+            say(refusal(manifest, error), err=True)
             code = Exit.API
         else:
             created.append(job.name)
-            click.echo(f"{named(job.name)} created")
+            say(f"{named(job.name)} created")
     if len(created) == 1 and sys.stdout.isatty():
-        click.echo(f"How it goes: {next_command('status', *created)}", err=True)
+        say(f"How it goes: {next_command('status', *created)}", err=True)
     return code
 
 

@@ -21,6 +21,7 @@ from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.render_tensorboard import is_ready, problem_of, reason_to_wait, trouble_of
 from dtj.cli.run_options import check_one_is_given, job_or_run
+from dtj.cli.terminal import say
 from dtj.client import AsyncClient
 from dtj.core.tensorboard import tensorboard_name
 from dtj.kube.errors import NotFound
@@ -48,10 +49,10 @@ async def _show_job(client: AsyncClient, name: str, *, port: int, browser: bool,
             _show(name, here, browser=browser)
             await asyncio.Event().wait()  # until Ctrl-C
     except PortTaken as error:
-        click.echo(f"{error}: give another one with --port, or 0 for any", err=True)
+        say(f"{error}: give another one with --port, or 0 for any", err=True)
         return Exit.USAGE
     except _Told as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return error.code
     raise AssertionError("nothing ends waiting for Ctrl-C but Ctrl-C")
 
@@ -102,20 +103,20 @@ def _show_run(run: str, runs: Path, *, port: int, browser: bool, timeout: float)
             _show(run, server.port, browser=browser)
             code = server.wait()
     except curves.NoCurves as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return Exit.USAGE
     except curves.NotServing as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return Exit.FAILED
     except KeyboardInterrupt:
         return Exit.SIGNAL + 2
-    click.echo(f"TensorBoard ended with code {code}", err=True)
+    say(f"TensorBoard ended with code {code}", err=True)
     return Exit.FAILED
 
 
 def _show(subject: str, port: int, *, browser: bool) -> None:
     url = f"http://127.0.0.1:{port}/"
-    click.echo(f"TensorBoard of {subject}: {url}  (Ctrl-C ends)")
+    say(f"TensorBoard of {subject}: {url}  (Ctrl-C ends)")
     if browser:
         webbrowser.open(url)
 
@@ -124,7 +125,7 @@ def _once(words: str, said: set[str]) -> None:
     """A browser asks again and again; a person is told once."""
     if words not in said:
         said.add(words)
-        click.echo(words, err=True)
+        say(words, err=True)
 
 
 async def _await_pod(client: AsyncClient, name: str, *, timeout: float) -> None:
@@ -146,7 +147,7 @@ async def _await_pod(client: AsyncClient, name: str, *, timeout: float) -> None:
                 now = reason_to_wait(job, pod)
                 if now != why:
                     why = now
-                    click.echo(f"{now}; waiting", err=True)
+                    say(f"{now}; waiting", err=True)
                 await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
         message = f"TensorBoard of {name} was not there within {timeout:g} s: {why or 'the cluster did not answer'}"

@@ -6,6 +6,7 @@ import click
 
 from dtj.cli.exit_codes import Exit
 from dtj.cli.platform_option import platform_option
+from dtj.cli.terminal import say
 from dtj.client.checks import Manifest, check
 from dtj.core.platform import Platform
 
@@ -24,8 +25,8 @@ def validate(files: tuple[str, ...], platform: Platform) -> int:
     checked = check(files, platform)
     for item in checked.items:
         if isinstance(item, Manifest):
-            click.echo(f"{item.document.file}: {item.job.name}: valid")
+            say(f"{item.document.file}: {item.job.name}: valid")
         else:
             for line in item:
-                click.echo(line, err=True)
+                say(line, err=True)
     return Exit.USAGE if checked.problems else Exit.OK

@@ -13,6 +13,7 @@ from dtj.cli.durations import Duration
 from dtj.cli.exit_codes import Exit
 from dtj.cli.next_commands import next_command
 from dtj.cli.objects import named
+from dtj.cli.terminal import say
 from dtj.client import AsyncClient
 
 
@@ -40,15 +41,15 @@ async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: floa
     try:
         job = await client.wait(name, wanted, timeout=timeout)
     except asyncio.CancelledError:
-        click.echo(f"{name} goes on; wait again: {next_command('wait', name)}", err=True)
+        say(f"{name} goes on; wait again: {next_command('wait', name)}", err=True)
         raise
     if wanted is not None:
-        click.echo(f"{named(name)} condition met")
+        say(f"{named(name)} condition met")
         return Exit.OK
-    click.echo(f"{named(name)} {'failed' if job.status.is_true(Condition.FAILED) else 'complete'}")
+    say(f"{named(name)} {'failed' if job.status.is_true(Condition.FAILED) else 'complete'}")
     if job.status.is_true(Condition.FAILED):
         failed = job.status.condition(Condition.FAILED)
         assert failed is not None
-        click.echo(f"{name}: {failed.message or failed.reason}", err=True)
+        say(f"{name}: {failed.message or failed.reason}", err=True)
         return Exit.FAILED
     return Exit.OK

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import yaml
 
-from dtj.api.json import JsonObject
+from dtj.api.printable import printable
 
 
-def as_yaml(documents: Iterable[JsonObject]) -> str:
-    """The documents, with ``---`` between them."""
-    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+def as_yaml(documents: Iterable[Mapping[str, object]]) -> str:
+    """The documents, with ``---`` between them. What is not printable is escaped, so that nothing of it is lost."""
+    return yaml.dump_all(map(dict, documents), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -19,9 +19,16 @@ class _Dumper(yaml.SafeDumper):
         """Pods share their parts; each is written out where it stands."""
         return True
 
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        """In ASCII: PyYAML would write characters that turn the direction of writing around as they are."""
+        unicode, self.allow_unicode = self.allow_unicode, False
+        super().write_double_quoted(text, split)
+        self.allow_unicode = unicode
+
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    style = '"' if printable(value) != value else "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(str, _text)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from dtj.api import schema
 from dtj.api.crd import job_schema
-from dtj.api.job import Job
+from dtj.api.job import MAX_SPEC_BYTES, Job, length_of, spec_too_long
 from dtj.api.json import JsonObject
+from dtj.api.printable import one_line
 from dtj.api.spec import JobSpec
 from dtj.api.validation import validate
 from dtj.client.manifest_files import Document, UnreadableFile, read
@@ -59,7 +60,7 @@ def check_documents(found: Iterable[Document | str], platform: Platform | None) 
     accelerator profiles that are not shipped.
     """
     seen: dict[tuple[str, str], str] = {}
-    return Checked(tuple((one,) if isinstance(one, str) else _check(one, platform, seen) for one in found))
+    return Checked(tuple((one_line(one),) if isinstance(one, str) else _check(one, platform, seen) for one in found))
 
 
 def _check(
@@ -68,8 +69,10 @@ def _check(
     found = tuple(str(violation) for violation in validate(document.body))
     if found:
         return _titled(document, found)
-    body = schema.without_nulls(document.body, job_schema())
+    body = schema.as_stored(document.body, job_schema())
     assert isinstance(body, dict)
+    if (length := length_of(body.get("spec"))) > MAX_SPEC_BYTES:
+        return _titled(document, (spec_too_long(length),))
     job = Job.from_object(body)
     found = job.problems if platform is None else tuple(problem.message for problem in problems(job, platform))
     if found or job.spec is None:
@@ -82,4 +85,5 @@ def _check(
 
 
 def _titled(document: Document, found: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"{document.title}: {problem}" for problem in found)
+    # A field's name is the manifest's: a line break in it would begin a line of its own, with whatever it says.
+    return tuple(one_line(f"{document.title}: {problem}") for problem in found)

@@ -129,7 +129,7 @@ class _Follower:
 
     def _see(self, each: JobPod, log: ContainerLog | None = None) -> None:
         """Take note of a pod, and follow it as soon as it has a log."""
-        if each.pod.owner_uid != self._job.uid or not self._selection.selects(each):
+        if not self._job.owns(each.pod) or not self._selection.selects(each):
             return
         self._pods[each.uid] = each
         self._stir(each.uid)
@@ -192,7 +192,7 @@ class _Follower:
     def _is_over(self, each: JobPod) -> bool:
         """Whether the container has ended as far as we know: what is read from now on is all."""
         now = self._pods.get(each.uid)
-        return now is None or now.pod.ended or now.record.termination(self._selection.container_of(now)) is not None
+        return now is None or now.pod.stopped or now.record.termination(self._selection.container_of(now)) is not None
 
     async def _pause(self, changed: asyncio.Event, failures: int) -> None:
         """Wait before another reading: until the pod is seen to have changed, most likely to have ended."""

@@ -5,9 +5,7 @@ Nothing here knows what a job is; :mod:`dtj.client.checks` looks at the document
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +13,7 @@ from typing import Final
 import yaml
 
 from dtj.api.json import JsonObject, dig
+from dtj.client.manifest_yaml import ManifestError, values
 
 STDIN: Final = "-"
 _STDIN_NAME: Final = "standard input"
@@ -70,18 +69,18 @@ def read(file: str) -> tuple[Document, ...]:
 def parse(text: str, *, path: str | None = None, origin: str) -> tuple[Document, ...]:
     """The documents of a YAML text, which messages call ``origin``; empty ones are skipped. Raises UnreadableFile."""
     try:
-        values = list(_values(text))
+        found = list(values(text))
     except yaml.MarkedYAMLError as error:
         raise UnreadableFile(f"{origin}: {_explain(error, text)}") from error
     except yaml.YAMLError as error:
         raise UnreadableFile(f"{origin}: not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise UnreadableFile(f"{origin}: not a manifest: nested too deep") from error
-    present = [(number, value) for number, value in enumerate(values, start=1) if value is not None]
+    present = [(number, value) for number, value in enumerate(found, start=1) if value is not None]
     if not present:
         raise UnreadableFile(f"{origin}: empty: there is no document in it")
     return tuple(
-        Document(path=path, number=number, alone=len(values) == 1, body=_mapping(value, origin, number), origin=origin)
+        Document(path=path, number=number, alone=len(found) == 1, body=_mapping(value, origin, number), origin=origin)
         for number, value in present
     )
 
@@ -111,68 +110,10 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> str:
     """One line for a mistake in the YAML: where it is, and what is wrong."""
     mark = error.problem_mark or error.context_mark
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    if isinstance(error, _ManifestError):
-        return f"{where}{error.problem}"
+    if isinstance(error, ManifestError):
+        return f"{where}{error.words}"
     lines = text.splitlines()
     if mark is not None and mark.line < len(lines) and "\t" in lines[mark.line][: mark.column + 1]:
         return f"{where}not YAML: a tab where only spaces may indent"
     reason = ", ".join(part for part in (error.context, error.problem) if part)
     return f"{where}not YAML: {reason}"
-
-
-# -- YAML as Kubernetes reads it -------------------------------------------------------------------------------
-
-
-class _ManifestError(yaml.constructor.ConstructorError):
-    """YAML, but no manifest."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML whose values are JSON: keys are text and stand once, dates and clock times are text.
-
-    PyYAML alone would take the last of two equal keys in silence, and read an argument 12:30 as the number 750.
-    """
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as the base declares it
-
-    def mapping(self, node: yaml.MappingNode) -> JsonObject:
-        """The whole mapping at once, so that one which holds itself is found out. Raises ConstructorError."""
-        first_line: dict[str, int] = {}
-        for key, _ in node.value:
-            name = self._key(key)
-            if name in first_line and key.tag != "tag:yaml.org,2002:merge":
-                problem = f'duplicate key "{name}": it stands in line {first_line[name]} already'
-                raise _ManifestError(None, None, problem, key.start_mark)
-            first_line[name] = key.start_mark.line + 1
-        self.flatten_mapping(node)
-        return {self._key(key): self.construct_object(value, deep=True) for key, value in node.value}
-
-    def _key(self, node: yaml.Node) -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            raise _ManifestError(None, None, "a key must be a word, not a list or a mapping", node.start_mark)
-        return str(node.value)
-
-
-def _whole_mapping(loader: _Loader, node: yaml.MappingNode) -> JsonObject:
-    return loader.mapping(node)
-
-
-def _whole_list(loader: _Loader, node: yaml.SequenceNode) -> list[object]:
-    return loader.construct_sequence(node, deep=True)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _whole_mapping)
-_Loader.add_constructor("tag:yaml.org,2002:seq", _whole_list)
-for _tag, _pattern, _first in (
-    ("bool", r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
-    ("int", r"[-+]?(0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("null", r"~|null|Null|NULL|", "~nN\0"),
-    ("merge", r"<<", "<"),
-):
-    _initials: Iterable[str] = ["" if letter == "\0" else letter for letter in _first]
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_initials))
-
-
-def _values(text: str) -> Iterator[object]:
-    yield from yaml.load_all(text, Loader=_Loader)

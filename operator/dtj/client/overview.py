@@ -192,5 +192,5 @@ async def _list(call: Coroutine[Any, Any, Listing]) -> Part[JsonObject]:
 
 
 def _owned_by(job: Job, part: Part[JsonObject]) -> Part[JsonObject]:
-    mine = (body for body in part.items if plain_from_object(body).metadata.owner_uid == job.uid)
+    mine = (body for body in part.items if job.owns(plain_from_object(body).metadata))
     return Part(tuple(mine), part.unread)

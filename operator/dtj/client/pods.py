@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.job import Job
-from dtj.api.names import MAIN_CONTAINER, Label
+from dtj.api.names import Label
 from dtj.api.spec import Role
 from dtj.core.observed import Pod
 from dtj.engine.stores import pod_from
@@ -52,8 +52,7 @@ class JobPod:
     @property
     def main_container(self) -> str:
         """The container that trains."""
-        named = self.containers
-        return MAIN_CONTAINER if MAIN_CONTAINER in named else next(iter(named), "")
+        return self.record.main_container
 
 
 def selector_of(job: Job) -> str:
@@ -63,7 +62,7 @@ def selector_of(job: Job) -> str:
 
 def owned(pods: Iterable[JobPod], job: Job) -> tuple[JobPod, ...]:
     """Those that belong to this very job, by role as TF_CONFIG orders them, index and age."""
-    mine = (each for each in pods if each.pod.owner_uid == job.uid)
+    mine = (each for each in pods if job.owns(each.pod))
     return tuple(sorted(mine, key=_place))
 
 

@@ -86,14 +86,23 @@ def slice_hosts(spec: JobSpec, role: Role) -> tuple[Replica, ...]:
     return tuple(Replica(role, index) for index in range(spec.replicas(role)))
 
 
-def tpu_environment(job: Job, spec: JobSpec, replica: Replica, network: Network) -> dict[str, str]:
-    """TPU_WORKER_ID and TPU_WORKER_HOSTNAMES of a host of a slice, as libtpu reads them.
+@dataclass(frozen=True, slots=True)
+class SliceHosts:
+    """The hosts of a TPU slice, as libtpu reads them. Source: Google Cloud, "TPUs in GKE"."""
 
-    Source: Google Cloud, "TPUs in GKE".
-    """
-    hosts = slice_hosts(spec, replica.role)
-    names = (address_of(host, job, spec, network).rpartition(":")[0] for host in hosts)
-    return {Env.TPU_WORKER_ID: str(hosts.index(replica)), Env.TPU_WORKER_HOSTNAMES: ",".join(names)}
+    ranks: dict[Replica, int]
+    names: str
+
+    @classmethod
+    def of(cls, job: Job, spec: JobSpec, role: Role, network: Network) -> SliceHosts:
+        """The slice of the replicas of ``role``."""
+        hosts = slice_hosts(spec, role)
+        names = (address_of(host, job, spec, network).rpartition(":")[0] for host in hosts)
+        return cls({host: rank for rank, host in enumerate(hosts)}, ",".join(names))
+
+    def environment(self, replica: Replica) -> dict[str, str]:
+        """TPU_WORKER_ID and TPU_WORKER_HOSTNAMES of one host."""
+        return {Env.TPU_WORKER_ID: str(self.ranks[replica]), Env.TPU_WORKER_HOSTNAMES: self.names}
 
 
 def _count(accelerator: Accelerator, profile: Profile, *, hosts: int) -> int:

@@ -1,6 +1,7 @@
 """Why a pod ended: by its own work, or by the infrastructure's will.
 
 One table, first match wins. An infrastructure that takes a pod away is no failure of the job, whatever the exit code.
+The end of a pod is the end of its main container: what other containers do decides nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Final
 
+from dtj.core.end_reasons import Ending as Ending
+from dtj.core.end_reasons import class_of_container_reason, class_of_pod_reason
 from dtj.core.observed import Phase, Pod
+
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+"""When something ended that is the cause of what ended at a known time, most likely."""
 
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
 """When something ended of which no time is known."""
@@ -20,29 +25,16 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 PREEMPTED: Final = frozenset({42, 143})
 """Exit codes of a trainer that was told to go: everything saved, or nothing to save (SIGTERM)."""
 
+SIGTERM: Final = 143
+
 PEER_LOST: Final = 75
 """Exit code of a trainer whose peer went away (EX_TEMPFAIL): a follow-up, not a cause."""
 
 LEAST_RUN: Final = timedelta(seconds=30)
 """A pod that nobody was seen telling to go must have run so long for its 42 or 143 to be believed."""
 
-_DISRUPTIONS: Final = frozenset(
-    {"Evicted", "NodeLost", "NodeShutdown", "Terminated", "Preempting", "UnexpectedAdmissionError"}
-)
-_OUT_OF_RESOURCE: Final = re.compile(r"OutOf[a-zA-Z0-9./-]+")
 _NODE_PRESSURE: Final = "The node was low on resource"
 _OWN_LIMIT: Final = re.compile(r"exceed(s|ed) (the|its)\b")
-
-
-class Ending(StrEnum):
-    """The classes of pod ends."""
-
-    COMPLETED = "Completed"
-    PREEMPTION = "Preemption"
-    DISRUPTION = "Disruption"
-    OUT_OF_MEMORY = "OutOfMemory"
-    PEER_LOST = "PeerLost"
-    USER_ERROR = "UserError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +48,12 @@ class Ended:
     @property
     def by_infrastructure(self) -> bool:
         """Whether this is no failure of the job's own."""
-        return self.ending in (Ending.PREEMPTION, Ending.DISRUPTION, Ending.PEER_LOST)
+        return by_infrastructure(self.ending)
+
+
+def by_infrastructure(ending: Ending) -> bool:
+    """Whether an end of this class is no failure of the job's own."""
+    return ending in (Ending.PREEMPTION, Ending.DISRUPTION, Ending.PEER_LOST)
 
 
 def endings(pods: Iterable[Pod]) -> tuple[Ended, ...]:
@@ -66,7 +63,9 @@ def endings(pods: Iterable[Pod]) -> tuple[Ended, ...]:
     """
     pods = tuple(pods)
     together = any(_taken_away(pod) for pod in pods)
-    found = (Ended(pod, ending, _at(pod)) for pod in pods if (ending := _ending(pod, together=together)) is not None)
+    found = (
+        Ended(pod, ending, _at(pod, ending)) for pod in pods if (ending := _ending(pod, together=together)) is not None
+    )
     return tuple(sorted(found, key=lambda ended: ended.at))
 
 
@@ -76,43 +75,75 @@ def ended_at(pod: Pod) -> datetime:
     return end or LATEST
 
 
+def by_its_own_fault(pod: Pod) -> bool:
+    """Whether the kubelet ended the pod, or did not admit it, for what the pod itself is or did."""
+    if pod.reason == "Evicted":  # for its own use of storage
+        return not pod.message.startswith(_NODE_PRESSURE) and _OWN_LIMIT.search(pod.message) is not None
+    return class_of_pod_reason(pod.reason) is Ending.USER_ERROR
+
+
 def _ending(pod: Pod, *, together: bool) -> Ending | None:
-    told = _told_before_end(pod)
-    code = pod.termination.exit_code if pod.termination is not None else None
-    if pod.phase is Phase.SUCCEEDED:
-        return Ending.DISRUPTION if told else Ending.COMPLETED
-    if pod.phase is not Phase.FAILED:
+    if not pod.ended:
         return Ending.DISRUPTION if pod.terminating else None
-    if code in PREEMPTED and (told or pod.disrupted or together or _ran_long(pod)):
+    told = _told_before_end(pod)
+    if by_its_own_fault(pod) and not told:
+        return Ending.USER_ERROR
+    if pod.succeeded:
+        return Ending.DISRUPTION if told or _left_with_0_when_told(pod) else Ending.COMPLETED
+    end = pod.termination
+    code = end.exit_code if end is not None and not end.init_container else None
+    if code in PREEMPTED and (told or pod.disrupted or together or _left_unasked(pod)):
         return Ending.PREEMPTION
-    if told or _taken_away(pod):
+    if _taken_away(pod):
         return Ending.DISRUPTION
-    if pod.termination is not None and pod.termination.reason == "OOMKilled":
-        return Ending.OUT_OF_MEMORY
-    return Ending.PEER_LOST if code == PEER_LOST else Ending.USER_ERROR
+    if end is None:
+        return Ending.DISRUPTION if pod.reason else Ending.USER_ERROR  # not admitted, by a word that is not known
+    known = class_of_container_reason(end.reason, end.exit_code)
+    return known or (Ending.PEER_LOST if code == PEER_LOST else Ending.USER_ERROR)
 
 
 def _taken_away(pod: Pod) -> bool:
     """Whether the infrastructure took the pod away, or does so now."""
-    if pod.phase is not Phase.FAILED:
-        return pod.terminating and (not pod.ended or _told_before_end(pod))
-    if pod.reason == "Evicted" and not pod.message.startswith(_NODE_PRESSURE) and _OWN_LIMIT.search(pod.message):
-        return False  # for its own use of storage
-    by_reason = pod.reason in _DISRUPTIONS or _OUT_OF_RESOURCE.fullmatch(pod.reason) is not None
-    return pod.disrupted or by_reason or _told_before_end(pod)
+    if not pod.ended:
+        return pod.terminating
+    if _told_before_end(pod):
+        return True
+    if by_its_own_fault(pod):
+        return False
+    return pod.disrupted or class_of_pod_reason(pod.reason) is Ending.DISRUPTION
+
+
+def _left_with_0_when_told(pod: Pod) -> bool:
+    """Whether a script may have left with 0 because it was told to go: it has not completed then.
+
+    The clocks of its node and of the API server differ, so that the times of its end and of its deletion are not
+    compared where a drain has left its mark. Training that was done in fact resumes at its end, and leaves at once.
+    """
+    return (pod.disrupted and pod.terminating) or (pod.phase is Phase.FAILED and _taken_away(pod))
 
 
 def _told_before_end(pod: Pod) -> bool:
     return pod.deletion_requested_at is not None and pod.deletion_requested_at <= ended_at(pod)
 
 
-def _ran_long(pod: Pod) -> bool:
+def _left_unasked(pod: Pod) -> bool:
+    """Whether a 42 or 143 is believed of a pod that nobody was seen telling to go.
+
+    The kubelet leaves no mark on a pod whose liveness or startup probe failed: its SIGTERM is an error of the training.
+    A trainer that has saved before it left (42) goes on from there, whoever told it.
+    """
     end = pod.termination
     if end is None or end.started_at is None or end.finished_at is None:
         return False
-    return end.finished_at - end.started_at >= LEAST_RUN
+    return end.finished_at - end.started_at >= LEAST_RUN and not (pod.probed and end.exit_code == SIGTERM)
 
 
-def _at(pod: Pod) -> datetime:
-    known = (pod.deletion_requested_at if _told_before_end(pod) else None, ended_at(pod))
+def _at(pod: Pod, ending: Ending) -> datetime:
+    """When a pod ended. Where the node is at fault and its time is not known, or is that of the node's return, it
+    ended before its peers, which lost it: they are not the cause."""
+    told, end = _told_before_end(pod), pod.termination
+    lost = end is None or class_of_container_reason(end.reason, end.exit_code) is Ending.DISRUPTION
+    if ending is Ending.DISRUPTION and pod.ended and lost and not told:
+        return pod.created_at or EARLIEST
+    known = (pod.deletion_requested_at if told else None, ended_at(pod))
     return min(moment for moment in known if moment is not None)

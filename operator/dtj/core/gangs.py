@@ -158,8 +158,7 @@ class Group:
         for role, pod in zip(self.spec.roles(), pods, strict=True):
             count = min(self.spec.replicas(role), left)
             left -= count
-            for name, quantity in requests(pod).items():
-                total[name] = total.get(name, Fraction()) + count * quantity
+            total = _sum(total, {name: count * quantity for name, quantity in requests(pod).items()})
         return {name: quantities.shown(quantity) for name, quantity in total.items()} or None
 
     def join(self, pod: JsonObject) -> None:
@@ -184,27 +183,53 @@ class Group:
 
 
 def requests(pod: JsonObject) -> dict[str, Fraction]:
-    """What a pod asks for: the sum of its containers, or its largest init container where that is more."""
+    """What the scheduler counts for a pod, by resource.
+
+    The containers run together. An init container runs before them, next to the native sidecars (init containers that
+    restart always) listed before it; these stay. A pod may name a sum of its own for CPU, memory and huge pages; its
+    runtime class adds an overhead. Source: PodRequests in k8s.io/component-helpers/resource/helpers.go (KEP-753,
+    KEP-2837).
+    """
     total: dict[str, Fraction] = {}
     for container in objects(dig(pod, "spec", "containers")):
-        for name, quantity in _asked(container).items():
-            total[name] = total.get(name, Fraction()) + quantity
+        total = _sum(total, _asked(container))
+    sidecars: dict[str, Fraction] = {}
+    at_init: dict[str, Fraction] = {}
     for container in objects(dig(pod, "spec", "initContainers")):
-        for name, quantity in _asked(container).items():
-            total[name] = max(total.get(name, Fraction()), quantity)
-    return total
+        asked = _sum(sidecars, _asked(container))
+        if container.get("restartPolicy") == "Always":
+            total, sidecars = _sum(total, _asked(container)), asked
+        at_init = _largest(at_init, asked)
+    total = _largest(total, at_init)
+    for_the_pod = _quantities(dig(pod, "spec", "resources", "requests"))
+    total.update({name: quantity for name, quantity in for_the_pod.items() if _may_be_for_the_pod(name)})
+    return _sum(total, _quantities(dig(pod, "spec", "overhead")))
+
+
+def _may_be_for_the_pod(resource: str) -> bool:
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def _sum(one: dict[str, Fraction], other: dict[str, Fraction]) -> dict[str, Fraction]:
+    return {name: one.get(name, Fraction()) + other.get(name, Fraction()) for name in {**one, **other}}
+
+
+def _largest(one: dict[str, Fraction], other: dict[str, Fraction]) -> dict[str, Fraction]:
+    return {name: max(one.get(name, Fraction()), other.get(name, Fraction())) for name in {**one, **other}}
 
 
 def _asked(container: JsonObject) -> dict[str, Fraction]:
     """Requests; a limit is one, too, where nothing else is said."""
-    asked: dict[str, Fraction] = {}
-    for kind in ("limits", "requests"):
-        given = dig(container, "resources", kind)
-        for name, value in given.items() if isinstance(given, dict) else ():
-            quantity = quantities.parse(value)
-            if quantity is not None:
-                asked[name] = quantity
-    return asked
+    return {
+        **_quantities(dig(container, "resources", "limits")),
+        **_quantities(dig(container, "resources", "requests")),
+    }
+
+
+def _quantities(given: JsonValue) -> dict[str, Fraction]:
+    """Those of ``given`` that are quantities."""
+    read = {name: quantities.parse(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    return {name: quantity for name, quantity in read.items() if quantity is not None}
 
 
 # -- Kueue -----------------------------------------------------------------------------------------------------

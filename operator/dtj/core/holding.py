@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import gangs
+from dtj.core.observed import GangApi
 from dtj.core.plan import (
     Action,
     DeleteGang,
     DeletePod,
-    DeleteService,
     Emit,
     Plan,
     ReadFlavors,
@@ -23,7 +23,15 @@ from dtj.core.plan import (
 )
 from dtj.core.replicas import worker_selector
 from dtj.core.starting import Starting
-from dtj.core.status import Assertion, Verdicts, format_time, ready_text, replica_statuses
+from dtj.core.status import (
+    Assertion,
+    Verdicts,
+    all_together,
+    format_time,
+    of_a_new_attempt,
+    ready_text,
+    without_a_guess,
+)
 from dtj.core.validity import Problem
 from dtj.core.view import writes
 
@@ -46,16 +54,15 @@ class Holding(Starting):
     def _stop(self, told: Assertion) -> Plan:
         """Stop all pods, then the Service. The next attempt's number is recorded first, so that the pods of a job
         that goes on need not wait for the names of these."""
-        status = self.job.status
+        status = without_a_guess(self.job.status)
         started = status.start_time is not None
-        counts = replica_statuses(
-            self.spec, (), done=frozenset(), starting=frozenset(), recorded=status.replica_statuses
-        )
+        counts = of_a_new_attempt(self.spec, status.replica_statuses)
         status = status.model_copy(
             update={
                 "start_time": None,
                 "ready_time": None,
                 "attempt": self.attempt + 1 if started else status.attempt,
+                "pending_restart": None,
                 "replica_statuses": counts,
                 "ready": ready_text(self.spec, counts),
                 "selector": worker_selector(self.job.name),
@@ -64,13 +71,10 @@ class Holding(Starting):
         verdicts = Verdicts(pods_ready=Assertion("False", told.reason), suspended=told)
         changed = self.view.patch(self.view.with_verdicts(status, verdicts))
         if started:
-            words = f"stopping {len([pod for pod in self.view.own if not pod.ended])} pods"
+            words = f"stopping {len([pod for pod in self.view.own if not pod.stopped])} pods"
             return (*changed, Emit("Normal", told.reason, words), RequeueAfter(0.0))
         stop = tuple(DeletePod(pod.name, pod.uid) for pod in self.view.own if not pod.terminating)
-        service = self.view.observed.service
-        ours = service is not None and service.owner_uid == self.job.uid
-        drop = (DeleteService(service.name, service.uid),) if service is not None and ours else ()
-        return (*changed, *stop, *drop)
+        return (*changed, *stop, *self.view.drop_service())
 
     # -- gangs -----------------------------------------------------------------------------------------------
 
@@ -145,9 +149,10 @@ class Holding(Starting):
         """
         ready = self.job.status.condition(Condition.PODS_READY)
         giving_back = ready is not None and ready.reason == Reason.GANG_RELEASED
-        holding = [pod for pod in self.current() if not pod.ended]
+        # Between the end of a container and the disappearance of its pod it still counts as one that was told to go.
+        holding = [pod for pod in self.current() if not pod.stopped or pod.terminating]
         refusal = self.view.observed.refusal
-        begins = refusal is not None and self.gang is not None and self.job.status.ready_time is None
+        begins = refusal is not None and self.gang is not None and not self._is_complete(self.gang)
         if not holding or not (giving_back or begins):
             return None
         if giving_back:
@@ -158,6 +163,15 @@ class Holding(Starting):
             "and all are created anew later"
         )
         verdicts = Verdicts(pods_ready=Assertion("False", Reason.GANG_RELEASED, message))
-        changed = self.view.patch(self.view.with_verdicts(self.status(starting=frozenset()), verdicts))
+        status = self.status(starting=frozenset())
+        status = status.model_copy(update={"replica_statuses": all_together(status.replica_statuses)})
+        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
         said = (Emit("Warning", Reason.GANG_RELEASED, message),) if writes(changed) else ()
         return (*changed, *said, RequeueAfter(0.0))
+
+    def _is_complete(self, api: GangApi) -> bool:
+        """Whether the gang has what it needs to run: its scheduler has placed pods, and places none before.
+
+        Kueue leaves the placing to a scheduler that knows of no gang: there all pods must have been ready.
+        """
+        return self.was_ready if api.gang is Gang.KUEUE else self.has_started

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Final
 
 from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, extend, object_at, objects
-from dtj.api.names import Env, Label
+from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, RestartScope, Role
 from dtj.core import accelerators, data_service
 from dtj.core.platform import Platform
@@ -75,27 +76,87 @@ def claim(job: Job, spec: JobSpec) -> JsonObject | None:
     }
 
 
-def pods(job: Job, spec: JobSpec, wanted: Iterable[Replica], *, platform: Platform) -> tuple[JsonObject, ...]:
-    """The pods of these replicas: the user's template, with what each replica needs added.
+@dataclass(frozen=True)
+class PodRenderer:
+    """Makes the pods of one job, one at a time: the user's template, with what each replica needs added.
 
-    Where both speak, ours wins for identity (name, host name, labels, TF_CONFIG, restart policy), the user's
-    for everything else.
+    Where both set a field, ours wins for identity (name, host name, labels, TF_CONFIG, restart policy), the user's
+    for everything else. What pods share (the text of the cluster, a template for each role) is computed once, when it
+    is first needed; a manifest itself is not kept.
     """
-    wanted = tuple(wanted)
-    cluster = Cluster.of(job, spec, platform.network)
-    attempt = max(job.status.attempt, 1)
-    roles = {replica.role for replica in wanted}
-    templates = {role: role_template(job, spec, role, platform=platform) for role in roles}
-    return tuple(
-        _pod(
-            job,
+
+    job: Job
+    spec: JobSpec
+    platform: Platform
+
+    def render(self, replica: Replica) -> JsonObject:
+        """The manifest of a replica's next pod. It shares parts with those of its peers: change none in place."""
+        attempt = max(self.job.status.attempt, 1)
+        return _pod(
+            self.job,
             replica,
-            template=templates[replica.role],
-            environment=_environment(job, spec, replica, cluster=cluster, platform=platform, attempt=attempt),
+            template=self._template(replica.role),
+            environment=self._environment(replica, attempt=attempt),
             attempt=attempt,
         )
-        for replica in wanted
-    )
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster.of(self.job, self.spec, self.platform.network)
+
+    @cached_property
+    def _templates(self) -> dict[Role, JsonObject]:
+        return {}
+
+    def _template(self, role: Role) -> JsonObject:
+        if role not in self._templates:
+            self._templates[role] = role_template(self.job, self.spec, role, platform=self.platform)
+        return self._templates[role]
+
+    @cached_property
+    def _slices(self) -> dict[Role, accelerators.SliceHosts]:
+        return {}
+
+    def _tpu_environment(self, replica: Replica) -> dict[str, str]:
+        needs = accelerators.needs(self.spec, replica.role, self.platform)
+        if needs is None or not needs.tpu:
+            return {}
+        if replica.role not in self._slices:
+            hosts = accelerators.SliceHosts.of(self.job, self.spec, replica.role, self.platform.network)
+            self._slices[replica.role] = hosts
+        return self._slices[replica.role].environment(replica)
+
+    def _environment(self, replica: Replica, *, attempt: int) -> dict[str, str]:
+        job, spec, network, directories = self.job, self.spec, self.platform.network, self.platform.directories
+        checkpoint = spec.checkpoint
+        optional = {
+            Env.BIND_ADDRESS: self.platform.bind_address or None,
+            Env.CHECKPOINT_DIR: directories.checkpoint(spec),
+            Env.EXPORT_DIR: directories.export(spec),
+            Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
+            Env.LOG_DIR: directories.logs(spec),
+            Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
+            Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
+            Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
+            Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
+            # Tells a launcher how long a lost peer may take to come back: as long as a pod's start if it comes alone.
+            Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
+        }
+        return {
+            Env.TF_CONFIG: self._cluster.tf_config(replica),
+            Env.JOB_NAME: job.name,
+            # By it the pods of a job know each other at the start gate.
+            Env.JOB_UID: job.uid,
+            Env.NAMESPACE: job.namespace,
+            Env.STRATEGY: str(spec.strategy),
+            Env.ROLE: str(replica.role),
+            Env.INDEX: str(replica.index),
+            Env.ATTEMPT: str(attempt),
+            Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
+            **{name: str(value) for name, value in optional.items() if value is not None},
+            **data_service.environment(job, spec, replica, network),
+            **self._tpu_environment(replica),
+        }
 
 
 def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
@@ -117,6 +178,9 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     apply_security(pod_spec, restricted=platform.restricted)
     pod_spec.update(restartPolicy="Never", subdomain=job.name)
     pod_spec.setdefault("enableServiceLinks", False)
+    if pod_spec.get("hostNetwork") is True:
+        # Otherwise such a pod asks its node's resolver, which does not know the names in TF_CONFIG.
+        pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     scheduling = spec.run_policy.scheduling
     if scheduling is not None and scheduling.priority_class_name is not None:
         pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
@@ -141,7 +205,8 @@ def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: dict[
             Label.ATTEMPT: str(attempt),
         },
     )
-    annotations = _map(template, "metadata", "annotations")
+    main = text(main_container(pod_spec).get("name"))
+    annotations = {**_map(template, "metadata", "annotations"), **({Annotation.MAIN_CONTAINER: main} if main else {})}
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
@@ -152,6 +217,14 @@ def main_container(pod_spec: JsonObject) -> JsonObject:
     containers = objects(pod_spec.get("containers"))
     named = [container for container in containers if container.get("name") == names.MAIN_CONTAINER]
     return next(iter(named or containers), {})
+
+
+def main_container_of(pod: JsonObject) -> JsonObject:
+    """The container that trains, of a pod as it is stored: a webhook may have put others before it."""
+    named = dig(pod, "metadata", "annotations", Annotation.MAIN_CONTAINER)
+    spec = dig(pod, "spec")
+    known = (container for container in objects(dig(spec, "containers")) if container.get("name") == named)
+    return next(known, None) or main_container(spec if isinstance(spec, dict) else {})
 
 
 _CONTAINER_KINDS = ("initContainers", "containers")
@@ -254,46 +327,17 @@ def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only
         extend(container, "volumeMounts", (mount,))
 
 
-def _environment(
-    job: Job, spec: JobSpec, replica: Replica, *, cluster: Cluster, platform: Platform, attempt: int
-) -> dict[str, str]:
-    directories = platform.directories
-    checkpoint = spec.checkpoint
-    needs = accelerators.needs(spec, replica.role, platform)
-    optional = {
-        Env.CHECKPOINT_DIR: directories.checkpoint(spec),
-        Env.EXPORT_DIR: directories.export(spec),
-        Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
-        Env.LOG_DIR: directories.logs(spec),
-        Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
-        Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
-        Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
-        # Tells a launcher how long a lost peer may take to come back: as long as a pod's start where it comes alone.
-        Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
-    }
-    return {
-        Env.TF_CONFIG: cluster.tf_config(replica),
-        Env.JOB_NAME: job.name,
-        Env.NAMESPACE: job.namespace,
-        Env.STRATEGY: str(spec.strategy),
-        Env.ROLE: str(replica.role),
-        Env.INDEX: str(replica.index),
-        Env.ATTEMPT: str(attempt),
-        Env.STATUS_PORT: str(platform.network.status_port(role=replica.role, index=replica.index)),
-        **{name: str(value) for name, value in optional.items() if value is not None},
-        **data_service.environment(job, spec, replica, platform.network),
-        **(
-            accelerators.tpu_environment(job, spec, replica, platform.network)
-            if needs is not None and needs.tpu
-            else {}
-        ),
-    }
-
-
 def _with_environment(container: JsonObject, environment: dict[str, str]) -> JsonObject:
-    """``container`` with variables of ours; itself it stays as it is."""
-    variables: list[JsonObject] = [{"name": name, "value": value} for name, value in environment.items()]
-    return {**container, "env": _merged_environment(container, variables)}
+    """``container`` with variables of ours, which win over the user's; itself it stays as it is.
+
+    A kubelet expands ``$(NAME)`` by the variables that come before. Those of ours that the user's refer to come first,
+    the others last: errors of the API server name a variable by its place, which should be that in the manifest.
+    """
+    ours: list[JsonValue] = [{"name": name, "value": value} for name, value in environment.items()]
+    users = [variable for variable in objects(container.get("env")) if variable.get("name") not in environment]
+    values = [text(variable.get("value")) for variable in users]
+    first = [v for v in ours if any(f"$({dig(v, 'name')})" in value for value in values)]
+    return {**container, "env": [*first, *users, *(variable for variable in ours if variable not in first)]}
 
 
 def _merged_environment(container: JsonObject, variables: list[JsonObject]) -> list[JsonValue]:

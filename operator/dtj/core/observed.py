@@ -6,7 +6,7 @@ The engine builds these from its in-memory stores; nothing here reads a cluster 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from dtj.api.job import Job
@@ -30,7 +30,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How the main container ended."""
+    """How the main container ended; of a pod that failed before that started, how its init container did.
+
+    ``init_container`` is the name of that init container, empty for the main one.
+    """
 
     exit_code: int
     signal: int | None = None
@@ -38,6 +41,7 @@ class Termination:
     message: str = ""
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    init_container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class Pod:
     """A pod that carries a job's labels, whoever owns it. ``role``, ``index`` and ``attempt`` come from the labels.
 
     ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was told to go,
-    ``deletion_due`` when its grace period is over.
+    ``deletion_due`` when its grace period is over. ``sidecars`` tells whether an ordinary container besides the main
+    one has not ended, ``probed`` whether the main one has a probe for which the kubelet kills it.
     """
 
     namespace: str
@@ -75,33 +80,72 @@ class Pod:
     reason: str = ""
     message: str = ""
     termination: Termination | None = None
+    sidecars: bool = False
+    probed: bool = False
     blocker: Blocker | None = None
     created_at: datetime | None = None
 
     @property
     def ended(self) -> bool:
-        """Whether its containers have ended for good."""
+        """Whether its main container has ended, for good: a replica's pod restarts none of its containers.
+
+        What other containers do, now or later, decides nothing. See :attr:`stopped` for what holds resources.
+        """
+        return self.stopped or self.termination is not None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether all its containers have ended for good."""
         return self.phase in (Phase.SUCCEEDED, Phase.FAILED)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its main container has ended with exit code 0."""
+        if self.termination is not None:
+            return self.termination.exit_code == 0
+        return self.phase is Phase.SUCCEEDED
+
+    @property
+    def failed(self) -> bool:
+        """Whether its main container has ended otherwise, or never starts."""
+        return self.ended and not self.succeeded
 
 
 @dataclass(frozen=True, slots=True)
 class SeenProgress:
-    """What a pod said of the training, and when it said something else than before."""
+    """What a pod said of the training, and when it said something else than before.
+
+    ``still_for`` is the time between the first and the latest answer to this process that show the same place, with all
+    pods ready in between: 0 after one answer, and it does not grow while the pod is silent.
+    """
 
     pod_uid: str
     progress: Progress
     at: datetime
+    still_for: timedelta = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A pod does not answer: ``lasted`` is the time between the first and the latest of its unanswered questions."""
+
+    pod: Pod
+    lasted: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A Service or PersistentVolumeClaim that has a name of ours."""
+    """A Service, NetworkPolicy or PersistentVolumeClaim that has a name of ours.
+
+    ``selector`` is a Service's; ``digest`` is what we noted on a NetworkPolicy when we wrote it.
+    """
 
     namespace: str
     name: str
     uid: str
     owner_uid: str
     selector: dict[str, str] = field(default_factory=dict)
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +235,7 @@ class Observed:
     platform: Platform
     pods: tuple[Pod, ...] = ()
     service: Child | None = None
+    network_policy: Child | None = None
     claim: Child | None = None
     tensorboard: Child | None = None
     """The Service that has the name of TensorBoard's."""
@@ -207,4 +252,7 @@ class Observed:
     gang: GangObject | None = None
     flavors: dict[str, Flavor] = field(default_factory=dict)
     progress: SeenProgress | None = None
+    silence: Silence | None = None
+    """None where the pod that is asked for its progress answers, or was not asked yet."""
+
     stragglers: tuple[Straggler, ...] = ()

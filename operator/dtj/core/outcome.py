@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
 
 from dtj.api.names import Reason
 from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
-from dtj.core.endings import Ended, Ending, endings
+from dtj.core.endings import Ended, Ending, by_its_own_fault, endings
 from dtj.core.hints import hint
-from dtj.core.observed import Phase, Pod
+from dtj.core.messages import MAX_LOG_TAIL, cut, first_few
+from dtj.core.observed import Pod
 from dtj.core.replicas import TRAINING_ROLES, Replica, deciding_replicas
+
+CLOCKS_DIFFER: Final = timedelta(seconds=5)
+"""By how much the clocks of two nodes differ that are in order, and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +82,27 @@ def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Su
     """What the pods of one attempt show, or None where they just go on.
 
     Where several are seen, the earliest counts: what happens to the peers of a chief that has completed is no
-    failure of the job, and no more is the error of a worker whose peer was evicted a moment before. A loss that
-    concerns all comes before one that concerns a replica alone; a lost peer is a cause only where there is no other.
+    failure of the job, and no more is the error of a worker whose peer was evicted a moment before. Nodes stamp these
+    ends by their own clocks: a completion that follows an error by seconds may have been its cause, and wins.
     """
     ends = endings(pods)
     losses = [e for e in ends if e.ending is not Ending.COMPLETED and replica_of(e.pod) not in done]
-    losses.sort(key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e), e.at))
+    losses = in_order(spec, losses)
     deciding = deciding_replicas(spec)
     if deciding and deciding <= done:
         decided_at = max(
             (e.at for e in ends if e.ending is Ending.COMPLETED and replica_of(e.pod) in deciding), default=None
         )
         errors = [e for e in ends if not e.by_infrastructure and e.ending is not Ending.COMPLETED]
-        if not errors or decided_at is None or decided_at <= errors[0].at:
-            return Success(_success_message(deciding, [e for e in ends if e.pod.phase is Phase.FAILED]))
+        if not errors or decided_at is None or decided_at - CLOCKS_DIFFER <= errors[0].at:
+            return Success(_success_message(deciding, [e for e in ends if e.pod.failed]))
     return Loss(tuple(losses)) if losses else None
+
+
+def in_order(spec: JobSpec, losses: Iterable[Ended]) -> list[Ended]:
+    """The cause first. A loss that concerns all comes before one that concerns a replica alone; a lost peer is a cause
+    only where there is no other."""
+    return sorted(losses, key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e), e.at))
 
 
 def concerns_all(spec: JobSpec, ended: Ended) -> bool:
@@ -112,11 +124,12 @@ def concerns_all(spec: JobSpec, ended: Ended) -> bool:
     return role == Role.CHIEF and ended.ending is Ending.PEER_LOST
 
 
-def is_follow_up(ended: Ended, loss: Loss, replaced: Iterable[Pod]) -> bool:
+def is_follow_up(ended: Ended, loss: Loss, replaced: Iterable[datetime]) -> bool:
     """Whether a replica that lost a peer did so because of another that is charged, or was.
 
-    It is where another replica is lost for a reason of its own; or where one was replaced alone (``replaced`` are the
-    pods of those) while the pod that ended ran, and lives: where all lose each other, the cause is yet to be charged.
+    It is where another replica is lost for a reason of its own; or where one was replaced alone while the pod that
+    ended ran (``replaced`` are the times at which the pods of those came, or are to come), and that pod lives or is
+    yet to come: where all lose each other, the cause is yet to be charged.
     """
     if ended.ending is not Ending.PEER_LOST:
         return False
@@ -124,10 +137,7 @@ def is_follow_up(ended: Ended, loss: Loss, replaced: Iterable[Pod]) -> bool:
         return True
     end, pod = ended.pod.termination, ended.pod
     began = (end.started_at if end is not None else None) or pod.created_at
-    return any(
-        began is not None and other.created_at is not None and other.created_at > began and not other.ended
-        for other in replaced
-    )
+    return began is not None and any(moment > began for moment in replaced)
 
 
 def needs_the_completed(spec: JobSpec, done: frozenset[Replica]) -> bool:
@@ -151,7 +161,7 @@ def _success_message(deciding: frozenset[Replica], failed: list[Ended]) -> str:
         if len(deciding) == 1
         else f"all {len(deciding)} training replicas completed"
     )
-    after = f"; {', '.join(ended.pod.name for ended in failed)} failed after that" if failed else ""
+    after = f"; {first_few(ended.pod.name for ended in failed)} failed after that" if failed else ""
     return who + after
 
 
@@ -159,8 +169,13 @@ def root_cause(ended: Ended) -> RootCause:
     """What is known of the end of a pod."""
     pod = ended.pod
     end = pod.termination
-    words = ((end.message if end is not None else "") or pod.message).strip()
-    reason = (end.reason if end is not None else "") or pod.reason
+    words, reason = (end.message, end.reason) if end is not None else ("", "")
+    if by_its_own_fault(pod):
+        words, reason = pod.message, pod.reason
+    words, reason = (words or pod.message).strip(), reason or pod.reason
+    if end is not None and end.init_container:
+        words = f"init container {end.init_container}: {words or 'failed'}"
+    words = words[-MAX_LOG_TAIL:]
     exit_code = end.exit_code if end is not None else None
     cause = RootCause(
         role=pod.role,
@@ -170,7 +185,7 @@ def root_cause(ended: Ended) -> RootCause:
         exit_code=exit_code,
         signal=_signal(pod),
         reason=reason,
-        message=words.rpartition("\n")[2],
+        message=cut(words.rpartition("\n")[2]),
         log_tail=words,
         hint=hint(message=words, reason=reason, exit_code=exit_code),
     )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
-from dtj.api.job import Job, parse_time
+from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, JobSpec
 from dtj.api.status import ExportedModel, JobStatus, Progress
 from dtj.core import blockers, gangs, manifests
 from dtj.core.gangs import Group
-from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, TemplateVerdict
+from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.outcome import completed, replica_of
-from dtj.core.plan import CreateGang, DeleteGang
+from dtj.core.plan import CreateGang, CreatePod, DeleteGang
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
@@ -26,6 +26,7 @@ from dtj.core.status import (
     is_ready,
     ready_text,
     recorded_completions,
+    recorded_replacements,
     replica_statuses,
 )
 from dtj.core.stragglers import Straggler
@@ -37,6 +38,9 @@ REJECTION_LIFE: Final = timedelta(seconds=60)
 
 _COMPLETED: Final = "done"
 """How far a training is that has completed: it has ended since it was asked last, and some stop early."""
+
+_WAITING: Final = "waiting for pods"
+_NO_REPORT: Final = "no report yet"
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,29 @@ class Picture:
         return [replica for replica, name in self._names.items() if replica not in done and name not in present]
 
     def alone(self, replica: Replica) -> bool:
-        """Whether a replica was replaced alone, in this attempt or before."""
-        return incarnation(self.job.status, replica) >= self.attempt
+        """Whether a replica was replaced alone in this attempt, after its pod had been scheduled.
+
+        An earlier attempt does not matter: all pods of this one are new, and a scheduler waits for each of them.
+        """
+        return replica in self._replaced
+
+    @cached_property
+    def _replaced(self) -> frozenset[Replica]:
+        return recorded_replacements(self.job.status)
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether all pods of this attempt were ready at the same time, once."""
+        return self.job.status.ready_attempt == self.attempt or self.job.status.is_true(Condition.PODS_READY)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the scheduler has placed pods of this attempt: of a gang it places none before it places enough."""
+        return self.was_ready or bool(self.done()) or any(pod.node for pod in self.current())
+
+    def had_started(self, pod: Pod) -> bool:
+        """Whether a pod that is lost had been placed; of one that is gone without a trace only the others can tell."""
+        return bool(pod.node) or pod.phase is not Phase.PENDING or self.has_started
 
     def claim_in_use(self) -> Child | None:
         """The claim that has the name of ours, where the job wants one."""
@@ -122,14 +147,17 @@ class Picture:
         refusal = self.view.observed.refusal
         if refusal is not None:
             return Assertion("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
-        up = {pod.name for pod in self.current() if is_ready(pod)}
-        if all(replica in done or name in up for replica, name in self._names.items()):
+        if self._all_are_ready(done):
             return Assertion("True", Reason.ALL_PODS_READY)
         ready = f"{status.ready.replace('/', ' of ')} pods are ready"
         pod = blockers.named(self.blocked(), self.view.now)
         if pod is not None and pod.blocker is not None:
             return Assertion("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
         return Assertion("False", Reason.WAITING_FOR_PODS, ready)
+
+    def _all_are_ready(self, done: frozenset[Replica]) -> bool:
+        up = {pod.name for pod in self.current() if is_ready(pod)}
+        return all(replica in done or name in up for replica, name in self._names.items())
 
     @cached_property
     def gang_choice(self) -> GangApi | Problem | None:
@@ -151,14 +179,13 @@ class Picture:
     def gang_object(self) -> GangObject | None:
         """Our PodGroup or Workload, where it is there."""
         found = self.view.observed.gang
-        return found if found is not None and found.owner_uid == self.job.uid else None
+        return found if found is not None and self.job.owns(found) else None
 
     def new_gang(self, api: GangApi) -> CreateGang:
         """What tells ``api`` of this job."""
-        first_of_role = self.pods([Replica(role, 0) for role in self.spec.roles()])
         priority = self.verdict.priority if self.verdict is not None else None
         return CreateGang(
-            api, self._group(api).manifest(manifests.gang_metadata(self.job), first_of_role, priority=priority)
+            api, self._group(api).manifest(manifests.gang_metadata(self.job), self.first_pods(), priority=priority)
         )
 
     def drop_gang(self) -> tuple[DeleteGang, ...]:
@@ -175,23 +202,35 @@ class Picture:
         enforced = self.verdict is not None and self.verdict.restricted
         return replace(platform, restricted=True) if enforced else platform
 
-    def pods(self, wanted: Iterable[Replica], *, restricted: bool = False) -> tuple[JsonObject, ...]:
-        """Their manifests; made to fit the Pod Security Standard "restricted" where the namespace was found to
-        enforce it, too."""
-        platform = replace(self.platform, restricted=True) if restricted else self.platform
-        wanted = tuple(wanted)
-        made = manifests.pods(self.job, self.spec, wanted, platform=platform)
+    def creations(self, wanted: Iterable[Replica]) -> Iterator[CreatePod]:
+        """What creates their pods."""
+        render = self._renderer(self.platform)
+        return (CreatePod(self._new_name(replica), partial(render, replica)) for replica in wanted)
+
+    def first_pods(self, *, restricted: bool = False) -> tuple[JsonObject, ...]:
+        """The manifest of the first pod of each role, in TF_CONFIG's order; made to fit the Pod Security Standard
+        "restricted" where the namespace was found to enforce it, too."""
+        render = self._renderer(replace(self.platform, restricted=True) if restricted else self.platform)
+        return tuple(render(Replica(role, 0)) for role in self.spec.roles())
+
+    def _renderer(self, platform: Platform) -> Callable[[Replica], JsonObject]:
+        """What makes a replica's manifest, its place in the gang included."""
+        pods = manifests.PodRenderer(self.job, self.spec, platform)
         group = self._group(self.gang) if self.gang is not None else None
-        if group is not None:
-            for replica, pod in zip(wanted, made, strict=True):
+
+        def render(replica: Replica) -> JsonObject:
+            pod = pods.render(replica)
+            if group is not None:
                 self._into_gang(group, replica, pod)
-        return made
+            return pod
+
+        return render
 
     def _group(self, api: GangApi) -> Group:
         return Group(api, self.job, self.spec, self.attempt)
 
     def _into_gang(self, group: Group, replica: Replica, pod: JsonObject) -> None:
-        """One that comes back alone joins nobody: the others run, and some of them may have completed."""
+        """One that comes back alone joins nobody: the gang has started, and some of its members may have completed."""
         group.prepare(pod)
         if not self.alone(replica):
             group.join(pod)
@@ -209,7 +248,7 @@ class Picture:
                 "replica_statuses": counts,
                 "ready": ready_text(self.spec, counts),
                 "selector": worker_selector(self.job.name),
-                "progress": self._progress,
+                "progress": self.progress,
                 "export": self._export(),
             }
         )
@@ -222,57 +261,51 @@ class Picture:
         exporter = deciding_replica(self.spec)
         name = self.name_of(exporter) if exporter is not None else ""
         for pod in self.current():
-            if pod.name == name and pod.phase is Phase.SUCCEEDED and pod.termination is not None:
+            if pod.name == name and pod.succeeded and pod.termination is not None:
                 return ExportedModel.from_message(pod.termination.message) or self.job.status.export
         return self.job.status.export
 
     @cached_property
-    def _progress(self) -> Progress | None:
+    def progress(self) -> Progress | None:
         """What is known of the training; that its pod has completed says more than what it published last."""
         said = self._newest_word()
-        over = deciding_replica(self.spec) in self.done()
-        return said.model_copy(update={"text": _COMPLETED}) if said is not None and over else said
+        if deciding_replica(self.spec) in self.done():
+            return said.model_copy(update={"text": _COMPLETED}) if said is not None else Progress(text=_COMPLETED)
+        return said if said is not None and said.reported else Progress(text=self._before_the_first_word())
+
+    def _before_the_first_word(self) -> str:
+        """What there is to say of a training that has not said anything."""
+        return _NO_REPORT if self._all_are_ready(self.done()) else _WAITING
+
+    @cached_property
+    def _current_uids(self) -> frozenset[str]:
+        return frozenset(pod.uid for pod in self.current())
+
+    def is_current_uid(self, uid: str) -> bool:
+        """Whether this is the UID of one of the pods that count."""
+        return uid in self._current_uids
+
+    @property
+    def latest_answer(self) -> SeenProgress | None:
+        """What one of this attempt's pods said last to this process."""
+        seen = self.view.observed.progress
+        return seen if seen is not None and self.is_current_uid(seen.pod_uid) else None
 
     def _newest_word(self) -> Progress | None:
         """The newest word of this attempt's pods; ``updated_at`` moves only when the training does."""
-        before, seen = self.job.status.progress, self.view.observed.progress
-        if seen is None or seen.pod_uid not in {pod.uid for pod in self.current()}:
+        before, seen = self.job.status.progress, self.latest_answer
+        if seen is None:
             return before
         at = format_time(seen.at) if before is None or seen.progress.advanced(before) else before.updated_at
         slow = tuple(straggler.hostname for straggler in self.view.observed.stragglers)
-        return seen.progress.model_copy(update={"text": seen.progress.in_words(), "stragglers": slow, "updated_at": at})
+        return seen.progress.model_copy(
+            update={"text": seen.progress.in_words(), "stragglers": slow, "updated_at": at or format_time(seen.at)}
+        )
 
     @property
     def new_stragglers(self) -> tuple[Straggler, ...]:
         """The slow replicas of which the status does not tell yet, where it is about to."""
-        before, now = self.job.status.progress, self._progress
+        before, now = self.job.status.progress, self.progress
         known = before.stragglers if before is not None else ()
         told = now.stragglers if now is not None else ()
         return tuple(s for s in self.view.observed.stragglers if s.hostname in told and s.hostname not in known)
-
-    def stalled(self) -> Assertion:
-        """What the condition Stalled should say: whether a job whose pods are all ready has stood still too long."""
-        due = self.stall_due()
-        if due is None or self.view.now < due:
-            return Assertion("False", Reason.NOT_STALLED)
-        progress = self._progress
-        at = f"step {progress.step} since {progress.updated_at}" if progress is not None else "no step at all"
-        seconds = self.spec.run_policy.stall_timeout_seconds
-        return Assertion(
-            "True",
-            Reason.STALLED,
-            f"all pods are ready, but the training has not advanced for {seconds} s, which is "
-            f"runPolicy.stallTimeoutSeconds: {at}",
-        )
-
-    def stall_due(self) -> datetime | None:
-        """When the job counts as stalled; None where it cannot."""
-        seconds = self.spec.run_policy.stall_timeout_seconds
-        ready = self.job.status.condition(Condition.PODS_READY)
-        if seconds is None or ready is None or ready.status != "True":
-            return None
-        progress = self._progress
-        moments = (parse_time(ready.last_transition_time), parse_time(progress.updated_at) if progress else None)
-        return max((moment for moment in moments if moment is not None), default=self.view.now) + timedelta(
-            seconds=seconds
-        )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core.observed import GangApi, Pod
@@ -73,10 +74,34 @@ class ApplyService:
 
 @dataclass(frozen=True, slots=True)
 class PointService:
-    """Make the job's Service select these pods and no others."""
+    """Make the Service with this UID select these pods and no others; another of its name is left alone."""
 
     name: str
+    uid: str
     selector: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNetworkPolicy:
+    """Create the job's NetworkPolicy. If it is refused, the rest of the plan is void."""
+
+    manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateNetworkPolicy:
+    """Apply this merge patch, which holds the UID as a precondition, to the job's NetworkPolicy."""
+
+    name: str
+    patch: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNetworkPolicy:
+    """Delete the job's NetworkPolicy; that it is gone is no error."""
+
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +113,20 @@ class CreateClaim:
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Create one pod; that it exists already is no error."""
+    """Create one pod; that it exists already is no error.
 
-    manifest: JsonObject
+    ``render`` makes the manifest. It is called when the pod is about to be created, and the manifest is dropped
+    afterwards: each one holds the addresses of all peers, so that the manifests of a large job, all at once, need
+    memory that grows with the square of its replicas.
+    """
+
+    name: str
+    render: Callable[[], JsonObject]
+
+    @classmethod
+    def of(cls, manifest: JsonObject) -> CreatePod:
+        """Create the pod of a manifest that is there already."""
+        return cls(text(dig(manifest, "metadata", "name")), lambda: manifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +198,9 @@ Action: TypeAlias = (
     | ApplyService
     | PointService
     | DeleteService
+    | CreateNetworkPolicy
+    | UpdateNetworkPolicy
+    | DeleteNetworkPolicy
     | CreateClaim
     | CreatePod
     | DeletePod

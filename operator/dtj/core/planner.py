@@ -7,6 +7,7 @@ its next deadline is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
@@ -15,10 +16,12 @@ from dtj.api import names
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall, Role
-from dtj.api.status import JobStatus
-from dtj.core import deadlines, recovery, tensorboard
-from dtj.core.endings import Ended, Ending
+from dtj.api.status import JobStatus, PendingRestart
+from dtj.core import deadlines, network_policy, record, recovery, stall, tensorboard
+from dtj.core.endings import EARLIEST, Ended, Ending
 from dtj.core.holding import Holding
+from dtj.core.leftovers import seconds_until_given_up
+from dtj.core.messages import first_few
 from dtj.core.observed import Observed, Pod
 from dtj.core.outcome import (
     Failure,
@@ -26,6 +29,7 @@ from dtj.core.outcome import (
     Success,
     concerns_all,
     decide,
+    in_order,
     is_follow_up,
     must_be_gone,
     needs_the_completed,
@@ -41,13 +45,15 @@ from dtj.core.plan import (
     Plan,
     RequeueAfter,
 )
-from dtj.core.replicas import TRAINING_ROLES, Replica
+from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
 from dtj.core.status import (
     Assertion,
     Verdicts,
+    format_deadline,
     format_time,
+    of_a_new_attempt,
     ready_text,
-    replica_statuses,
+    without_a_guess,
 )
 from dtj.core.validity import Problem, problems
 from dtj.core.view import View, writes
@@ -65,14 +71,26 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if job.deleting or not job.uid or dig(job.raw_spec, "runPolicy", "managedBy") not in (None, names.CONTROLLER):
         return ()
     view = View.of(observed, now)
+    over = job.status.terminal
+    names_gone = _names_gone(view) if over else ()
     if job.spec is None:
-        ended = view.stop_pods() or _removal(view)
-        return ended if job.status.terminal else view.report_invalid(problems(job, observed.platform))
+        return (*view.stop_pods(), *names_gone) if over else view.report_invalid(problems(job, observed.platform))
     valid = _Valid(view=view, spec=job.spec)
-    wanted = view.stop_pods() or _removal(view) if job.status.terminal else valid.plan(problems(job, observed.platform))
+    wanted = view.stop_pods() or _removal(view) if over else valid.plan(problems(job, observed.platform))
     if DeleteJob() in wanted:
         return wanted
-    return (*wanted, *valid.stacks(wanted), *tensorboard.beside(valid, wanted))
+    # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.
+    beside = (*tensorboard.beside(valid, wanted), *network_policy.after_the_end(valid))
+    return (*wanted, *valid.stacks(wanted), *beside, *names_gone)
+
+
+def _where(pod: Pod) -> str:
+    return f"{pod.name} on node {pod.node}" if pod.node else pod.name
+
+
+def _names_gone(view: View) -> Plan:
+    """The Service goes with the end of the job, whatever its clean-up policy: a cluster holds some thousands."""
+    return () if view.to_stop() else view.drop_service()
 
 
 def _removal(view: View) -> Plan:
@@ -88,6 +106,9 @@ class _Valid(Holding):
     """Planning of a job whose manifest can be read."""
 
     def plan(self, found: tuple[Problem, ...]) -> Plan:
+        newer = record.newer_pods(self.view.own, self.job)
+        if newer:
+            return self._wait_for_the_record(newer)
         if self.must_look_for_gangs():
             return (LookForGangs(),)
         recorded = self._recorded_outcome()
@@ -108,7 +129,7 @@ class _Valid(Holding):
     def stacks(self, plan: Plan) -> Plan:
         """What a job that stands still does is asked of its pods once, in the pass that records the stall."""
         known = self.job.status.terminal or self.job.status.is_true(Condition.STALLED)
-        if known or self.stalled().status != "True" or not writes(plan):
+        if known or stall.evidence(self) is None or not writes(plan):
             return ()
         reached = [pod for pod in self.current() if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
         return (AskForStacks(tuple(reached[:MOST_STACKS])),) if reached else ()
@@ -122,13 +143,16 @@ class _Valid(Holding):
         resized = self._resized(done)
         if resized is not None:
             return self._resize(resized)
-        lost = [*(loss.ends if loss is not None else ()), *self._vanished(done)]
+        seen = loss.ends if loss is not None else ()
+        recorded = self._recorded_restart(seen)
+        if recorded is not None:
+            return self._restart_as_recorded(recorded, done)
+        lost = in_order(self.spec, (*seen, *self._vanished(done)))
         if lost:
-            lost.sort(key=lambda ended: ended.ending is Ending.PEER_LOST)  # a follow-up, also of a pod that vanished
             return self._recover(Loss(tuple(lost)), done)
-        stalled = self.stalled()
-        if stalled.status == "True" and self.spec.run_policy.on_stall is OnStall.RESTART:
-            return self._end_stall(stalled.message)
+        stalled = stall.evidence(self)
+        if stalled is not None and self.spec.run_policy.on_stall is OnStall.RESTART:
+            return self._end_stall(stalled)
         hanging = self._hanging(done)
         if hanging is not None:
             why = f"{hanging.hostname} hangs, and may still command the others"
@@ -159,9 +183,9 @@ class _Valid(Holding):
                 f"the job has run for {policy.active_deadline_seconds} s, which is runPolicy.activeDeadlineSeconds"
             )
             return Failure(Reason.DEADLINE_EXCEEDED, message)
-        stalled = self.stalled()
-        if stalled.status == "True" and policy.on_stall is OnStall.FAIL:
-            return Failure(Reason.STALLED, stalled.message)
+        stalled = stall.evidence(self)
+        if stalled is not None and policy.on_stall is OnStall.FAIL:
+            return Failure(Reason.STALLED, stalled)
         start = deadlines.start(self.job, self.spec)
         if start is None or now < start:
             return None
@@ -182,15 +206,28 @@ class _Valid(Holding):
 
     def _deadlines(self) -> tuple[RequeueAfter, ...]:
         """When to look again, though nothing happens until then."""
-        due = (deadlines.active(self.job, self.spec), deadlines.start(self.job, self.spec), self._next_stall())
+        due = (deadlines.active(self.job, self.spec), deadlines.start(self.job, self.spec))
         return tuple(RequeueAfter(self.seconds_until(moment)) for moment in due if moment is not None)
 
     # -- recovering ------------------------------------------------------------------------------------------
 
     def _vanished(self, done: frozenset[Replica]) -> tuple[Ended, ...]:
-        """Replicas whose pods were all there, as the status says, and are gone without a trace."""
-        if not self.job.status.is_true(Condition.PODS_READY):
+        """Replicas whose pods were there, as the status says, and are gone without a trace.
+
+        All pods of this attempt were ready once; of a replica that was replaced alone since then, that is said of its
+        next pod too. Whether they are ready now says nothing: a node that dies first makes its pods unready. They are
+        the cause of what ended beside them: who was told to end would have left a trace.
+        """
+        if not self.was_ready:
             return ()
+        known = self.job.status.replica_statuses
+        awaited = {
+            Replica(role, int(i))
+            for role in self.spec.roles()
+            if role in known
+            for i in known[role].restarting
+            if i.isdecimal()
+        }
         return tuple(
             Ended(
                 Pod(
@@ -203,9 +240,10 @@ class _Valid(Holding):
                     index=replica.index,
                 ),
                 Ending.DISRUPTION,
-                self.view.now,
+                EARLIEST,
             )
             for replica in self.missing(done)
+            if replica not in awaited
         )
 
     def _recover(self, loss: Loss, done: frozenset[Replica]) -> Plan:
@@ -217,13 +255,36 @@ class _Valid(Holding):
         alone = not any(concerns_all(self.spec, ended) for ended in loss.ends)
         if alone and not any(self._waits_in_vain(ended, done) for ended in loss.ends):
             return self._replace(loss, done)
-        refused = recovery.refusal(self.spec, status, loss.first)
+        first, restart = loss.first, status.pending_restart
+        if first.ending is Ending.PEER_LOST and now < (due := recovery.cause_due(first, now)):
+            # Who pays, and whether anybody can, is not known yet.
+            return self._waiting(done, loss.message, due, status.model_copy(update={"pending_restart": None}))
+        refused = recovery.refusal(self.spec, status, first)
         if refused is not None:
             return self._finish(refused)
-        due = recovery.due(status, loss.first, all_at_once=True, now=now)
+        noted = status.model_copy(update={"root_cause": recovery.known_cause(status, first)})
+        if restart is not None and restart.pod == first.pod.name:
+            due = recovery.pending_due(restart, now)
+        else:
+            due = recovery.due(status, first, all_at_once=True, now=now)
+            noted = noted.model_copy(update={"pending_restart": recovery.pending(first, loss.message, due)})
         if now < due:
-            return (*self._waiting(done, loss, due), RequeueAfter(self.seconds_until(due)))
-        return self._begin_attempt("Warning", loss.message, self._charged(status, loss.first))
+            return self._waiting(done, loss.message, due, noted)
+        return self._begin_attempt("Warning", loss.message, recovery.charge(noted, first.ending, first.pod.role))
+
+    def _recorded_restart(self, seen: tuple[Ended, ...]) -> PendingRestart | None:
+        """The restart that waits for its time, where the pod that is its cause has been deleted meanwhile."""
+        restart = self.job.status.pending_restart
+        there = restart is not None and any(ended.pod.name == restart.pod for ended in seen)
+        return None if there else restart
+
+    def _restart_as_recorded(self, restart: PendingRestart, done: frozenset[Replica]) -> Plan:
+        """Somebody tidied the failed pod away: its failure is not forgotten by that."""
+        due, status = recovery.pending_due(restart, self.view.now), self.job.status
+        if self.view.now < due:
+            return self._waiting(done, restart.message, due, status)
+        charged = recovery.charge(status, recovery.class_of(restart), restart.role)
+        return self._begin_attempt("Warning", restart.message, charged)
 
     def _waits_in_vain(self, ended: Ended, done: frozenset[Replica]) -> bool:
         """Whether a replica that is to come back alone would meet nobody."""
@@ -232,14 +293,10 @@ class _Valid(Holding):
     def _hanging(self, done: frozenset[Replica]) -> Replica | None:
         """A replica that cannot come back alone, since the one before has not ended for certain."""
         for replica in self.missing(done):
-            if must_be_gone(self.spec, replica) and self.room_in(replica) <= 0 and self.predecessors(replica):
+            may_go_on = any(not pod.ended for pod in self.predecessors(replica))
+            if must_be_gone(self.spec, replica) and self.room_in(replica) <= 0 and may_go_on:
                 return replica
         return None
-
-    def _next_stall(self) -> datetime | None:
-        """When the job will have stalled, where it has not yet."""
-        due = self.stall_due()
-        return due if due is not None and due > self.view.now else None
 
     def _end_stall(self, why: str) -> Plan:
         """All start again, as after an error of their own: a job that always stands still must end."""
@@ -268,27 +325,28 @@ class _Valid(Holding):
         wait = self.seconds_until(recovery.next_attempt(status, self.view.now))
         return (RequeueAfter(wait),) if wait > 0 else self._begin_attempt("Normal", how, status)
 
-    def _waiting(self, done: frozenset[Replica], loss: Loss, due: datetime) -> Plan:
-        """Until a new attempt may begin, only what is seen is recorded."""
-        status = self.status(starting=frozenset())
-        restarting = Assertion("True", Reason.BACKOFF, f"{loss.message}; the next attempt begins at {format_time(due)}")
+    def _waiting(self, done: frozenset[Replica], why: str, due: datetime, noted: JobStatus) -> Plan:
+        """Until a new attempt may begin, only what is seen is recorded, and what is ``noted`` of who will pay."""
+        update = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
+        status = self.status(starting=frozenset()).model_copy(update=update)
+        restarting = Assertion("True", Reason.BACKOFF, f"{why}; the next attempt begins at {format_deadline(due)}")
         verdicts = Verdicts(pods_ready=self.readiness(done, status), restarting=restarting)
-        return self.view.patch(self.view.with_verdicts(status, verdicts))
+        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+        return (*changed, RequeueAfter(self.seconds_until(due)))
 
     def _begin_attempt(self, kind: Literal["Normal", "Warning"], why: str, charged: JobStatus) -> Plan:
         """Recorded before any pod is touched; the next pass finds pods of an older attempt, and replaces them.
 
         ``charged`` is the status in which this restart is paid for already, where anything pays for it.
         """
-        number = self.attempt + 1
+        number = max(charged.attempt, 1) + 1
         message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
         status = charged.model_copy(
             update={
                 "attempt": number,
                 "last_restart_time": format_time(self.view.now),
-                "replica_statuses": replica_statuses(
-                    self.spec, (), done=frozenset(), starting=frozenset(), recorded=charged.replica_statuses
-                ),
+                "pending_restart": None,
+                "replica_statuses": of_a_new_attempt(self.spec, charged.replica_statuses),
                 "ready": ready_text(self.spec, {}),
             }
         )
@@ -301,9 +359,12 @@ class _Valid(Holding):
         )
 
     def _replace(self, loss: Loss, done: frozenset[Replica]) -> Plan:
-        """Replicas that come back alone, each when its time has come; the others go on meanwhile."""
-        status = self.job.status
-        replaced = [pod for pod in self.current() if (own := replica_of(pod)) is not None and self.alone(own)]
+        """Replicas that come back alone, each when its time has come; the others go on meanwhile.
+
+        An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
+        """
+        status, now = self.job.status, self.view.now
+        replaced = tuple(self._restart_times())
         peer_paid = False  # a lost peer is charged once, however many lost it
         waits: list[float] = []
         said: list[Emit] = []
@@ -311,18 +372,23 @@ class _Valid(Holding):
             replica = replica_of(ended.pod)
             if replica is None:
                 continue
+            if ended.ending is Ending.PEER_LOST and now < (known := recovery.cause_due(ended, now)):
+                waits.append(self.seconds_until(known))
+                continue
             follows = peer_paid or is_follow_up(ended, loss, replaced)
             refused = None if follows else recovery.refusal(self.spec, status, ended)
             if refused is not None:
                 return self._finish(refused)
-            due = recovery.due(status, ended, all_at_once=False, now=self.view.now)
-            if self.view.now < due:
-                waits.append(self.seconds_until(due))
-                continue
+            due = max(now, recovery.due(status, ended, all_at_once=False, now=now))
             peer_paid = peer_paid or ended.ending is Ending.PEER_LOST
-            status = status if follows else self._charged(status, ended)
-            status = status.model_copy(update={"replica_statuses": recovery.replaced(status, replica)})
-            message = f"{Loss((ended,)).message}; it starts again alone"
+            if not follows:
+                status = recovery.charge(status, ended.ending, ended.pod.role)
+                cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
+                status = status.model_copy(update={"root_cause": cause})
+            counts = recovery.replaced(status, replica, due, had_started=self.had_started(ended.pod))
+            status = status.model_copy(update={"replica_statuses": counts})
+            when = f" at {format_deadline(due)}" if due > now else ""
+            message = f"{Loss((ended,)).message}; it starts again alone{when}"
             said.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
         again = (RequeueAfter(min(waits)),) if waits else ()
         if not said:
@@ -331,21 +397,33 @@ class _Valid(Holding):
         recorded = PatchStatus(self.view.with_verdicts(status, Verdicts(pods_ready=waiting)))
         return (recorded, *said, RequeueAfter(0.0))
 
-    @staticmethod
-    def _charged(status: JobStatus, ended: Ended) -> JobStatus:
-        """``status`` with a restart more, and with the cause where it was an error."""
-        update: dict[str, object] = {"restarts": recovery.charged(status.restarts, ended.ending)}
-        if not ended.by_infrastructure:
-            update["root_cause"] = root_cause(ended)
-        if ended.ending is Ending.OUT_OF_MEMORY:
-            update["replica_statuses"] = recovery.out_of_memory(status, ended.pod.role)
-        return status.model_copy(update=update)
+    def _restart_times(self) -> Iterator[datetime]:
+        """When the replicas that were replaced alone came back, or will."""
+        for replica in replicas(self.spec):
+            if not self.alone(replica):
+                continue
+            name = self.name_of(replica)
+            pod = next((pod for pod in self.current() if pod.name == name), None)
+            moment = self.restart_due(replica) if pod is None else pod.created_at
+            if moment is not None and (pod is None or not pod.ended):
+                yield moment
+
+    def _wait_for_the_record(self, newer: tuple[Pod, ...]) -> Plan:
+        """Touch nothing until the job's own record has come. Where it was lost, all start again under a number above
+        theirs; recording that comes first, and fails where what we know is old after all."""
+        wait = record.seconds_to_wait(newer, self.view.now)
+        if wait > 0:
+            return (RequeueAfter(wait),)
+        known = self.job.status.model_copy(update={"attempt": record.latest_attempt(newer, self.job)})
+        return self._begin_attempt("Warning", f"the job's status does not know of pod {newer[0].name}", known)
 
     # -- ending ----------------------------------------------------------------------------------------------
 
     def _finish(self, outcome: Success | Failure) -> Plan:
         """The one way to end. The outcome is recorded first; the job has ended when all that must stop is gone."""
-        leftovers = self.view.to_stop()
+        to_stop = [(pod, seconds_until_given_up(pod, self.job.status, self.view.now)) for pod in self.view.to_stop()]
+        hanging = [pod for pod, wait in to_stop if wait is not None and wait <= 0]
+        leftovers = [pod for pod, _ in to_stop if pod not in hanging]
         met = Assertion("True", outcome.reason, outcome.message)
         ready = Assertion("False", Reason.STOPPING_PODS if leftovers else Reason.JOB_FINISHED)
         verdicts = (
@@ -354,16 +432,24 @@ class _Valid(Holding):
             else Verdicts(pods_ready=ready, failure_target=met)
         )
         cause = outcome.cause if isinstance(outcome, Failure) else None
-        status = self.status(starting=frozenset()).model_copy(update={"root_cause": cause})
+        status = self.status(starting=frozenset()).model_copy(update={"root_cause": cause, "pending_restart": None})
+        status = status if isinstance(outcome, Success) else without_a_guess(status)
         if leftovers:
-            return (*self.view.patch(self.view.with_verdicts(status, verdicts)), *self.view.stop_pods())
+            changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+            waits = [wait for _, wait in to_stop if wait is not None and wait > 0]
+            return (*changed, *self.view.stop_pods(), *((RequeueAfter(min(waits)),) if waits else ()))
         if self.drop_gang():
             return (*self.view.patch(self.view.with_verdicts(status, verdicts)), *self.drop_gang())
         verdicts = replace(verdicts, complete=met) if isinstance(outcome, Success) else replace(verdicts, failed=met)
+        if hanging:
+            words = f"{outcome.message}; {first_few(map(_where, hanging))} did not stop in time"
+            met = replace(met, message=words)
+            verdicts = replace(verdicts, **{"complete" if isinstance(outcome, Success) else "failed": met})
         status = status.model_copy(update={"completion_time": format_time(self.view.now)})
         return (
             PatchStatus(self.view.with_verdicts(status, verdicts)),
-            Emit("Normal" if isinstance(outcome, Success) else "Warning", outcome.reason, outcome.message),
+            Emit("Normal" if isinstance(outcome, Success) else "Warning", outcome.reason, met.message),
+            *((RequeueAfter(0.0),) if self.view.drop_service() else ()),
             *self._kept(),
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from dtj.api.job import Job
+from dtj.api.json import JsonObject
 from dtj.api.names import STATUS_PORT
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.spec import JobSpec, Role
@@ -77,6 +78,17 @@ class PodDirectories:
 
 
 @dataclass(frozen=True, slots=True)
+class JobAccess:
+    """Who may connect to the pods of a job besides these pods themselves, as lists of NetworkPolicy peers."""
+
+    status: tuple[JsonObject, ...] = ()
+    """Who may read the status and the metrics of a training, port 2223: the operator, and perhaps Prometheus."""
+
+    tensorboard: tuple[JsonObject, ...] = ()
+    """Who may reach a job's TensorBoard, port 6006."""
+
+
+@dataclass(frozen=True, slots=True)
 class Platform:
     """A place to run jobs. ``restricted`` adds what the Pod Security Standard of that name asks for, everywhere."""
 
@@ -86,6 +98,12 @@ class Platform:
     restricted: bool = False
     trainer_image: str = ""
     """The image of trainer containers whose template names none."""
+
+    job_access: JobAccess | None = None
+    """What the NetworkPolicy of each job lets in; None if jobs get no such policy."""
+
+    bind_address: str = ""
+    """The address that the start gates and the status servers listen on; all interfaces where it is empty."""
 
     tensorboard: bool = True
     """Whether a job's TensorBoard can be a pod beside the others."""

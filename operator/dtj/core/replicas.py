@@ -57,6 +57,15 @@ def pod_name(job: str, replica: Replica, incarnation: int = 0) -> str:
     return f"{job}-{replica.role}-{replica.index}" + (f"-r{incarnation}" if incarnation else "")
 
 
+def number_of(name: str, job: str, replica: Replica) -> int | None:
+    """The incarnation of a replica's pod that has this name; None where it is no name of ours."""
+    suffix = name.removeprefix(pod_name(job, replica))
+    if suffix in ("", name):
+        return 0 if suffix == "" else None
+    number = suffix.removeprefix("-r")
+    return int(number) if suffix.startswith("-r") and number.isdecimal() and len(number) < 10 else None
+
+
 def incarnation(status: JobStatus, replica: Replica) -> int:
     """How often a replica was started before: by new attempts of all, and alone."""
     counts = status.replica_statuses.get(replica.role)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
+from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
-from dtj.core import blockers, gangs, manifests
+from dtj.core import blockers, gangs, leftovers, manifests, network_policy, outcome, recovery, stall
+from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import replica_of
 from dtj.core.picture import REJECTION_LIFE, Picture
@@ -15,7 +18,6 @@ from dtj.core.plan import (
     ApplyService,
     CheckPods,
     CreateClaim,
-    CreatePod,
     DeletePod,
     Emit,
     Plan,
@@ -23,7 +25,7 @@ from dtj.core.plan import (
     RequeueAfter,
 )
 from dtj.core.replicas import Replica, replicas
-from dtj.core.status import Assertion, Verdicts, format_time
+from dtj.core.status import Assertion, Verdicts, format_time, recorded_completions
 from dtj.core.stragglers import Straggler
 from dtj.core.validity import Problem
 from dtj.core.view import writes
@@ -34,8 +36,9 @@ COLLISION_RETRY_SECONDS = 30.0
 COLLISION_PATIENCE_SECONDS = 10.0
 """For how long a new job does not complain of names that are taken."""
 
-STUCK_SECONDS = 30.0
-"""How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
+
+def _delete(pod: Pod) -> DeletePod:
+    return DeletePod(pod.name, pod.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +51,21 @@ class Starting(Picture):
         taken = [f'pod "{pod.name}"' for pod in self.view.strangers if pod.name in ours]
         for kind, child in (
             ("service", self.view.observed.service),
+            ("networkpolicy", self.view.observed.network_policy),
             ("persistentvolumeclaim", self.claim_in_use()),
             *(((self.gang.kind.lower(), self.view.observed.gang),) if self.gang is not None else ()),
         ):
-            if child is not None and child.owner_uid != self.job.uid:
+            if child is not None and not self.job.owns(child):
                 taken.append(f'{kind} "{child.name}"')
         if not taken:
             return None
         patience = self._patience()
         if patience > 0:
             return (RequeueAfter(patience),)
+        belong, them = ("exists and belongs", "it") if len(taken) == 1 else ("exist and belong", "them")
         message = (
-            f"{', '.join(sorted(taken))} exists and belongs to something else: it is left alone; "
-            "delete it, or give this job another name"
+            f"{first_few(sorted(taken))} {belong} to something else, and the operator leaves {them} alone; "
+            f"delete {them}, or give this job another name"
         )
         verdicts = Verdicts(pods_ready=Assertion("False", Reason.NAME_TAKEN, message))
         changed = self.view.patch(self.view.with_verdicts(self.status(starting=frozenset()), verdicts))
@@ -72,7 +77,7 @@ class Starting(Picture):
 
         Of a job that was deleted and created anew, the predecessor's objects are about to be collected.
         """
-        created = self.job.created_at
+        created = recovery.at_most_later(self.job.created_at, outcome.CLOCKS_DIFFER, self.view.now)
         return COLLISION_PATIENCE_SECONDS - (self.view.now - created).total_seconds() if created is not None else 0.0
 
     def check_template(self) -> Plan | None:
@@ -84,8 +89,7 @@ class Starting(Picture):
         verdict = self.verdict
         if verdict is None or (verdict.wants_restricted and not verdict.restricted):
             restricted = self.view.observed.platform.restricted or verdict is not None
-            first_of_role = (Replica(role, 0) for role in self.spec.roles())
-            check = CheckPods(self.job.generation, self.pods(first_of_role, restricted=restricted), restricted)
+            check = CheckPods(self.job.generation, self.first_pods(restricted=restricted), restricted)
             return (*self._obstructed(), check)
         if not verdict.errors or self.view.own or self.job.status.start_time is not None:
             return None
@@ -101,7 +105,7 @@ class Starting(Picture):
 
     def run(self, done: frozenset[Replica]) -> Plan:
         missing = self.missing(done)
-        held = {replica: wait for replica in missing if (wait := self.room_in(replica)) > 0}
+        held = {replica: wait for replica in missing if (wait := self.seconds_until_due(replica)) > 0}
         wanted = [replica for replica in missing if replica not in held]
         check = self.check_template() if wanted else None
         if check is not None:
@@ -109,7 +113,8 @@ class Starting(Picture):
         stale = self.gang_object
         if wanted and stale is not None and stale.size != gangs.size(self.spec):
             return self.drop_gang()  # of another size; it is made anew when it is gone
-        creations = (*self._left_behind(), *self._shared_objects(), *map(CreatePod, self.pods(wanted)))
+        creations = (*self._left_behind(), *self._shared_objects(), *self.creations(wanted))
+        tidied = leftovers.to_delete(self.view.own, self.job, now_running=self.is_current)
         first_pods = not self.current()
         status = self.status(starting=frozenset(wanted))
         starting = status.start_time is None
@@ -117,20 +122,24 @@ class Starting(Picture):
             began = {"start_time": format_time(self.view.now), "attempt": self.attempt, "gang": self._gang_name()}
             status = status.model_copy(update=began)
         readiness = self.readiness(done, status)
-        if readiness.status == "True" and status.ready_time is None:
-            status = status.model_copy(update={"ready_time": format_time(self.view.now)})
-        stalled = self.stalled()
+        if readiness.status == "True":
+            ready_time = status.ready_time or format_time(self.view.now)
+            status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": self.attempt})
+        stalled = stall.condition(self)
         verdicts = Verdicts(pods_ready=readiness, stalled=stalled)
         changed = self.view.patch(self.view.with_verdicts(status, verdicts))
         events = self._events(wanted, starting=starting, changed=writes(changed))
         # How many replicas the pods of an attempt are told of is recorded before the first of them exists.
         made = (*changed, *creations) if first_pods else (*creations, *changed)
         again = (RequeueAfter(min(held.values())),) if held else ()
-        if stalled.status == "True" and writes(changed) and not self.job.status.is_true(Condition.STALLED):
-            events = (*events, Emit("Warning", Reason.STALLED, stalled.message))
+        before = self.job.status.condition(Condition.STALLED)
+        told = before is not None and before.status == stalled.status
+        if stalled.status != "False" and writes(changed) and not told:
+            events = (*events, Emit("Warning", stalled.reason, stalled.message))
         if writes(changed):
             events = (*events, *map(self._told_slow, self.new_stragglers))
-        return (*made, *events, *self._blocked_news(readiness, changed=writes(changed)), *again)
+        news = self._blocked_news(readiness, changed=writes(changed))
+        return (*made, *map(_delete, tidied), *events, *news, *again)
 
     def _told_slow(self, straggler: Straggler) -> Emit:
         node = next((pod.node for pod in self.current() if f"{pod.role}-{pod.index}" == straggler.hostname), "")
@@ -140,25 +149,40 @@ class Starting(Picture):
         )
         return Emit("Warning", Reason.STRAGGLING, words)
 
+    def seconds_until_due(self, replica: Replica) -> float:
+        """Seconds until the missing pod of a replica may be created."""
+        due = self.restart_due(replica)
+        return max(self.room_in(replica), (due - self.view.now).total_seconds() if due is not None else 0.0)
+
+    def restart_due(self, replica: Replica) -> datetime | None:
+        """When the next pod of a replica that is replaced alone may be created, by what was recorded then."""
+        counts = self.job.status.replica_statuses.get(replica.role)
+        due = parse_time(counts.restarting.get(str(replica.index))) if counts is not None else None
+        return recovery.at_most_later(due, recovery.LONGEST_BACKOFF, self.view.now)
+
     def room_in(self, replica: Replica) -> float:
         """Seconds for which a replica that comes back alone waits for its predecessor: two must not share an address.
 
-        One that hangs on a dead node is given up some time after its grace period.
+        One that hangs on a dead node is given up some time after its grace period. That is counted from when the
+        replica was replaced, by the operator's own clock: the API server's may be another by hours.
         """
-        waits = [
-            (pod.deletion_due - self.view.now).total_seconds() + STUCK_SECONDS
-            if pod.deletion_due is not None
-            else STUCK_SECONDS
-            for pod in self.predecessors(replica)
-        ]
-        return max(waits, default=0.0)
+        since, waits = self.restart_due(replica), [0.0]
+        for pod in self.predecessors(replica):
+            if pod.deletion_due is None:
+                waits.append(leftovers.STUCK.total_seconds())
+            elif since is not None and pod.deletion_requested_at is not None:
+                given_up = since + (pod.deletion_due - pod.deletion_requested_at)
+                waits.append((given_up - self.view.now).total_seconds() + leftovers.STUCK.total_seconds())
+            else:
+                waits.append((pod.deletion_due - self.view.now).total_seconds() + leftovers.STUCK.total_seconds())
+        return max(waits)
 
     def predecessors(self, replica: Replica) -> list[Pod]:
-        """The pods of this attempt that have not ended of a replica that comes back alone."""
+        """The pods of this attempt that run still, of a replica that comes back alone."""
         if not self.alone(replica):
             return []
-        before = (pod for pod in self.view.own if replica_of(pod) == replica and not pod.ended)
-        return [pod for pod in before if pod.attempt >= self.attempt]
+        before = (pod for pod in self.view.own if replica_of(pod) == replica and not pod.stopped)
+        return [pod for pod in before if pod.attempt >= self.attempt and not self.is_current(pod)]
 
     def _events(self, created: list[Replica], *, starting: bool, changed: bool) -> tuple[Emit, ...]:
         refusal = self.view.observed.refusal
@@ -190,9 +214,10 @@ class Starting(Picture):
         )
 
     def _shared_objects(self) -> tuple[Action, ...]:
-        """Claim and Service, before the pods that need them."""
+        """NetworkPolicy, claim and Service, before the pods that need them."""
         claim = manifests.claim(self.job, self.spec)
         return (
+            *network_policy.before_pods(self),
             *((CreateClaim(claim),) if claim is not None and self.view.observed.claim is None else ()),
             *self._service(),
             *((self.new_gang(self.gang),) if self.gang is not None and self.gang_object is None else ()),
@@ -210,9 +235,11 @@ class Starting(Picture):
         if service is None:
             return (ApplyService(manifests.service(self.job, self.spec, attempt=self.attempt)),)
         selector = manifests.service_selector(self.job, self.attempt)
-        return (PointService(service.name, selector),) if service.selector != selector else ()
+        return (PointService(service.name, service.uid, selector),) if service.selector != selector else ()
 
-    def _left_behind(self) -> tuple[Action, ...]:
-        """What is left of older incarnations. Pods that failed are kept: their logs are evidence."""
-        older = (pod for pod in self.view.own if not pod.ended and not self.is_current(pod))
-        return tuple(DeletePod(pod.name, pod.uid) for pod in older if not pod.terminating)
+    def _left_behind(self) -> Plan:
+        """What runs on of older incarnations, and of replicas of which it is recorded that they have completed."""
+        recorded = recorded_completions(self.job.status)
+        return self.view.stop(
+            pod for pod in self.view.own if not self.is_current(pod) or (pod.ended and replica_of(pod) in recorded)
+        )

@@ -6,21 +6,29 @@ Conditions follow KEP-1623: known types are there from the first write on, a tra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason, State
 from dtj.api.spec import JobSpec, Role, as_role
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
-from dtj.core.observed import Phase, Pod
+from dtj.core.messages import cut
+from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 
 
 def format_time(moment: datetime) -> str:
     """RFC 3339 in whole seconds, as metav1.Time is written."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_deadline(moment: datetime) -> str:
+    """The same for the end of a wait: the next whole second, so that the wait is not cut short."""
+    whole = moment.replace(microsecond=0)
+    return format_time(moment if moment == whole else whole + timedelta(seconds=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ def conditions(
             type=kind,
             status=wanted.status,
             reason=wanted.reason,
-            message=wanted.message,
+            message=cut(wanted.message),
             last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
             observed_generation=generation,
         )
@@ -81,11 +89,17 @@ def conditions(
 
 def recorded_completions(status: JobStatus) -> frozenset[Replica]:
     """The replicas that ``status`` says have completed."""
+    return _indexed((role, counts.completed_indexes) for role, counts in status.replica_statuses.items())
+
+
+def recorded_replacements(status: JobStatus) -> frozenset[Replica]:
+    """The replicas that ``status`` says were replaced alone in this attempt."""
+    return _indexed((role, counts.replaced_indexes) for role, counts in status.replica_statuses.items())
+
+
+def _indexed(ranges: Iterable[tuple[str, str]]) -> frozenset[Replica]:
     return frozenset(
-        Replica(Role(role), index)
-        for role, counts in status.replica_statuses.items()
-        if as_role(role)
-        for index in parse_indexes(counts.completed_indexes)
+        Replica(Role(role), index) for role, text in ranges if as_role(role) for index in parse_indexes(text)
     )
 
 
@@ -105,18 +119,32 @@ def replica_statuses(
     for role in spec.roles():
         own = [pod for pod in pods if pod.role == role]
         indexes = [replica.index for replica in done if replica.role is role]
+        up = {str(pod.index) for pod in own if is_ready(pod)}.union(map(str, indexes))
+        before = recorded.get(role, ReplicaStatus())
         statuses[str(role)] = ReplicaStatus(
             desired=spec.replicas(role),
             active=sum(not pod.ended and not pod.terminating for pod in own)
             + sum(replica.role is role for replica in starting),
             ready=sum(is_ready(pod) for pod in own),
             succeeded=len(indexes),
-            failed=sum(pod.phase is Phase.FAILED for pod in own),
+            failed=sum(pod.failed and not pod.terminating for pod in own),
             completed_indexes=format_indexes(indexes),
-            memory_increases=recorded[role].memory_increases if role in recorded else 0,
-            restarts=recorded[role].restarts if role in recorded else {},
+            memory_increases=before.memory_increases,
+            restarts=before.restarts,
+            replaced_indexes=before.replaced_indexes,
+            restarting={index: due for index, due in before.restarting.items() if index not in up},
         )
     return statuses
+
+
+def of_a_new_attempt(spec: JobSpec, recorded: dict[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
+    """Counts by role before any pod of the next attempt exists: nobody has completed, or was replaced alone."""
+    return all_together(replica_statuses(spec, (), done=frozenset(), starting=frozenset(), recorded=recorded))
+
+
+def all_together(counts: dict[str, ReplicaStatus]) -> dict[str, ReplicaStatus]:
+    """``counts`` of replicas that all start at the same time: none of them comes back alone."""
+    return {role: count.model_copy(update={"replaced_indexes": "", "restarting": {}}) for role, count in counts.items()}
 
 
 def is_ready(pod: Pod) -> bool:
@@ -128,6 +156,12 @@ def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
     """``3/4``: pods that are ready, of all that the job wants."""
     ready = sum(role.ready for role in counts.values())
     return f"{ready}/{sum(spec.replicas(role) for role in spec.roles())}"
+
+
+def without_a_guess(status: JobStatus) -> JobStatus:
+    """``status`` of a job whose pods do not run: what they wait for is no progress any more. What they said stays."""
+    said = status.progress is not None and status.progress.reported
+    return status if said else status.model_copy(update={"progress": None})
 
 
 def differs_only_in_counts(before: JobStatus, after: JobStatus) -> bool:
@@ -164,24 +198,41 @@ def _durable_counts(counts: ReplicaStatus) -> ReplicaStatus:
         completed_indexes=counts.completed_indexes,
         memory_increases=counts.memory_increases,
         restarts=counts.restarts,
+        replaced_indexes=counts.replaced_indexes,
+        restarting=counts.restarting,
     )
 
 
-def state(verdicts: Verdicts, *, started: bool) -> tuple[State, Reason]:
-    """The one word for the printer column, and the reason beside it."""
+_STEPS = (State.PENDING, State.STARTING, State.RUNNING)
+"""The steps of an attempt, in order."""
+
+
+def state(verdicts: Verdicts, *, started: bool, before: str = "") -> tuple[State, Reason]:
+    """The one word for the printer column, and the reason beside it; ``before`` is the word of this attempt so far.
+
+    An attempt never goes back a step: a job whose pods were all ready is Running until it ends, is suspended or starts
+    again, though a pod that completes is not ready in its last second; the reason says what is the matter.
+    """
+    word, reason = _state_now(verdicts, started=started)
+    reached = State(before) if before in _STEPS else None
+    if reached is not None and word in _STEPS:
+        word = max(word, reached, key=_STEPS.index)
+    return word, reason
+
+
+def _state_now(verdicts: Verdicts, *, started: bool) -> tuple[State, Reason]:
+    invalid = verdicts.invalid.status == "True"
+    reason = verdicts.invalid.reason if invalid else verdicts.pods_ready.reason
     if verdicts.complete.status == "True":
         return State.SUCCEEDED, verdicts.complete.reason
     if verdicts.failed.status == "True":
         return State.FAILED, verdicts.failed.reason
-    if verdicts.invalid.status == "True":
-        return State.PENDING, verdicts.invalid.reason
     if verdicts.suspended.status == "True":
         return State.SUSPENDED, verdicts.suspended.reason
     if "True" in (verdicts.success_criteria_met.status, verdicts.failure_target.status):
         return State.RUNNING, verdicts.pods_ready.reason
     if verdicts.restarting.status == "True":
-        return State.RESTARTING, verdicts.pods_ready.reason
-    if verdicts.pods_ready.status == "True" or not started:
-        word = State.RUNNING if verdicts.pods_ready.status == "True" else State.PENDING
-        return word, verdicts.pods_ready.reason
-    return State.STARTING, verdicts.pods_ready.reason
+        return State.RESTARTING, reason
+    if verdicts.pods_ready.status == "True":
+        return State.RUNNING, reason
+    return State.STARTING if started and not invalid else State.PENDING, reason

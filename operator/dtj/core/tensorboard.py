@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from dtj.api import names
@@ -60,10 +61,10 @@ def beside(picture: Picture, plan: Plan) -> Plan:
     """What is to be done about TensorBoard, once ``plan`` for the job is carried out."""
     written = [action.status for action in plan if isinstance(action, PatchStatus)]
     fate, again = _fate(picture, written[-1] if written else picture.job.status)
-    observed, uid, name = picture.view.observed, picture.job.uid, tensorboard_name(picture.job.name)
-    pod = next((pod for pod in observed.pods if pod.name == name and pod.owner_uid == uid), None)
+    observed, job, name = picture.view.observed, picture.job, tensorboard_name(picture.job.name)
+    pod = next((pod for pod in observed.pods if pod.name == name and job.owns(pod)), None)
     service = observed.tensorboard
-    if service is not None and service.owner_uid != uid:
+    if service is not None and not job.owns(service):
         service = None
     if fate is _Fate.GONE:
         return (
@@ -75,13 +76,14 @@ def beside(picture: Picture, plan: Plan) -> Plan:
         actions.append(RequeueAfter(again))
     if fate is _Fate.WANTED:
         actions += [Beside(ApplyService(_service(picture.job)))] if service is None else []
-        actions += _remade(pod, picture.view.now) if pod is not None else [Beside(CreatePod(_pod(picture)))]
+        made = Beside(CreatePod(name, partial(_pod, picture)))
+        actions += _remade(pod, picture.view.now) if pod is not None else [made]
     return tuple(actions)
 
 
 def _remade(pod: Pod, now: datetime) -> list[Action]:
     """A pod that was evicted makes room for the next of its name."""
-    if not pod.ended or pod.terminating:
+    if not pod.stopped or pod.terminating:  # its container is started again after its end
         return []
     wait = (pod.created_at + REMADE_AFTER - now).total_seconds() if pod.created_at is not None else 0.0
     return [RequeueAfter(wait)] if wait > 0 else [Beside(DeletePod(pod.name, pod.uid))]

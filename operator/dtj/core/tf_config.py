@@ -7,6 +7,7 @@ variable", and ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, which
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dtj.api.job import Job
@@ -40,3 +41,23 @@ class Cluster:
     def tf_config(self, replica: Replica) -> str:
         """The value of TF_CONFIG for one replica; the same ``cluster`` for all of them."""
         return f'{{"cluster":{self.json},"task":{{"type":"{replica.role}","index":{replica.index}}}}}'
+
+
+def longest_tf_config(job: Job, spec: JobSpec, network: Network) -> int:
+    """Characters of the longest TF_CONFIG of a job, to the byte, found without making any."""
+    listed = [
+        (role, [Replica(role, index) for index in range(spec.replicas(role))])
+        for role in CLUSTER_ROLES
+        if spec.replicas(role) > 0
+    ]
+    cluster = sum(
+        len(f'"{role}":[],') + _length(address_of(replica, job, spec, network) for replica in replicas)
+        for role, replicas in listed
+    )
+    task = max(len(f'"{role}","index":{spec.replicas(role) - 1}') for role in spec.roles())
+    return len('{"cluster":{},"task":{"type":}}') + max(cluster - 1, 0) + task
+
+
+def _length(addresses: Iterable[str]) -> int:
+    """Characters of addresses in quotes, with commas between them."""
+    return sum(len(address) + len('"",') for address in addresses) - 1

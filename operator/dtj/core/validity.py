@@ -7,15 +7,18 @@ cluster's CRD may be older than its operator. What needs the operator's configur
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from dtj.api import rules
+from dtj.api import names, rules
 from dtj.api.job import Job
-from dtj.api.names import Reason
+from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
 from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
+from dtj.core import accelerators
 from dtj.core.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
+from dtj.core.tf_config import longest_tf_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,33 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     found = [problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)]
-    return tuple(dict.fromkeys(found))
+    return (*dict.fromkeys(found), *_variables(job, job.spec, platform))
+
+
+def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ...]:
+    """Variables with the addresses of all peers must stay below Linux's limit, else no container can start."""
+    if sum(spec.replicas(role) for role in spec.roles()) <= _SURELY_FIT:
+        return ()
+    lengths = [(Env.TF_CONFIG, "spec.replicaSpecs", longest_tf_config(job, spec, platform.network))]
+    for role in spec.roles():
+        needs = accelerators.needs(spec, role, platform)
+        if needs is not None and needs.tpu:
+            hosts = accelerators.SliceHosts.of(job, spec, role, platform.network)
+            lengths.append((Env.TPU_WORKER_HOSTNAMES, f"spec.replicaSpecs.{role}", len(hosts.names)))
+    return tuple(
+        Problem(
+            Reason.INVALID_SPEC,
+            f"{field}: {name} lists all peers and would have {length:,} bytes, but Linux starts no program with more "
+            f"than {names.MAX_VARIABLE_LENGTH - len(name) - 1:,} in one variable: use fewer replicas, or shorter names "
+            "of the job and its namespace",
+        )
+        for name, field, length in lengths
+        if len(f"{name}=") + length > names.MAX_VARIABLE_LENGTH
+    )
+
+
+_SURELY_FIT: Final = 300
+"""So many addresses are below the limit, however long their names: a DNS name has 253 characters at most."""
 
 
 def _accelerator(spec: JobSpec, role: Role, platform: Platform) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -10,8 +11,9 @@ from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
+from dtj.core.endings import ended_at
 from dtj.core.observed import Observed, Pod
-from dtj.core.plan import Action, DeletePod, Emit, PatchStatus, Plan, RequeueAfter
+from dtj.core.plan import Action, DeletePod, DeleteService, Emit, PatchStatus, Plan, RequeueAfter
 from dtj.core.status import (
     Assertion,
     Verdicts,
@@ -35,6 +37,10 @@ The scheduler's and the kubelet's words may change at every attempt, for as long
 """
 
 
+SIDECAR_SECONDS = 5.0
+"""How long ordinary sidecars may go on after the main container, before their pod is deleted."""
+
+
 def writes(actions: tuple[Action, ...]) -> bool:
     """Whether the status is written now, rather than later or not at all."""
     return any(isinstance(action, PatchStatus) for action in actions)
@@ -51,8 +57,8 @@ class View:
 
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> View:
-        own = tuple(pod for pod in observed.pods if pod.owner_uid == observed.job.uid and pod.role != names.TENSORBOARD)
-        strangers = tuple(pod for pod in observed.pods if pod.owner_uid != observed.job.uid)
+        own = tuple(pod for pod in observed.pods if observed.job.owns(pod) and pod.role != names.TENSORBOARD)
+        strangers = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
         return cls(observed=observed, now=now, own=own, strangers=strangers)
 
     @property
@@ -60,16 +66,47 @@ class View:
         return self.observed.job
 
     def to_stop(self) -> tuple[Pod, ...]:
-        """Our pods that the clean-up policy wants gone and that are not gone yet."""
+        """Our pods that the clean-up policy wants gone and that are not gone yet.
+
+        Under any policy it wants those gone that nothing but their sidecars keep running: they do no work, and would
+        hold what they hold for ever.
+        """
         spec = self.job.spec
         policy = spec.run_policy.clean_pod_policy if spec is not None else CleanPodPolicy.NONE
-        if policy is CleanPodPolicy.NONE:
-            return ()
-        return tuple(pod for pod in self.own if policy is CleanPodPolicy.ALL or not pod.ended)
+        if policy is CleanPodPolicy.ALL:
+            return self.own
+        running = policy is CleanPodPolicy.RUNNING
+        return tuple(pod for pod in self.own if (pod.sidecars if pod.ended else running))
 
-    def stop_pods(self) -> tuple[DeletePod, ...]:
+    def stop_pods(self) -> Plan:
         """Delete what must stop; what is already on its way out needs no second call."""
-        return tuple(DeletePod(pod.name, pod.uid) for pod in self.to_stop() if not pod.terminating)
+        stopped = (DeletePod(pod.name, pod.uid) for pod in self.to_stop() if pod.stopped and not pod.terminating)
+        return (*stopped, *self.stop(self.to_stop()))
+
+    def stop(self, pods: Iterable[Pod]) -> Plan:
+        """Delete those of ``pods`` that run; what is already on its way out needs no second call.
+
+        Deleting a pod takes its log away. So where its main container has ended, the kubelet is left to end the
+        sidecars that Kubernetes knows, and others have some seconds to end by themselves.
+        """
+        deletions: list[DeletePod] = []
+        waits: list[float] = []
+        for pod in pods:
+            if pod.terminating or pod.stopped or (pod.ended and not pod.sidecars):
+                continue
+            since = (self.now - ended_at(pod)).total_seconds() if pod.ended else SIDECAR_SECONDS
+            if 0 <= since < SIDECAR_SECONDS:
+                waits.append(SIDECAR_SECONDS - since)
+            else:  # also where a clock that is ahead says that it is yet to end
+                deletions.append(DeletePod(pod.name, pod.uid))
+        return (*deletions, *((RequeueAfter(min(waits)),) if waits else ()))
+
+    def drop_service(self) -> tuple[DeleteService, ...]:
+        """Delete the job's Service, if it is there and ours."""
+        service = self.observed.service
+        if service is None or not self.job.owns(service):
+            return ()
+        return (DeleteService(service.name, service.uid),)
 
     def patch(self, status: JobStatus) -> tuple[Action, ...]:
         """Write ``status`` where it differs from the stored one; mere counts wait for their turn."""
@@ -90,7 +127,12 @@ class View:
         if self.observed.obstacle and verdicts.pods_ready.status != "True":
             told = Assertion("False", Reason.API_CALL_FAILED, self.observed.obstacle)
             verdicts = replace(verdicts, pods_ready=told)
-        word, reason = state(verdicts, started=base.start_time is not None)
+        before = self.job.status
+        word, reason = state(
+            verdicts,
+            started=base.start_time is not None,
+            before=before.state if before.attempt == base.attempt else "",
+        )
         return base.model_copy(
             update={
                 "observed_generation": self.job.generation,

@@ -22,7 +22,7 @@ from dtj.engine.metrics import Metrics
 from dtj.engine.queue import QueueShutDown, WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord
-from dtj.kube.errors import ApiError, Conflict
+from dtj.kube.errors import ApiError, Conflict, NotFound
 from dtj.kube.records import Key
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,9 @@ PlanFunction: TypeAlias = Callable[[Observed, datetime], Plan]
 
 MAX_PLANS_A_PASS: Final = 5
 """How often a pass may plan again at once, because something new is known, before it must wait like a failed one."""
+
+CONFLICTS_TO_DOUBT: Final = 3
+"""Conflicts in a row after which it is no lag of a moment: the watch is silent, or what it said is true no more."""
 
 
 class Controller:
@@ -47,7 +50,9 @@ class Controller:
         expectations: Expectations,
         metrics: Metrics,
         now: Callable[[], datetime],
+        in_doubt: Callable[[], None],
     ) -> None:
+        """``in_doubt`` is called when an answer of the API server raises doubt whether a job is still there."""
         self._queue = queue
         self._state = state
         self._plan = plan
@@ -56,6 +61,7 @@ class Controller:
         self._expectations = expectations
         self._metrics = metrics
         self._now = now
+        self._in_doubt = in_doubt
 
     async def run(self, workers: int) -> None:
         """Process keys until the queue is shut down; passes that have begun are finished."""
@@ -84,6 +90,9 @@ class Controller:
                 settled = await self._reconcile(key)
         except ApiError as error:
             delay = self._queue.add_failed(key, at_least=error.retry_after or 0.0)
+            in_a_row = self._queue.failures(key)
+            if isinstance(error, NotFound) or (isinstance(error, Conflict) and in_a_row >= CONFLICTS_TO_DOUBT):
+                self._in_doubt()
             # A conflict is the normal end of a plan that was made from an old version.
             level = logging.DEBUG if isinstance(error, Conflict) else logging.WARNING
             log.log(
@@ -109,8 +118,7 @@ class Controller:
         """A job that went while it was worked on leaves nothing behind."""
         now = self._state.jobs.get(record.job.key)
         if now is None or now.job.uid != record.job.uid:
-            self._state.memories.forget(record.job.uid)
-            self._expectations.forget(record.job.uid)
+            self._expectations.forget(record.job.identity)
 
     async def _reconcile(self, key: Key) -> bool:
         """Plan and act until nothing new is learned. Returns False where that took suspiciously long."""
@@ -118,7 +126,7 @@ class Controller:
             record = self._state.jobs.get(key)
             if record is None or record.job.deleting:
                 return True
-            unsettled = self._expectations.remaining(record.job.uid)
+            unsettled = self._expectations.remaining(record.job.identity)
             if unsettled > 0.0:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
@@ -126,7 +134,7 @@ class Controller:
             result = await self._executor.execute(record, await self._planned(record))
             if result.after is not None:
                 self._queue.add_after(key, result.after)
-            if not result.again and self._expectations.remaining(record.job.uid) == 0.0:
+            if not result.again and self._expectations.remaining(record.job.identity) == 0.0:
                 return True
         return False
 

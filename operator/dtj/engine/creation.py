@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
@@ -28,18 +28,29 @@ from dtj.engine.stores import claim_from, pod_from, service_from
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
-from dtj.kube.records import plain_from_object, pod_from_object, service_from_object
+from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
 
 log = logging.getLogger(__name__)
-
-Wanted: TypeAlias = tuple[Resource, JsonObject]
-"""A manifest and what kind of object it makes."""
 
 REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 """How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
 
 SIGHTING_LIFE: Final = 20.0
 """Seconds after which an object that no informer shows is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An object to create. ``render`` makes its manifest when its turn comes, and nobody keeps that."""
+
+    resource: Resource
+    name: str
+    render: Callable[[], JsonObject]
+
+    @classmethod
+    def of(cls, resource: Resource, manifest: JsonObject) -> Wanted:
+        """An object whose manifest is there already."""
+        return cls(resource, text(dig(manifest, "metadata", "name")), lambda: manifest)
 
 
 class Replan(Exception):
@@ -73,12 +84,14 @@ class Creator:
         *,
         expectations: Expectations,
         memories: Memories,
+        shown: Callable[[Resource, Key], Pod | Child | GangObject | None],
         now: Callable[[], datetime],
         backoff: Backoff = REFUSAL_BACKOFF,
     ) -> None:
         self._gateway = gateway
         self._expectations = expectations
         self._memories = memories
+        self._shown = shown
         self._now = now
         self._backoff = backoff
 
@@ -94,31 +107,27 @@ class Creator:
         created: list[str] = []
         taken: list[str] = []
         try:
-            await slow_start(
-                partial(self._create, job, resource, manifest, created=created, taken=taken)
-                for resource, manifest in wanted
-            )
+            await slow_start(partial(self._create, job, each, created=created, taken=taken) for each in wanted)
         except _Refused as refused:
             self.refuse(job, refused.name, refused.error)
             raise Replan from refused
         finally:
             if created:
-                log.info("created %s", _count(created, wanted[0][0]), extra=about(job, action="create"))
+                log.info("created %s", _count(created, wanted[0].resource), extra=about(job, action="create"))
         if taken:
             raise Replan
 
     async def create_beside(self, job: Job, wanted: Wanted) -> None:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
-        resource, manifest = wanted
-        name = text(dig(manifest, "metadata", "name"))
-        expectation = Expectation(Deed.CREATED, resource.plural, name)
-        self._expectations.expect(job.uid, expectation)
+        body = wanted.render()
+        expectation = Expectation(Deed.CREATED, wanted.resource.plural, wanted.name)
+        self._expectations.expect(job.identity, expectation)
         try:
-            await self._gateway.create(resource, namespace=job.namespace, body=manifest)
+            await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except ApiError:
-            self._expectations.settle(job.uid, expectation)
+            self._expectations.settle(job.identity, expectation)
             raise
-        log.info("created %s %s", resource.kind, name, extra=about(job, action="create"))
+        log.info("created %s %s", wanted.resource.kind, wanted.name, extra=about(job, action="create"))
 
     async def check(self, check: CheckPods, job: Job) -> TemplateVerdict:
         """What the API server has against these pods, as ``<role>: <its words>``.
@@ -149,43 +158,46 @@ class Creator:
             else:
                 sightings[resource, name] = _sighting(resource, body, instead_of=sighting.value)
 
-    async def _create(
-        self, job: Job, resource: Resource, manifest: JsonObject, *, created: list[str], taken: list[str]
-    ) -> None:
-        name = text(dig(manifest, "metadata", "name"))
-        expectation = Expectation(Deed.CREATED, resource.plural, name)
-        self._expectations.expect(job.uid, expectation)
+    async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
+        name, body = wanted.name, wanted.render()
+        expectation = Expectation(Deed.CREATED, wanted.resource.plural, name)
+        self._expectations.expect(job.identity, expectation)
         try:
-            await self._gateway.create(resource, namespace=job.namespace, body=manifest)
+            await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
         except AlreadyExists:
             taken.append(name)
-            await self._identify(job, resource, manifest, expectation)
+            await self._identify(job, wanted, expectation)
         except (Forbidden, Invalid) as error:
-            self._expectations.settle(job.uid, expectation)
+            self._expectations.settle(job.identity, expectation)
             raise _Refused(name, error) from error
         except ApiError:
             # Whether it was created is not known: the next attempt will be told.
-            self._expectations.settle(job.uid, expectation)
+            self._expectations.settle(job.identity, expectation)
             raise
         else:
             created.append(name)
 
-    async def _identify(self, job: Job, resource: Resource, manifest: JsonObject, expectation: Expectation) -> None:
-        """Find out what has the name that we wanted. Where it is ours, the informer is about to show it."""
+    async def _identify(self, job: Job, wanted: Wanted, expectation: Expectation) -> None:
+        """Find out what has the name that we wanted. If it is ours, the informer shows it already, or is about to."""
+        resource = wanted.resource
         try:
             body = await self._gateway.get(resource, namespace=job.namespace, name=expectation.name)
         except ApiError:
-            self._expectations.settle(job.uid, expectation)
+            self._expectations.settle(job.identity, expectation)
             raise
-        ours = plain_from_object(body).metadata.owner_uid == job.uid
-        shown = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
-        if ours and shown:
+        metadata = plain_from_object(body).metadata
+        labelled = dig(body, "metadata", "labels", Label.JOB_NAME) is not None
+        if job.owns(metadata) and labelled:
+            shown = self._shown(resource, (job.namespace, expectation.name))
+            if shown is not None and shown.uid == metadata.uid:
+                # It was shown while an earlier call of this plan was on its way: no event will follow.
+                self._expectations.settle(job.identity, expectation)
             return
-        self._expectations.settle(job.uid, expectation)
-        if shown:
+        self._expectations.settle(job.identity, expectation)
+        if labelled:
             raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
         self._memories.of(job.uid).sightings[resource, expectation.name] = _sighting(
-            resource, body, instead_of=_seen(resource, manifest)
+            resource, body, instead_of=_seen(resource, wanted.render())
         )
 
     async def _dry_run(self, job: Job, manifest: JsonObject) -> _Answer:

@@ -27,11 +27,11 @@ from dtj.engine.progress import ProgressReader
 from dtj.engine.queue import WorkQueue
 from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import ChildStore, Labelled, R, claim_from, labelled, pod_from, service_from
+from dtj.engine.stores import ChildStore, Labelled, R, claim_from, labelled, network_policy_from, pod_from, service_from
 from dtj.engine.stragglers import StragglerFinder
 from dtj.kube.backoff import Backoff
 from dtj.kube.events import EventRecorder
-from dtj.kube.gateway import CLAIMS, PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
 from dtj.kube.informer import Change, Informer
 from dtj.kube.records import Key, decode_plain, decode_pod, decode_service
 
@@ -46,7 +46,7 @@ class EngineSettings:
     """How the engine works; the defaults suit a cluster."""
 
     workers: int = 32
-    """Jobs that are worked on at the same time."""
+    """Jobs of one namespace that are worked on at the same time. There are as many workers again for the others."""
 
     rest: float = 0.05
     """Least seconds between two passes over a job, so that a burst of pod events costs few passes."""
@@ -82,7 +82,11 @@ class Engine:
         self._recorder = EventRecorder(gateway, instance=instance, now=now)
         self.state = ClusterState(platform)
         self.queue: WorkQueue[Key] = WorkQueue(
-            backoff=Backoff(base=0.2, cap=60.0), rest=self._settings.rest, observer=metrics
+            backoff=Backoff(base=0.2, cap=60.0),
+            rest=self._settings.rest,
+            observer=metrics,
+            tenant_of=lambda key: key[0],
+            places=2 * self._settings.workers,
         )
         self.feed = JobFeed(
             state=self.state,
@@ -148,13 +152,20 @@ class Engine:
     async def _work(self) -> None:
         for informer in self._informers:
             await informer.synced.wait()
-        await self._controller.run(self._settings.workers)
+        await self._controller.run(2 * self._settings.workers)
 
     def _make_controller(self, plan: PlanFunction, *, metrics: Metrics, now: Callable[[], datetime]) -> Controller:
-        creator = Creator(self._gateway, expectations=self._expectations, memories=self.state.memories, now=now)
+        creator = Creator(
+            self._gateway,
+            expectations=self._expectations,
+            memories=self.state.memories,
+            shown=self.state.shown,
+            now=now,
+        )
         executor = Executor(
             self._gateway,
             jobs=self.state.jobs,
+            pods=self.state.pods,
             memories=self.state.memories,
             creator=creator,
             expectations=self._expectations,
@@ -173,6 +184,7 @@ class Engine:
             expectations=self._expectations,
             metrics=metrics,
             now=now,
+            in_doubt=self.feed.relist_soon,
         )
 
     def _make_informers(self, namespace: str | None) -> list[Informer[Any, Any]]:
@@ -190,9 +202,12 @@ class Engine:
                 decode=decode,
                 convert=labelled(convert),
                 on_change=lambda change: self._on_child(resource, store, change),
+                on_turned_back=self.feed.relist_soon,
             )
 
+        policies = [watching(NETWORK_POLICIES, self.state.network_policies, decode_plain, network_policy_from)]
         return [
+            *(policies if self.state.platform.job_access is not None else []),
             watching(PODS, self.state.pods, decode_pod, pod_from),
             watching(SERVICES, self.state.services, decode_service, service_from),
             watching(CLAIMS, self.state.claims, decode_plain, claim_from),
@@ -212,4 +227,4 @@ class Engine:
             self.queue.add(key)
 
     def _settle(self, child: Pod | Child | GangObject, expectation: Expectation) -> None:
-        self._expectations.settle(child.owner_uid, expectation)
+        self._expectations.settle((child.namespace, child.owner_uid), expectation)

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
+from dtj.core.observed import Pod
 from dtj.core.plan import (
     Action,
     ApplyService,
@@ -26,9 +28,11 @@ from dtj.core.plan import (
     CheckPods,
     CreateClaim,
     CreateGang,
+    CreateNetworkPolicy,
     CreatePod,
     DeleteGang,
     DeleteJob,
+    DeleteNetworkPolicy,
     DeletePod,
     DeleteService,
     Emit,
@@ -39,21 +43,23 @@ from dtj.core.plan import (
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
+    UpdateNetworkPolicy,
 )
 from dtj.engine import history
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
 from dtj.engine.expectations import Deed, Expectation, Expectations
 from dtj.engine.gangs import Gangs, resource_of
+from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
 from dtj.engine.memory import FAILURES_TO_TELL_OF, Memories
 from dtj.engine.metrics import Metrics
 from dtj.engine.parallel import slow_start
 from dtj.engine.patching import status_patch
 from dtj.engine.stacks import StackRequests
-from dtj.engine.stores import JobRecord, JobStore
+from dtj.engine.stores import ChildStore, JobRecord
 from dtj.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
-from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import CLAIMS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +97,7 @@ class Executor:
         gateway: Gateway,
         *,
         jobs: JobStore,
+        pods: ChildStore[Pod],
         memories: Memories,
         creator: Creator,
         expectations: Expectations,
@@ -102,6 +109,7 @@ class Executor:
     ) -> None:
         self._gateway = gateway
         self._jobs = jobs
+        self._pods = pods
         self._memories = memories
         self._creator = creator
         self._expectations = expectations
@@ -140,7 +148,7 @@ class Executor:
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
         """Carry out neighbours of one kind."""
-        wanted = [_wanted(a) for a in actions if isinstance(a, ApplyService | CreateClaim | CreateGang | CreatePod)]
+        wanted = [_wanted(action) for action in actions if isinstance(action, _CREATIONS)]
         if wanted and held > 0.0:
             running.come_back(held)
         elif wanted:
@@ -161,10 +169,14 @@ class Executor:
                     await self._delete(resource_of(action.api), running.job, name=action.name, uid=action.uid)
                 case ReleaseQuota():
                     await self._release(running.job, action)
+                case UpdateNetworkPolicy():
+                    await self._update_network_policy(running.job, action)
+                case DeleteNetworkPolicy():
+                    await self._delete(NETWORK_POLICIES, running.job, name=action.name, uid=action.uid)
                 case DeleteService():
                     await self._delete(SERVICES, running.job, name=action.name, uid=action.uid)
                 case DeleteJob():
-                    await self._delete(JOBS, running.job, name=running.job.name, uid=running.job.uid)
+                    await self._delete_job(running.job)
                 case PointService():
                     await self._point_service(running.job, action)
                 case AskForStacks():
@@ -219,20 +231,36 @@ class Executor:
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
         expectation = Expectation(Deed.DELETED, PODS.plural, deletion.uid)
-        self._expectations.expect(job.uid, expectation)
+        self._expectations.expect(job.identity, expectation)
         try:
             await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
         except NotFound:
-            return  # the informer is about to show it
+            # Perhaps the informer showed it during an earlier call of this plan: then no event will follow.
+            self._expectations.settle(job.identity, expectation)
+            return
         except ApiError:
             # Also a conflict: most likely the name is another pod's by now, but nothing says so.
-            self._expectations.settle(job.uid, expectation)
+            self._expectations.settle(job.identity, expectation)
             raise
         deleted.append(deletion.name)
+        shown = self._pods.get((job.namespace, deletion.name))
+        if shown is None or shown.uid != deletion.uid or shown.terminating:
+            # It was shown before: a pod that somebody else told to go does not change by being told again.
+            self._expectations.settle(job.identity, expectation)
 
-    async def _delete(self, resource: Resource, job: Job, *, name: str, uid: str) -> None:
+    async def _delete_job(self, job: Job) -> None:
+        """Delete the job in the version that was observed: what we know of it may be old, and the user may have given
+        it more time since. With it goes what it owns, also its checkpoints.
+
+        Kubernetes' own TTL controller reads a job afresh for the same reason (pkg/controller/ttlafterfinished).
+        """
+        await self._delete(JOBS, job, name=job.name, uid=job.uid, resource_version=job.resource_version)
+
+    async def _delete(self, resource: Resource, job: Job, *, name: str, uid: str, resource_version: str = "") -> None:
         try:
-            await self._gateway.delete(resource, namespace=job.namespace, name=name, uid=uid)
+            await self._gateway.delete(
+                resource, namespace=job.namespace, name=name, uid=uid, resource_version=resource_version
+            )
         except NotFound:
             return  # the informer is about to show it
         log.info("deleted %s %s", resource.kind, name, extra=about(job, action="delete"))
@@ -261,12 +289,19 @@ class Executor:
         log.info("gave its quota back", extra=about(job, action="release"))
 
     async def _point_service(self, job: Job, action: PointService) -> None:
+        # By the UID: somebody else's Service may have the name by now.
+        patch: JsonObject = {"metadata": {"uid": action.uid}, "spec": {"selector": dict(action.selector)}}
         try:
-            await self._gateway.patch(
-                SERVICES, namespace=job.namespace, name=action.name, patch={"spec": {"selector": dict(action.selector)}}
-            )
+            await self._gateway.patch(SERVICES, namespace=job.namespace, name=action.name, patch=patch)
         except NotFound:
             return  # the informer is about to show it
+
+    async def _update_network_policy(self, job: Job, action: UpdateNetworkPolicy) -> None:
+        try:
+            await self._gateway.patch(NETWORK_POLICIES, namespace=job.namespace, name=action.name, patch=action.patch)
+        except NotFound:
+            raise Replan from None  # no pod is created before there is one again
+        log.info("updated NetworkPolicy %s", action.name, extra=about(job, action="update"))
 
     async def _write_status(self, record: JobRecord, wanted: JobStatus) -> JobRecord:
         """Write what differs, if the job still is the version that was observed. Raises Conflict where not."""
@@ -279,7 +314,8 @@ class Executor:
             JOBS, namespace=job.namespace, name=job.name, patch=patch, subresource="status"
         )
         stored = JobRecord.from_object(body)
-        self._jobs.put(stored)
+        if not self._jobs.answer(stored):
+            raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
         memory, now = self._memories.of(job.uid), self._now()
         memory.status_written_at = now
         history.note(self._metrics, job, wanted, memory=memory, now=now)
@@ -297,13 +333,18 @@ class Executor:
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
 
 
-def _wanted(action: ApplyService | CreateClaim | CreateGang | CreatePod) -> Wanted:
+_CREATIONS: Final = (ApplyService, CreateClaim, CreateGang, CreateNetworkPolicy, CreatePod)
+
+
+def _wanted(action: ApplyService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod) -> Wanted:
     match action:
         case ApplyService():
-            return SERVICES, action.manifest
+            return Wanted.of(SERVICES, action.manifest)
+        case CreateNetworkPolicy():
+            return Wanted.of(NETWORK_POLICIES, action.manifest)
         case CreateClaim():
-            return CLAIMS, action.manifest
+            return Wanted.of(CLAIMS, action.manifest)
         case CreateGang():
-            return resource_of(action.api), action.manifest
+            return Wanted.of(resource_of(action.api), action.manifest)
         case CreatePod():
-            return PODS, action.manifest
+            return Wanted(PODS, action.name, action.render)

@@ -4,8 +4,9 @@ After a create or a delete the informer lags by a moment. A plan made in that mo
 still, and ask for it again. So a job with open expectations is not planned until they are settled, or until a
 time limit has passed: a lost event must not stop a job for ever.
 
-They belong to the job's UID, not to its name: a job that is deleted and created again under the same name is not
-held up by what its predecessor did (training-operator#1306).
+They belong to the job's namespace and UID, not to its name: a job that is deleted and created again under the same
+name is not held up by what its predecessor did (training-operator#1306). The namespace is part of it because a pod of
+another namespace may name any UID as its owner.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 TIME_LIMIT: Final = 30.0
 """Seconds after which an expectation counts as settled, whatever the informer says."""
+
+Owner: TypeAlias = tuple[str, str]
+"""(namespace, UID) of a job: see :attr:`dtj.api.job.Job.identity`."""
 
 
 class Deed(StrEnum):
@@ -40,33 +44,33 @@ class Expectation:
 
 
 class Expectations:
-    """Open expectations by the UID of the owning job. Time is the event loop's."""
+    """Open expectations by the owning job. Time is the event loop's."""
 
     def __init__(self, *, time_limit: float = TIME_LIMIT) -> None:
         self._time_limit = time_limit
-        self._open: dict[str, dict[Expectation, float]] = {}
+        self._open: dict[Owner, dict[Expectation, float]] = {}
 
-    def expect(self, owner_uid: str, expectation: Expectation) -> None:
+    def expect(self, owner: Owner, expectation: Expectation) -> None:
         """Must be called before the call that it is about."""
         limit = asyncio.get_running_loop().time() + self._time_limit
-        self._open.setdefault(owner_uid, {})[expectation] = limit
+        self._open.setdefault(owner, {})[expectation] = limit
 
-    def settle(self, owner_uid: str, expectation: Expectation) -> None:
+    def settle(self, owner: Owner, expectation: Expectation) -> None:
         """The informer shows it, or the call failed. One that is not open is no error."""
-        pending = self._open.get(owner_uid)
+        pending = self._open.get(owner)
         if pending is not None and pending.pop(expectation, None) is not None and not pending:
-            del self._open[owner_uid]
+            del self._open[owner]
 
-    def remaining(self, owner_uid: str) -> float:
+    def remaining(self, owner: Owner) -> float:
         """Seconds until this job may be planned at the latest; 0 where nothing is open."""
         now = asyncio.get_running_loop().time()
-        limits = self._open.get(owner_uid, {})
+        limits = self._open.get(owner, {})
         longest = max(limits.values(), default=now) - now
         if longest <= 0.0:
-            self._open.pop(owner_uid, None)
+            self._open.pop(owner, None)
             return 0.0
         return longest
 
-    def forget(self, owner_uid: str) -> None:
+    def forget(self, owner: Owner) -> None:
         """The job is gone."""
-        self._open.pop(owner_uid, None)
+        self._open.pop(owner, None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, TemplateVerdict
+from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, Silence, TemplateVerdict
 from dtj.core.stragglers import Reading, Straggler
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
@@ -79,6 +79,13 @@ class JobMemory:
     """When a replica was seen to be lost for which not all are ready again."""
 
     progress: SeenProgress | None = None
+    still_since: tuple[object, float] = (None, 0.0)
+    """What the latest answers about the progress have in common, and when, by the event loop, it was first heard."""
+
+    silence: Silence | None = None
+    silent_since: float = 0.0
+    """Event loop's time of the first of these questions."""
+
     silences: int = 0
     """Times in a row that the pod did not say how far it is."""
 
@@ -116,13 +123,25 @@ class JobMemory:
 
 
 class Memories:
-    """One memory a job, by UID."""
+    """One memory for each job that is there, by UID."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, JobMemory] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def begin(self, uid: str) -> bool:
+        """The job is there. Returns whether that is new."""
+        if uid in self._by_uid:
+            return False
+        self._by_uid[uid] = JobMemory()
+        return True
+
     def of(self, uid: str) -> JobMemory:
-        return self._by_uid.setdefault(uid, JobMemory())
+        """The job's memory; of one that is gone an empty memory that nobody keeps: answers may come late."""
+        known = self._by_uid.get(uid)
+        return known if known is not None else JobMemory()
 
     def forget(self, uid: str) -> None:
         """The job is gone."""

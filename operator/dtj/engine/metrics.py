@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 from dtj import __version__
 from dtj.api.names import State
 from dtj.core.endings import Ending
+from dtj.engine.job_store import JobStore
 from dtj.engine.queue import QueueObserver, WorkQueue
-from dtj.engine.stores import JobStore
 from dtj.kube.gateway import Resource
 from dtj.kube.records import Key
 

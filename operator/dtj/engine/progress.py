@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import Progress
-from dtj.core.observed import Pod, SeenProgress
+from dtj.core.observed import Pod, SeenProgress, Silence
 from dtj.core.outcome import replica_of
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
@@ -76,7 +76,7 @@ def is_running(job: Job) -> bool:
 def pod_of(state: ClusterState, job: Job, replica: Replica) -> Pod | None:
     """The job's own pod that runs a replica now, where it is there and can be reached."""
     pod = state.pods.get((job.namespace, pod_name(job.name, replica, incarnation(job.status, replica))))
-    return pod if pod is not None and pod.owner_uid == job.uid and pod.ip else None
+    return pod if pod is not None and job.owns(pod) and pod.ip else None
 
 
 class ProgressReader:
@@ -122,15 +122,54 @@ class ProgressReader:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
         async with self._slots:
             body = await fetch(pod.ip, port)
-        memory = self._state.memories.of(job.uid)
         progress = read(body) if body is not None else None
         self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:
-            memory.silences += 1
-            memory.ask_progress_after = asyncio.get_running_loop().time() + SILENCE.delay(memory.silences)
-            return
-        memory.silences = 0
-        seen = SeenProgress(pod.uid, progress, self._now())
-        if memory.progress is None or (memory.progress.pod_uid, memory.progress.progress) != (pod.uid, progress):
-            memory.progress = seen
+            self._not_heard(job, pod)
+        else:
+            self._heard(job, pod, progress)
+
+    def _heard(self, job: Job, pod: Pod, progress: Progress) -> None:
+        """An answer, which may show that the training advances, or be evidence that it stands still."""
+        memory, now = self._state.memories.of(job.uid), asyncio.get_running_loop().time()
+        ready = job.status.condition(Condition.PODS_READY)
+        since = ready.last_transition_time if ready is not None else ""
+        place = (pod.uid, since, progress.place)
+        if memory.still_since[0] != place:
+            memory.still_since = (place, now)
+        still_for = timedelta(seconds=now - memory.still_since[1])
+        before, was_silent = memory.progress, memory.silence is not None
+        known = before is not None and (before.pod_uid, before.progress) == (pod.uid, progress)
+        at = before.at if before is not None and known else self._now()
+        memory.progress = SeenProgress(pod.uid, progress, at, still_for)
+        memory.silences, memory.silence = 0, None
+        if not known or was_silent or _is_news(job, "True", still_for):
             self._queue.add(job.key)
+
+    def _not_heard(self, job: Job, pod: Pod) -> None:
+        """No answer: no evidence of anything, but worth to be known where stalls are to be detected."""
+        memory, now = self._state.memories.of(job.uid), asyncio.get_running_loop().time()
+        if memory.silence is None or memory.silence.pod.uid != pod.uid:
+            memory.silent_since = now
+        memory.silence = Silence(pod, timedelta(seconds=now - memory.silent_since))
+        memory.silences += 1
+        memory.ask_progress_after = now + _patience(job, memory.silences)
+        if _is_news(job, "Unknown", memory.silence.lasted):
+            self._queue.add(job.key)
+
+
+def _patience(job: Job, silences: int) -> float:
+    """Seconds until a pod that did not answer is asked again: a quarter of the time at most in which it may stall."""
+    wait, timeout = SILENCE.delay(silences), _stall_timeout(job)
+    return wait if timeout is None else min(wait, timeout.total_seconds() / 4)
+
+
+def _is_news(job: Job, status: str, lasted: timedelta) -> bool:
+    """Whether what has lasted so long makes the condition Stalled say ``status``, which it does not say yet."""
+    timeout, said = _stall_timeout(job), job.status.condition(Condition.STALLED)
+    return timeout is not None and lasted >= timeout and (said is None or said.status != status)
+
+
+def _stall_timeout(job: Job) -> timedelta | None:
+    seconds = job.spec.run_policy.stall_timeout_seconds if job.spec is not None else None
+    return timedelta(seconds=seconds) if seconds is not None else None

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dtj.kube.backoff import Backoff
+from dtj.kube.fairness import FairShare, TakingTurns
 
 K = TypeVar("K", bound=Hashable)
 
@@ -48,13 +49,26 @@ class WorkQueue(Generic[K]):
 
     ``rest`` is the least time in seconds between the end of one pass over a key and the start of the next: a
     burst of changes then costs a few passes instead of one for each change.
+
+    ``tenant_of`` says whose a key is: tenants take turns, and share the ``places`` at which keys are worked on (None:
+    as many as there are getters) as :mod:`dtj.kube.fairness` says.
     """
 
-    def __init__(self, *, backoff: Backoff, rest: float = 0.0, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        backoff: Backoff,
+        rest: float = 0.0,
+        observer: QueueObserver | None = None,
+        tenant_of: Callable[[K], Hashable] = lambda key: None,
+        places: int | None = None,
+    ) -> None:
         self._backoff = backoff
         self._rest = rest
         self._observer = observer or QueueObserver()
-        self._ready: deque[K] = deque()
+        self._tenant_of = tenant_of
+        self._share: FairShare[Hashable] | None = FairShare(places) if places is not None else None
+        self._ready: TakingTurns[Hashable, K] = TakingTurns()
         self._waiting_since: dict[K, float] = {}
         self._working_since: dict[K, float] = {}
         self._resting: dict[K, asyncio.TimerHandle] = {}
@@ -91,7 +105,7 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
             return
         self._waiting_since[key] = _now()
-        self._ready.append(key)
+        self._ready.push(self._tenant_of(key), key)
         self._observer.added(len(self._ready))
         self._wake_one()
 
@@ -123,6 +137,10 @@ class WorkQueue(Generic[K]):
         self.add_after(key, delay)
         return delay
 
+    def failures(self, key: K) -> int:
+        """How often in a row ``key`` has failed."""
+        return self._failures.get(key, 0)
+
     def forget(self, key: K) -> None:
         """``key`` succeeded: the next failure is the first again."""
         self._failures.pop(key, None)
@@ -130,7 +148,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """The next key; the caller must call :meth:`done` with it. Raises QueueShutDown."""
-        while not self._ready:
+        while (key := self._next()) is None:
             if self._shut_down:
                 raise QueueShutDown
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -141,7 +159,6 @@ class WorkQueue(Generic[K]):
                 if getter.done() and not getter.cancelled():
                     self._wake_one()  # the call that woke us must wake another
                 raise
-        key = self._ready.popleft()
         now = _now()
         self._observer.started(len(self._ready), waited=now - self._waiting_since.pop(key))
         self._working_since[key] = now
@@ -149,6 +166,9 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The pass over ``key`` is over."""
+        if self._share is not None:
+            self._share.give_back(self._tenant_of(key))
+            self._wake_one()
         self._observer.finished(worked=_now() - self._working_since.pop(key))
         if self._rest > 0.0 and not self._shut_down:
             self._resting[key] = asyncio.get_running_loop().call_later(self._rest, self._rested, key)
@@ -167,6 +187,20 @@ class WorkQueue(Generic[K]):
         self._resting.clear()
         while self._getters:
             self._wake_one()
+
+    def _next(self) -> K | None:
+        """Take the key whose turn it is, with a place for it; None where there is none."""
+        if self._share is None:
+            following = self._ready.pop(lambda tenant: True)
+            return following[1] if following is not None else None
+        following = self._ready.pop(self._share.may_take)
+        if following is None:
+            return None
+        tenant, key = following
+        self._share.take(tenant)
+        if len(self._ready):
+            self._wake_one()  # a place that this tenant may not take may be another's
+        return key
 
     def _rested(self, key: K) -> None:
         self._resting.pop(key, None)

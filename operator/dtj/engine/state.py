@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dtj.core.manifests import claim_name
 from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
 from dtj.core.platform import Platform
 from dtj.core.tensorboard import tensorboard_name
+from dtj.engine.job_store import JobStore
 from dtj.engine.memory import JobMemory, Memories
-from dtj.engine.stores import ChildStore, JobRecord, JobStore
-from dtj.kube.gateway import CLAIMS, PODS, SERVICES
+from dtj.engine.stores import ChildStore, JobRecord
+from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Resource
+from dtj.kube.records import Key
 
 
 class ClusterState:
@@ -19,14 +23,26 @@ class ClusterState:
         self.jobs = JobStore()
         self.pods: ChildStore[Pod] = ChildStore()
         self.services: ChildStore[Child] = ChildStore()
+        self.network_policies: ChildStore[Child] = ChildStore()
         self.claims: ChildStore[Child] = ChildStore()
         self.gangs: ChildStore[GangObject] = ChildStore()
         self.gangs_found: GangsFound | None = None
         self.memories = Memories()
 
+    def shown(self, resource: Resource, key: Key) -> Pod | Child | GangObject | None:
+        """The object of this kind and name, as its informer shows it now."""
+        stores: dict[Resource, ChildStore[Any]] = {
+            PODS: self.pods,
+            SERVICES: self.services,
+            NETWORK_POLICIES: self.network_policies,
+            CLAIMS: self.claims,
+        }
+        found: Pod | Child | GangObject | None = stores.get(resource, self.gangs).get(key)
+        return found
+
     def observe(self, record: JobRecord) -> Observed:
         """Everything about one job, as the planner gets it."""
-        job = record.job
+        job = record.whole()
         memory = self.memories.of(job.uid)
         pods = {pod.name: pod for pod in self.pods.of(job).values()}
         unseen = {name: pod for name, pod in memory.sighted(PODS).items() if isinstance(pod, Pod) and name not in pods}
@@ -35,6 +51,7 @@ class ClusterState:
             platform=self.platform,
             pods=(*pods.values(), *unseen.values()),
             service=self.services.get(job.key) or _child(memory.sighted(SERVICES).get(job.name)),
+            network_policy=self.network_policies.get(job.key) or _child(memory.sighted(NETWORK_POLICIES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))
             or _child(memory.sighted(CLAIMS).get(claim_name(job))),
             tensorboard=self.services.get((job.namespace, tensorboard_name(job.name))),
@@ -46,6 +63,7 @@ class ClusterState:
             gang=self.gangs.get(job.key) or _gang(memory, job.name),
             flavors=dict(memory.flavors),
             progress=memory.progress,
+            silence=memory.silence,
             stragglers=memory.paces.stragglers,
         )
 

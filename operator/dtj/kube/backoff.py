@@ -21,12 +21,14 @@ class Backoff:
 
     base: float
     cap: float
-    rng: random.Random = field(default_factory=random.Random, repr=False)
+    rng: random.Random | None = field(default=None, repr=False)
+    """None for the process's own generator: whoever seeds that can repeat a run."""
 
     def delay(self, failures: int) -> float:
         """The time to wait after so many failures in a row, counted from 1."""
         longest = min(self.cap, self.base * 2.0 ** min(max(failures, 1) - 1, _LARGEST_EXPONENT))
-        return longest * self.rng.uniform(0.5, 1.0)
+        uniform = random.uniform if self.rng is None else self.rng.uniform
+        return longest * uniform(0.5, 1.0)
 
     def __iter__(self) -> Iterator[float]:
         return (self.delay(failures) for failures in itertools.count(1))

@@ -20,20 +20,23 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
+from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
-from dtj.kube.errors import ApiError, Gone, NotFound, Unavailable
-from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent
+from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable
+from dtj.kube.fairness import FairSlots
+from dtj.kube.gateway import JOBS, PODS, Listing, Resource, WatchEvent
+from dtj.kube.job_body import decode_job
+from dtj.kube.paging import FIRST_PAGE_SIZE, next_limit
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.replies import error_from_reply, error_from_status
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
 
 REQUESTS_IN_FLIGHT: Final = 50
-"""Calls at the same time, watches aside. More gain nothing: 50 connections keep an API server busy."""
-
-PAGE_SIZE: Final = 500
-"""Objects of one page of a list; what kubectl and client-go ask for."""
+"""Calls about one namespace at the same time, watches aside. More gain nothing: 50 connections keep an API server busy.
+There are as many again for all others: see :mod:`dtj.kube.fairness`."""
 
 WATCH_SECONDS: Final = 300
 """How long one watch lasts, before jitter: as in client-go, so that load balancers get to even out."""
@@ -107,12 +110,15 @@ class KubeGateway:
         # Watches stay open, one a resource and namespace: they alone could use up a bounded pool,
         # so that it is the calls that are bounded.
         configuration.connection_pool_maxsize = 0
+        self.clock = ServerClock()
+        """What time it is, as the server's answers tell."""
+
         self._client = ApiClient(configuration)
         self._source = source
         self._observe = observe
         self._user_agent = user_agent
         self._manager = manager
-        self._in_flight = asyncio.Semaphore(REQUESTS_IN_FLIGHT)
+        self._in_flight = FairSlots(2 * REQUESTS_IN_FLIGHT)
 
     @classmethod
     async def connect(
@@ -141,15 +147,30 @@ class KubeGateway:
     async def list(
         self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
     ) -> Listing:
-        query = {"limit": str(PAGE_SIZE), **_selected(selector, field_selector)}
-        items: list[bytes] = []
+        pages = [page async for page in self._pages(resource, namespace, _selected(selector, field_selector))]
+        items = tuple(item for page in pages for item in page.items)
+        return Listing(items=items, resource_version=pages[-1].resource_version)
+
+    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+        return self._pages(resource, namespace, _selected(selector, ""))
+
+    async def _pages(
+        self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
+    ) -> AsyncGenerator[Listing, None]:
+        limit, next_page, path = FIRST_PAGE_SIZE, "", _path(resource, namespace)
         while True:
-            path = _path(resource, namespace)
-            page = await self._call("list", resource, path=path, query=query, decode=_decode_page)
-            items.extend(bytes(item) for item in page.items or ())
-            if not page.metadata.next_page:
-                return Listing(items=tuple(items), resource_version=page.metadata.resource_version)
-            query["continue"] = page.metadata.next_page
+            query = {"limit": str(limit), **selected, **({"continue": next_page} if next_page else {})}
+            page = await self._call("list", resource, path=path, namespace=namespace, query=query, decode=_decode_page)
+            received = page.items or []
+            limit, next_page = next_limit(limit, sum(len(bytes(item)) for item in received)), page.metadata.next_page
+            listing = Listing(
+                items=tuple(_kept(resource, item) for item in received), resource_version=page.metadata.resource_version
+            )
+            del page, received  # before the next one is read
+            yield listing
+            if not next_page:
+                return
+            del listing
 
     async def watch(
         self,
@@ -188,7 +209,8 @@ class KubeGateway:
                 yield line
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
-        return await self._call("get", resource, path=_path(resource, namespace, name), decode=_decode_object)
+        path = _path(resource, namespace, name)
+        return await self._call("get", resource, path=path, namespace=namespace, decode=_decode_object)
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False, strict: bool = False
@@ -201,7 +223,14 @@ class KubeGateway:
         path = _path(resource, namespace)
         accept = _JSON if strict or dry_run else _METADATA
         return await self._call(
-            "create", resource, path=path, query=query, body=body, decode=_decode_object, accept=accept
+            "create",
+            resource,
+            path=path,
+            namespace=namespace,
+            query=query,
+            body=body,
+            decode=_decode_object,
+            accept=accept,
         )
 
     async def patch(
@@ -209,16 +238,44 @@ class KubeGateway:
     ) -> JsonObject:
         path = _path(resource, namespace, name, subresource)
         query = {"fieldManager": self._manager}
-        return await self._call("patch", resource, path=path, query=query, body=patch, decode=_decode_object)
+        # The answer to a status holds the whole job, however long.
+        decode = decode_job if resource == JOBS and subresource == "status" else _decode_object
+        try:
+            return await self._call(
+                "patch", resource, path=path, namespace=namespace, query=query, body=patch, decode=decode
+            )
+        except Invalid as error:
+            if any(cause.startswith("metadata.uid:") for cause in error.causes):
+                # What the API server says where the UID is another object's by now: "field is immutable".
+                raise Conflict(error.message, status=error.status, reason=error.reason) from error
+            raise
 
     async def delete(
-        self, resource: Resource, *, namespace: str, name: str, uid: str, foreground: bool = False
+        self,
+        resource: Resource,
+        *,
+        namespace: str,
+        name: str,
+        uid: str,
+        resource_version: str = "",
+        foreground: bool = False,
     ) -> None:
         """As the protocol says; ``foreground`` keeps the object until all that it owns is gone."""
         propagation = "Foreground" if foreground else "Background"
-        options: JsonObject = {"preconditions": {"uid": uid}, "propagationPolicy": propagation}
+        preconditions: JsonObject = {"uid": uid}
+        if resource_version:
+            preconditions["resourceVersion"] = resource_version
+        options: JsonObject = {"preconditions": preconditions, "propagationPolicy": propagation}
         path = _path(resource, namespace, name)
-        await self._call("delete", resource, path=path, body=options, decode=_decode_object, accept=_METADATA)
+        await self._call(
+            "delete",
+            resource,
+            path=path,
+            namespace=namespace,
+            body=options,
+            decode=_decode_object,
+            accept=_METADATA,
+        )
 
     @asynccontextmanager
     async def dial(self, *, namespace: str, pod: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
@@ -290,6 +347,7 @@ class KubeGateway:
         *,
         path: str,
         decode: Callable[[bytes], T],
+        namespace: str | None = None,
         query: Mapping[str, str] | None = None,
         body: JsonObject | None = None,
         accept: str = _JSON,
@@ -298,7 +356,7 @@ class KubeGateway:
             async with self._request(verb, resource, path=path, query=query, body=body, accept=accept) as reply:
                 return decode(await reply.read())
 
-        async with self._in_flight:
+        async with self._in_flight.of(namespace or ""):
             try:
                 return await once()
             except ApiError as error:
@@ -353,6 +411,7 @@ class KubeGateway:
                 server_hostname=configuration.tls_server_name,
             ) as reply:
                 status = reply.status
+                self.clock.heard(reply.headers.get("Date"))
                 if status >= HTTPStatus.BAD_REQUEST:
                     raise error_from_reply(status, await reply.read(), headers=reply.headers)
                 yield reply
@@ -402,6 +461,13 @@ def _path(resource: Resource, namespace: str | None, name: str = "", subresource
     return f"{resource.root}{scope}/{resource.plural}{tail}"
 
 
+def _kept(resource: Resource, item: msgspec.Raw) -> bytes:
+    """An entry of a list as it is kept until it is read: a long job without what is not read of it."""
+    if resource == JOBS and len(bytes(item)) > MAX_SPEC_BYTES:
+        return _encode(decode_job(item))
+    return bytes(item)
+
+
 def _selected(selector: str, field_selector: str) -> dict[str, str]:
     given = {"labelSelector": selector, "fieldSelector": field_selector}
     return {name: value for name, value in given.items() if value}
@@ -419,3 +485,7 @@ async def _read_line(reply: aiohttp.ClientResponse) -> bytes:
         return bytes(await reply.content.readline())
     except ValueError as error:
         raise Gone(f"a line of the watch is longer than {MAX_LINE_BYTES} bytes: list again") from error
+    except aiohttp.SocketTimeoutError as error:
+        # Not only a dead connection is silent: so is a watch from a version that an API server whose etcd was restored
+        # from a backup does not have yet, and it would be again (kubernetes/kubernetes#107457).
+        raise Gone(f"the watch was silent for {WATCH_SILENCE_SECONDS:g} s: list again") from error

@@ -17,6 +17,7 @@ from typing import Final, Literal, NoReturn
 
 from dtj.api import names
 from dtj.api.json import JsonObject
+from dtj.api.printable import printable
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, NotFound, TooManyRequests, Unavailable
 from dtj.kube.gateway import EVENTS, Gateway
@@ -226,6 +227,7 @@ def _micro_time(moment: datetime) -> str:
 
 
 def _shortened(note: str) -> str:
+    note = printable(note)
     encoded = note.encode()
     if len(encoded) <= MAX_NOTE_BYTES:
         return note

@@ -7,7 +7,7 @@ the fields it needs.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -32,6 +32,7 @@ class Resource:
 JOBS = Resource(names.API_VERSION, names.KIND, names.PLURAL)
 PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
+NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
@@ -62,6 +63,12 @@ class Gateway(Protocol):
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         """All objects that carry the labels of ``selector``, whatever pages the server makes of them."""
 
+    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+        """The same list page by page, for callers that keep less of each object than its JSON.
+
+        The resource version of the last page is the one to watch from.
+        """
+
     def watch(
         self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
     ) -> AsyncIterator[WatchEvent]:
@@ -90,5 +97,12 @@ class Gateway(Protocol):
     ) -> JsonObject:
         """JSON merge patch (RFC 7386). A ``metadata.resourceVersion`` or ``uid`` in it is a precondition."""
 
-    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
-        """Delete the object if it has this UID; Conflict where it is another one by now."""
+    async def delete(
+        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+    ) -> None:
+        """Delete the object if it has this UID, and this version if one is given; Conflict if it has another by now."""
+
+
+async def one_page(listing: Awaitable[Listing]) -> AsyncIterator[Listing]:
+    """What :meth:`Gateway.pages` is where a list has no pages."""
+    yield await listing

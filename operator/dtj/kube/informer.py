@@ -4,8 +4,11 @@ The promises, in the order of the failures that they come from:
 
 - Every object that vanishes is reported, also one that vanished while nobody was watching: what is missing from
   a new list is deleted from the store like any other (kopf's index keeps such ghosts).
-- An API server that is gone, restarted or has forgotten our place (410) is waited for without end; a run ends
-  by cancellation only. An outage is logged once, and so is its end.
+- An API server that is gone or restarted is waited for without end; a run ends by cancellation only. An outage is
+  logged once, and so is its end.
+- A watch that the API server answers with an error of any code (410, 429, 500, 504 "Too large resource version"), or
+  that stays silent, is followed by a new list, as in client-go's reflector. Only a broken connection is not: the next
+  watch goes on from its place.
 - The callback sees changes one by one, in order, after the store has them.
 
 It decides nothing and asks nothing of the API server but list and watch.
@@ -61,6 +64,7 @@ class Informer(Generic[R, T]):
         selector: str = "",
         relist_every: float | None = None,
         backoff: Backoff | None = None,
+        on_turned_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
@@ -72,11 +76,15 @@ class Informer(Generic[R, T]):
         self._selector = selector
         self._relist_every = relist_every
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
+        self._on_turned_back = on_turned_back
         self._values: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
         self._relist_at: float | None = None
         self._failures = 0
-        self._times_gone = 0
+        self._places_lost = 0
+        """Watches in a row that ended in an error of the API server's before they showed anything."""
+
+        self._listed_version = ""
 
     @property
     def store(self) -> Mapping[Key, T]:
@@ -90,26 +98,33 @@ class Informer(Generic[R, T]):
             try:
                 version = await self._list() if version is None else version
                 version = await self._watch(version)
-            except Gone:
-                version = None
-                self._times_gone += 1
-                # A server that forgot our place forgot everybody's: not all should list at the same moment.
-                await asyncio.sleep(self._backoff.delay(self._times_gone))
             except ApiError as error:
                 await self._wait_out(error)
 
     async def _list(self) -> str:
-        listing = await self._gateway.list(self.resource, namespace=self._namespace, selector=self._selector)
+        records: dict[Key, R] = {}
+        version = ""
+        async for page in self._gateway.pages(self.resource, namespace=self._namespace, selector=self._selector):
+            # A pod's JSON is much longer than its record: 130,000 bytes in a job of 2,700 workers.
+            records |= {record.metadata.key: record for record in map(self._read, page.items) if record is not None}
+            version = page.resource_version
         self._recovered()
         if self._relist_every is not None:
             self._relist_at = asyncio.get_running_loop().time() + self._relist_every
-        records = {record.metadata.key: record for record in map(self._read, listing.items) if record is not None}
         for key in [key for key in self._values if key not in records]:
             self._delete(key)
         for record in records.values():
             self._put(record)
         self.synced.set()
-        return listing.resource_version
+        self._compare(version)
+        return version
+
+    def _compare(self, version: str) -> None:
+        """Versions of lists only grow, unless etcd was restored from a backup."""
+        before, self._listed_version = self._listed_version, version
+        if version.isdecimal() and before.isdecimal() and int(version) < int(before):
+            log.warning("%s: the API server's history was turned back to version %s", self._title(), version)
+            self._on_turned_back()
 
     async def _watch(self, version: str) -> str | None:
         """Follow changes until the server ends the watch. Returns where to go on, None to list anew."""
@@ -117,15 +132,16 @@ class Informer(Generic[R, T]):
             async with asyncio.timeout_at(self._relist_at) as timeout, self._events(version) as events:
                 async for event in events:
                     self._recovered()
-                    self._times_gone = 0
+                    self._places_lost = 0
                     version = self._apply(event) or version
         except TimeoutError:
             if not timeout.expired():
                 raise
             return None
         except ApiError as error:
-            if isinstance(error, Gone):
-                raise
+            if error.status != 0 or isinstance(error, Gone):
+                await self._lose_place(error)
+                return None
             # The place is not lost with the connection: the next watch goes on from it.
             await self._wait_out(error)
         return version
@@ -177,6 +193,14 @@ class Informer(Generic[R, T]):
         self._uids.pop(key, None)
         if before is not None:
             self._on_change(Change(before, None))
+
+    async def _lose_place(self, error: ApiError) -> None:
+        """Wait before the next list; say so once, unless it is a matter of routine."""
+        self._places_lost += 1
+        if self._places_lost == 1 and not isinstance(error, Gone):
+            log.warning("%s: the watch ended: %s; listing again", self._title(), error.message)
+        # A server that forgot our place forgot everybody's: not all should list at the same moment.
+        await asyncio.sleep(max(self._backoff.delay(self._places_lost), error.retry_after or 0.0))
 
     async def _wait_out(self, error: ApiError) -> None:
         """Wait before the next attempt; say so at the first of an outage."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dtj.api import names
 from dtj.api.json import JsonObject
 
 Key = tuple[str, str]
@@ -18,6 +19,10 @@ Key = tuple[str, str]
 
 class _Partial(msgspec.Struct, rename="camel", gc=False):
     """Base of all views. Servers write null for what is empty in some places, hence the ``| None`` below."""
+
+
+class _Anything(_Partial):
+    """An object of which only matters that it is there."""
 
 
 class OwnerReference(_Partial):
@@ -68,6 +73,25 @@ class PlainRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
 
+class Identity(_Partial):
+    """The part of the metadata that tells one version of one object from all others."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+class IdentityRecord(_Partial):
+    """An object of which nothing is read but whether it is a known one."""
+
+    metadata: Identity = msgspec.field(default_factory=Identity)
+
+
 class _ServiceSpec(_Partial):
     selector: dict[str, str] | None = None
 
@@ -91,10 +115,14 @@ class GangRecord(_Partial):
 
 class _Container(_Partial):
     name: str = ""
+    restart_policy: str = ""
+    liveness_probe: _Anything | None = None
+    startup_probe: _Anything | None = None
 
 
 class _PodSpec(_Partial):
     node_name: str = ""
+    termination_grace_period_seconds: int | None = None
     containers: list[_Container] = msgspec.field(default_factory=list)
     init_containers: list[_Container] | None = None
 
@@ -182,6 +210,42 @@ class PodRecord(_Partial):
         statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
         return any(status.name == container and status.state.waiting is None for status in statuses)
 
+    @property
+    def main_container(self) -> str:
+        """The container that trains: the one that an annotation names since the pod was created.
+
+        A pod without it (TensorBoard's, or one of an older operator) has one named trainer, or its first one trains.
+        """
+        found = [container.name for container in self.spec.containers]
+        known = (self.metadata.annotation(names.Annotation.MAIN_CONTAINER), names.MAIN_CONTAINER, *found)
+        return next((name for name in known if name in found), "")
+
+    @property
+    def probed(self) -> bool:
+        """Whether the kubelet may kill the main container because of a probe."""
+        main = next((c for c in self.spec.containers if c.name == self.main_container), None)
+        return main is not None and (main.liveness_probe is not None or main.startup_probe is not None)
+
+    @property
+    def sidecars(self) -> bool:
+        """Whether an ordinary container besides the main one runs, or is about to.
+
+        Sidecars that Kubernetes knows (init containers with restartPolicy Always) do not count: the kubelet ends them.
+        """
+        statuses = {status.name: status.state for status in self.status.container_statuses or ()}
+        others = (c.name for c in self.spec.containers if c.name != self.main_container)
+        return any(name not in statuses or statuses[name].terminated is None for name in others)
+
+    @property
+    def failed_init_container(self) -> tuple[str, Terminated] | None:
+        """The init container whose failure kept the others from starting; one that restarts for ever keeps nobody."""
+        lasting = {c.name for c in self.spec.init_containers or () if c.restart_policy == "Always"}
+        for status in self.status.init_container_statuses or ():
+            end = status.state.terminated
+            if end is not None and end.exit_code != 0 and status.name not in lasting:
+                return status.name, end
+        return None
+
     def termination(self, container: str) -> Terminated | None:
         """How the named container ended, or None where it has not."""
         statuses = (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ()))
@@ -191,6 +255,7 @@ class PodRecord(_Partial):
 decode_pod = msgspec.json.Decoder(PodRecord).decode
 decode_service = msgspec.json.Decoder(ServiceRecord).decode
 decode_gang = msgspec.json.Decoder(GangRecord).decode
+decode_identity = msgspec.json.Decoder(IdentityRecord).decode
 decode_plain = msgspec.json.Decoder(PlainRecord).decode
 
 

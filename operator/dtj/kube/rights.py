@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.spec import Gang
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Resource
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.lease import LEASES
 
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -40,7 +40,7 @@ WHERE_JOBS_RUN: Final = (
     Right(PODS, ("list", "watch"), "to know how the replicas are"),
     Right(PODS, ("create", "delete"), "to start and stop replicas"),
     Right(SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"),
-    Right(SERVICES, ("delete",), "to suspend a job"),
+    Right(SERVICES, ("delete",), "when a job ends or is suspended"),
     Right(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
     Right(PODS, ("get",), "to see what has a name that a job wants"),
     Right(SERVICES, ("get",), "to see what has a name that a job wants"),
@@ -48,6 +48,15 @@ WHERE_JOBS_RUN: Final = (
     Right(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
 )
 """Needed in each namespace whose jobs are run: in all of them, or in those that are named."""
+
+FOR_NETWORK_POLICIES: Final = (
+    Right(
+        NETWORK_POLICIES,
+        ("get", "list", "watch", "create", "patch", "delete"),
+        "to let nobody but a job's own pods, and whom the settings name, connect to its pods",
+    ),
+)
+"""Needed besides in each namespace whose jobs are run, if jobs get a NetworkPolicy each."""
 
 _TO_GANG: Final = ("get", "list", "watch", "create", "delete")
 _WHY: Final = "to tell the scheduler, or the queue, which pods belong together"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dtj.api.json import JsonObject, dig, text
 from dtj.kube.errors import Conflict, Invalid
-from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent
+from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent, one_page
 from dtj.local.kubelet import Kubelet
 from dtj.local.objects import Objects
 from dtj.local.pod_command import problems_of
@@ -22,6 +22,9 @@ class LocalGateway:
 
     async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
         return self._objects.list(resource, namespace=namespace, selector=selector)
+
+    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+        return one_page(self.list(resource, namespace=namespace, selector=selector))
 
     def watch(
         self, resource: Resource, *, namespace: str | None, selector: str = "", resource_version: str
@@ -54,11 +57,15 @@ class LocalGateway:
     ) -> JsonObject:
         return self._objects.patch((resource, namespace, name), patch)
 
-    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str) -> None:
+    async def delete(
+        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+    ) -> None:
         key = (resource, namespace, name)
         body = self._objects.get(key)
         if dig(body, "metadata", "uid") != uid:
             raise Conflict(f'{resource.plural} "{name}" has another UID', status=409, reason="Conflict")
+        if resource_version not in ("", dig(body, "metadata", "resourceVersion")):
+            raise Conflict(f'{resource.plural} "{name}" has been modified', status=409, reason="Conflict")
         if resource == PODS:
             self._kubelet.delete(body)
         else:

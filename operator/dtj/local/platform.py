@@ -69,7 +69,7 @@ class LocalDirectories:
 def local_platform(network: LocalNetwork, directory: RunDirectory) -> Platform:
     """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
     # Of a run's folder, ``dtj tensorboard --run`` shows the curves.
-    return Platform(network=network, directories=LocalDirectories(directory), tensorboard=False)
+    return Platform(network=network, directories=LocalDirectories(directory), bind_address=HOST, tensorboard=False)
 
 
 def _is_url(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ def command_of(
     environment = {**defaults, **trainer.environment(inherited), **variables}
     if "PATH" in variables:
         environment = {**environment, "PATH": trainer.environment(variables)["PATH"]}
+    if "PYTHONPATH" in variables and trainer.source is not None:
+        # After the pod's own folders, as what is installed in the image is found after them.
+        folders = filter(None, (variables["PYTHONPATH"], str(trainer.source)))
+        environment = {**environment, "PYTHONPATH": os.pathsep.join(folders)}
     for name in _NO_PROXY:
         # gRPC asks a proxy for 127.0.0.1 too, unless told not to.
         environment[name] = ",".join(part for part in (environment.get(name), _LOOPBACK) if part)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dtj.local import shim
+from dtj.local.run_directory import append_privately
 
 _TAIL_BYTES: Final = 2048
 _TAIL_LINES: Final = 80
@@ -25,7 +26,7 @@ class Process:
     @classmethod
     async def start(cls, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> Process:
         """Run ``command``; that it does not exist shows as exit code 127. Raises OSError for the log file alone."""
-        with log.open("ab") as output:
+        with append_privately(log) as output:
             running = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-I",

@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 LATEST: Final = "latest"
+
+_PRIVATE: Final = 0o700
+"""Mode of a run's folder: the manifest holds the values of variables, and logs may hold anything, on a machine that
+others use too. Of what is in it, no other user opens a file, whatever its own mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,22 @@ class RunDirectory:
         return self.logs / f"{hostname}.log"
 
 
+def write_privately(file: Path, content: bytes) -> None:
+    """Write a file that stays its owner's also where the folder is copied to. Raises OSError."""
+    with open(file, "wb", opener=_open_privately) as opened:
+        os.fchmod(opened.fileno(), 0o600)  # of a file that was there
+        opened.write(content)
+
+
+def append_privately(file: Path) -> BinaryIO:
+    """The file, which is made for its owner alone, to be written at its end. Raises OSError."""
+    return open(file, "ab", opener=_open_privately)
+
+
+def _open_privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def create(runs: Path, *, job: str, now: datetime) -> RunDirectory:
     """Make the folder of a new run, and let ``latest`` point at it. Raises OSError."""
     parent = runs.resolve() / job
@@ -67,7 +87,7 @@ def create(runs: Path, *, job: str, now: datetime) -> RunDirectory:
     for name in _names(now):
         directory = RunDirectory(parent / name)
         try:
-            directory.path.mkdir()
+            directory.path.mkdir(mode=_PRIVATE)
         except FileExistsError:
             continue
         _make_folders(directory)
@@ -82,6 +102,7 @@ def latest(runs: Path, *, job: str) -> RunDirectory | None:
     if not path.is_dir():
         return None
     directory = RunDirectory(path.resolve())
+    directory.path.chmod(_PRIVATE)  # older versions made it readable by all
     _make_folders(directory)
     # What was found at the old run's end must not pass for the new one's.
     for old in (directory.result, directory.objects):

@@ -36,7 +36,7 @@ from dtj.local.objects import Objects
 from dtj.local.platform import LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
 from dtj.local.progress import ProgressBoard
-from dtj.local.run_directory import RunDirectory
+from dtj.local.run_directory import RunDirectory, write_privately
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, run_view
 
@@ -263,7 +263,7 @@ def keep_objects(objects: Objects, file: Path) -> None:
     """Write down what there was, for ``dtj report``. Where the disk takes no more, the run's end matters more."""
     found: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*objects.ever()]}
     try:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
+        write_privately(file, msgspec.json.format(msgspec.json.encode(found)))
     except OSError as error:
         log.warning("%s: cannot be written: %s", file, error.strerror)
 

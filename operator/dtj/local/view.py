@@ -87,7 +87,7 @@ def _quiet(spec: JobSpec, replica: Replica) -> Progress:
 
 
 def _replica(replica: Replica, pod: Pod | None, progress: Progress, *, stopped: bool) -> ReplicaView:
-    if pod is not None and pod.phase is Phase.SUCCEEDED and progress.total_steps is not None:
+    if pod is not None and pod.succeeded and progress.total_steps is not None:
         # Its port closed with it: the last answer may be some steps short of the end.
         progress = msgspec.structs.replace(progress, step=progress.total_steps, eta_seconds=None)
     return ReplicaView(replica=replica, state=_state(pod, progress, stopped=stopped), progress=progress)
@@ -96,9 +96,9 @@ def _replica(replica: Replica, pod: Pod | None, progress: Progress, *, stopped: 
 def _state(pod: Pod | None, progress: Progress, *, stopped: bool) -> str:
     if pod is None:
         return _STOPPED if stopped else "Pending"
-    if pod.phase is Phase.SUCCEEDED:
+    if pod.succeeded:
         return "Succeeded"
-    if pod.phase is Phase.FAILED:
+    if pod.failed:
         code = pod.termination.exit_code if pod.termination is not None else None
         return _STOPPED if code in _TOLD_TO_GO else f"Failed ({code})"
     if pod.terminating:

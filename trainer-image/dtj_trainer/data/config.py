@@ -33,7 +33,7 @@ class FeatureSpec:
         name, _, rest = text.partition(":")
         kind, _, shape = rest.partition(":")
         lengths = shape.split("x") if shape else []
-        if not name or kind not in KINDS or not all(length.isdigit() and int(length) for length in lengths):
+        if not name or kind not in KINDS or not all(length.isdecimal() and int(length) for length in lengths):
             raise ValueError(f"give NAME:KIND or NAME:KIND:SHAPE with a kind of {', '.join(KINDS)}, not {text}")
         return cls(name, kind, tuple(int(length) for length in lengths))
 

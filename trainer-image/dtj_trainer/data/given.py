@@ -77,7 +77,7 @@ def service_task(task: Task, environ: Mapping[str, str]) -> ServiceTask | None:
         raise UsageError(f"{task.role}: {SERVICE_ADDRESS} is not set; give the dispatcher's host:port")
     port = _port_of(dispatcher)
     own = environ.get(SERVICE_PORT, "")
-    if own and (not own.isdigit() or not 0 < int(own) < 65536):
+    if own and (not own.isdecimal() or not 0 < int(own) < 65536):
         raise UsageError(f"{SERVICE_PORT}={own}: give a port from 1 to 65535")
     if not own and task.role == DATA_WORKER:
         port = DEFAULT_SERVICE_PORT
@@ -110,6 +110,6 @@ def _service(given: Given, environ: Mapping[str, str]) -> str | None:
 
 def _port_of(address: str) -> int:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"{SERVICE_ADDRESS}={address}: not host:port; give e.g. job-dispatcher-0.job:2222")
     return int(port)

@@ -11,7 +11,7 @@ MOST_CLASSES = 1000
 def in_order(values: Iterable[str]) -> tuple[str, ...]:
     """Distinct values: by their size where all are whole numbers, else by the alphabet."""
     distinct = set(values)
-    if all(value.removeprefix("-").isdigit() for value in distinct):
+    if all(value.removeprefix("-").isdecimal() for value in distinct):
         return tuple(sorted(distinct, key=int))
     return tuple(sorted(distinct))
 

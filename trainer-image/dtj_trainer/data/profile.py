@@ -17,7 +17,7 @@ from dtj_trainer.data.config import Profile
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.sharding import Share
 from dtj_trainer.data.source import Source, Stream
-from dtj_trainer.progress import short_number
+from dtj_trainer.formatting import short_number
 
 _WARM_BATCHES = 2
 

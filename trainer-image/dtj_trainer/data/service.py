@@ -10,7 +10,6 @@ of that pass. A run that resumes begins a new pass.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dtj_trainer.cluster import DISPATCHER, Task
+from dtj_trainer.compat import lean
 from dtj_trainer.data.config import ServiceTask
 from dtj_trainer.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.progress import Board, Phase
-from dtj_trainer.server import lean_library
 from dtj_trainer.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 JOURNAL = "data-service"
 """Below the checkpoint directory: what a restarted dispatcher has to know."""
-_LIBRARY = "tensorflow.python.data.experimental.service.server_lib"
-_ERRORS = "tensorflow.python.framework.errors_impl"
 _LOST_AFTER_SECONDS = 10
 _HEARTBEAT_MILLISECONDS = 1000
 _LOOK_SECONDS = 1.0
@@ -51,13 +48,13 @@ def serve(task: Task, service: ServiceTask, *, checkpoints: Path | None, start_t
         UsageError: the server cannot be started as told.
     """
     board.update(phase=Phase.BUILDING)
-    library = lean_library(_LIBRARY) or importlib.import_module(_LIBRARY)
+    library = lean.data_service_library()
     try:
         if task.role == DISPATCHER:
             server = library.DispatchServer(_dispatcher(library, service, checkpoints))
         else:
             server = library.WorkerServer(_worker(library, service, start_timeout))
-    except (importlib.import_module(_ERRORS).OpError, OSError, RuntimeError, ValueError) as error:
+    except (lean.errors_library().OpError, OSError, RuntimeError, ValueError) as error:
         raise _explained(task, service, error) from None
     board.update(phase=Phase.TRAINING)
     kept = f", journal in {checkpoints / JOURNAL}" if checkpoints and task.role == DISPATCHER else ""

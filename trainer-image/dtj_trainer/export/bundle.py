@@ -33,7 +33,7 @@ def publish(draft: Path, directory: Path) -> Path:
 
     Two jobs that export to one directory at once get a version each.
     """
-    version = 1 + max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=0)
+    version = 1 + max((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), default=0)
     while True:
         try:
             return draft.rename(directory / str(version))

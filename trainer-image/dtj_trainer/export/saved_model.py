@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,44 @@ EXTRAS = "assets.extra"
 """Where a SavedModel holds files that are no part of its graph."""
 
 
+def _in_use(model: Any) -> dict[str, bool]:
+    """A model whose `call` has no such argument refuses it."""
+    return {"training": False} if getattr(model, "_call_has_training_arg", True) else {}
+
+
+def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> Any:
+    """A function of batches of the spec: `inputs`, or each of several inputs by its name."""
+    flat = tf.nest.flatten(spec)
+    names = [INPUT] if flat == [spec] else list(spec) if isinstance(spec, Mapping) else None
+    if names is None:
+        names = [f"{INPUT}_{place}" for place in range(len(flat))]
+    elif isinstance(spec, Mapping):
+        # As TensorFlow flattens them.
+        names = sorted(names)
+
+    @tf.function
+    def serve(**inputs: Any) -> Any:
+        return answer(tf.nest.pack_sequence_as(spec, [inputs[name] for name in names]))
+
+    return serve.get_concrete_function(
+        **{
+            name: tf.TensorSpec((batch, *one.shape[1:]), one.dtype, name=name)
+            for name, one in zip(names, flat, strict=True)
+        }
+    )
+
+
 def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> Path:
     """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
 
-    Its signature `serving_default` takes `inputs`, a batch of what the model is trained on or of what the task serves
-    instead, and answers what the task serves, by name. `one_example` answers the same for one example of what the
-    model is trained on.
+    Its signature `serving_default` takes `inputs`, or each of several inputs by its name: a batch of what the model is
+    trained on, or of what the task serves instead. It answers what the task serves, by name. `one_example` answers the
+    same for one example of what the model is trained on.
     """
     serving = task.serving or Serving(spec=data.input_spec, encode=lambda inputs: inputs)
 
-    @tf.function(input_signature=[tf.TensorSpec(serving.spec.shape, serving.spec.dtype, name=INPUT)])
-    def serve(inputs: Any) -> Any:
-        return task.serve(model(serving.encode(inputs), training=False))
-
-    taken = data.input_spec
-
-    @tf.function(input_signature=[tf.TensorSpec((1, *taken.shape[1:]), taken.dtype, name=INPUT)])
-    def serve_one(inputs: Any) -> Any:
-        return task.serve(model(inputs, training=False))
+    serve = _signature(serving.spec, None, lambda inputs: task.serve(model(serving.encode(inputs), **_in_use(model))))
+    serve_one = _signature(data.input_spec, 1, lambda inputs: task.serve(model(inputs, **_in_use(model))))
 
     module = tf.Module()
     module.model = model

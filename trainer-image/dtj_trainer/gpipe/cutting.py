@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from dtj_trainer import options
+from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe import partition
 from dtj_trainer.gpipe.layout import PIPELINE, Layout
@@ -119,7 +120,7 @@ def _nodes(model: Any) -> Iterator[Any]:
                 f"strategy {PIPELINE}: the model has {len(tensors)} {kind}; only a model with one can be cut"
             )
     seen: set[int] = set()
-    waiting = [(_maker(model.outputs[0]), False)]
+    waiting = [(keras3.maker(model.outputs[0]), False)]
     while waiting:
         node, ready = waiting.pop()
         if ready:
@@ -127,13 +128,7 @@ def _nodes(model: Any) -> Iterator[Any]:
         elif id(node) not in seen:
             seen.add(id(node))
             waiting.append((node, True))
-            waiting.extend((_maker(tensor), False) for tensor in reversed(node.input_tensors))
-
-
-def _maker(tensor: Any) -> Any:
-    """The call that made a symbolic tensor. Keras has no public way to a layer's second call."""
-    operation, call, _ = tensor._keras_history
-    return operation._inbound_nodes[call]
+            waiting.extend((keras3.maker(tensor), False) for tensor in reversed(node.input_tensors))
 
 
 def _tied(nodes: Sequence[Any]) -> set[int]:
@@ -146,11 +141,7 @@ def _tied(nodes: Sequence[Any]) -> set[int]:
 
 
 def _can_be_sent(tensors: Sequence[Any]) -> bool:
-    return (
-        len(tensors) == 1
-        and keras.backend.is_float_dtype(tensors[0].dtype)
-        and getattr(tensors[0], "_keras_mask", None) is None
-    )
+    return len(tensors) == 1 and keras.backend.is_float_dtype(tensors[0].dtype) and not keras3.has_mask(tensors[0])
 
 
 def _parameters(nodes: Sequence[Any]) -> int:

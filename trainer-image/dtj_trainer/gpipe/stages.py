@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer import kerases, updates, variable_names
 from dtj_trainer.checkpoints import State
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe.cutting import Part
@@ -33,10 +34,18 @@ class Called:
 class Stage:
     """One stage. Its variables are on its worker of the first replica; those of the other replicas read them there."""
 
-    def __init__(self, part: Part, weights: Sequence[tuple[int, Any]], device: str, optimizer: Any) -> None:
+    def __init__(
+        self,
+        part: Part,
+        weights: Sequence[tuple[int, Any]],
+        device: str,
+        optimizer: Any,
+        decays: Callable[[Any], bool] = lambda weight: True,
+    ) -> None:
         """Args:
         weights: all of the model's, each with its index among them; the stage takes those of its part.
         device: where its variables are.
+        decays: whether the decay of weights, if the optimizer has any, is for this weight of the model.
         """
         self._model = part.model()
         self.device = device
@@ -51,6 +60,13 @@ class Stage:
                 for index, weight in weights
                 if id(weight) in own
             }
+            for index, weight in weights:
+                if index in self.placed:
+                    self.placed[index].constraint = weight.constraint
+            if spared := [
+                self.placed[index] for index, weight in weights if index in self.placed and not decays(weight)
+            ]:
+                updates.inner(optimizer).exclude_from_weight_decay(var_list=spared)
             by_weight = {id(weight): self.placed[index] for index, weight in weights if index in self.placed}
             self.trainable = [by_weight[id(weight)] for weight in self._model.trainable_variables]
             self.state = [by_weight[id(weight)] for weight in self._model.non_trainable_weights]
@@ -74,14 +90,30 @@ class Stage:
         return Called(
             outputs=outputs,
             state=[value for value, is_weight in zip(left, self._is_weight, strict=True) if is_weight],
-            penalty=tf.add_n(penalties) if penalties else tf.constant(0.0),
+            penalty=tf.add_n([tf.cast(one, tf.float32) for one in penalties]) if penalties else tf.constant(0.0),
         )
 
-    def learn(self, gradients: Sequence[Tensor]) -> None:
-        """One step of the optimizer, on the device of the stage."""
+    @property
+    def scales_loss(self) -> bool:
+        """Whether its optimizer scales the loss, and so has to know whether any stage's gradients overflowed."""
+        return bool(self.trainable) and updates.inner(self.optimizer) is not self.optimizer
+
+    def learn(self, gradients: Sequence[Tensor], *, finite: Tensor | None = None) -> None:
+        """One step of the optimizer, on the device of the stage.
+
+        Args:
+            finite: whether the gradients of all stages are, where the loss is scaled.
+        """
         with tf.device(self.device):
+            if self.scales_loss:
+                self.optimizer.check_finite = lambda grads: finite
             if self.trainable:
                 self.optimizer.apply(gradients, self.trainable)
+
+    def finalize(self) -> None:
+        """What the optimizer does once, after the last step."""
+        if self.trainable:
+            self.optimizer.finalize_variable_values(self.trainable)
 
 
 def _redrawn(seed: Any, draw: Tensor) -> Tensor:
@@ -95,20 +127,45 @@ def copies_of(optimizer: Any) -> Callable[[], Any]:
     Raises:
         UsageError: it has to see the gradients of all stages at once.
     """
-    if optimizer.global_clipnorm is not None:
+    inner = updates.inner(optimizer)
+    if inner.global_clipnorm is not None:
         raise UsageError(
-            f"strategy {PIPELINE}: the model was compiled with global_clipnorm={optimizer.global_clipnorm:g}, but no "
+            f"strategy {PIPELINE}: the model was compiled with global_clipnorm={inner.global_clipnorm:g}, but no "
             "worker has the gradients of all stages; use clipnorm or clipvalue"
         )
-    return lambda: type(optimizer).from_config(optimizer.get_config())
+
+    def make() -> Any:
+        config = inner.get_config()
+        # A function of the user's cannot be made again out of a configuration.
+        config["learning_rate"] = inner._learning_rate
+        one = type(inner).from_config(config)
+        if inner is optimizer:
+            return one
+        return type(optimizer)(
+            one, initial_scale=optimizer.initial_scale, dynamic_growth_steps=optimizer.dynamic_growth_steps
+        )
+
+    return make
+
+
+def decays_of(optimizer: Any) -> Callable[[Any], bool]:
+    """Which weights of the model the optimizer lets decay: see `exclude_from_weight_decay`."""
+    inner = updates.inner(optimizer)
+    return lambda weight: bool(inner._use_weight_decay(weight.value))
 
 
 def make_stages(
-    model: Any, parts: Sequence[Part], devices: Sequence[str], make_optimizer: Callable[[], Any]
+    model: Any,
+    parts: Sequence[Part],
+    devices: Sequence[str],
+    make_optimizer: Callable[[], Any],
+    decays: Callable[[Any], bool] = lambda weight: True,
 ) -> tuple[Stage, ...]:
     """The stages with the model's present weights. Its own variables are not used in training."""
     weights = list(enumerate(model.weights))
-    return tuple(Stage(part, weights, device, make_optimizer()) for part, device in zip(parts, devices, strict=True))
+    return tuple(
+        Stage(part, weights, device, make_optimizer(), decays) for part, device in zip(parts, devices, strict=True)
+    )
 
 
 def weights_of(stages: Sequence[Stage]) -> list[Any]:
@@ -128,20 +185,46 @@ def state_of(
     weights = weights_of(stages)
     whole = make_optimizer()
     whole.build([weight for weight in weights if weight.trainable])
-    slots = {variable.name: variable for stage in reversed(_learning(stages)) for variable in stage.optimizer.variables}
+    slots: dict[tuple[str, int], Any] = {}
+    for stage in reversed(_learning(stages)):
+        slots |= _by_name(stage.optimizer)
+    kept = {id(variable) for variable in kerases.kept(whole)}
+    remembered = {name: variable for name, variable in _by_name(whole).items() if id(variable) in kept}
+    names = variable_names.of_model(model, model.weights)
     return State(
+        {
+            "weights": names,
+            "optimizer": variable_names.of_optimizer(
+                whole, kerases.variables(remembered.values()), zip(weights, names, strict=True)
+            ),
+        },
         weights=[weight.value for weight in weights],
-        optimizer=[slots[variable.name].value for variable in whole.variables],
+        optimizer=[slots[name].value for name in remembered],
         step=step,
         total_steps=total_steps,
     )
 
 
 def share_counts(stages: Sequence[Stage]) -> None:
-    """After a restore: gives the count of steps that was remembered to the optimizers of all stages."""
+    """After a restore: gives what was remembered once, as the count of steps, to the optimizers of all stages."""
     first, *others = _learning(stages)
+    remembered = _by_name(first.optimizer)
     for stage in others:
-        stage.optimizer.iterations.assign(first.optimizer.iterations.numpy())
+        for name, variable in _by_name(stage.optimizer).items():
+            if name in remembered:
+                variable.assign(remembered[name].numpy())
+
+
+def _by_name(optimizer: Any) -> dict[tuple[str, int], Any]:
+    """The variables by their name and, as some have the same, by which of these it is."""
+    found: dict[tuple[str, int], Any] = {}
+    for variable in optimizer.variables:
+        # One without a name has a number that goes up with all that Keras makes.
+        name, count = "variable" if variable.name.startswith("variable_") else variable.name, 0
+        while (name, count) in found:
+            count += 1
+        found[name, count] = variable
+    return found
 
 
 def _learning(stages: Sequence[Stage]) -> list[Stage]:

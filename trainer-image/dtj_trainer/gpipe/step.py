@@ -34,6 +34,8 @@ class _Seat:
     at once and finish none early, and the stages after it would wait."""
     share: float
     """Of a penalty on the weights: it is added once a step, and each micro-batch has it."""
+    scale: Tensor | None
+    """Of the loss, where it is scaled."""
     gradients: list[Tensor] | None = None
 
     def take(self, tensor: Tensor, *after: Tensor) -> Tensor:
@@ -74,25 +76,35 @@ class Pipeline:
         self._step = step
         self._batch = batch
 
-    def run(self, iterator: Any, steps: int) -> Mapping[str, float]:
-        """Takes so many steps; returns the mean of each metric over their examples."""
-        sums = self._run(iterator, tf.constant(steps, tf.int64)).numpy()
-        examples = steps * self._batch
-        return {name: float(value) / examples for name, value in zip(self._task.metrics, sums, strict=True)}
+    def run(self, iterator: Any, steps: int) -> tuple[Mapping[str, float], int | None]:
+        """Takes so many steps.
+
+        Returns:
+            The mean of each metric over their examples; and of these steps, counted from 1, the first whose loss is
+            not finite.
+        """
+        found, first = self._run(iterator, tf.constant(steps, tf.int64))
+        sums, examples = found.numpy(), steps * self._batch
+        means = {name: float(value) / examples for name, value in zip(self._task.metrics, sums, strict=True)}
+        return means, int(first) or None
 
     @tf.function(reduce_retracing=True)
-    def _run(self, iterator: Any, steps: Tensor) -> Tensor:
-        sums = tf.zeros(len(self._task.metrics))
-        for _ in tf.range(steps):
+    def _run(self, iterator: Any, steps: Tensor) -> tuple[Tensor, Tensor]:
+        sums, not_finite = tf.zeros(len(self._task.metrics)), tf.constant(0, tf.int64)
+        for number in tf.range(steps):
             inputs, labels = next(iterator)
             gradients, states, judged = self.gradients(inputs, labels)
+            finite = self._finite(gradients)
             for stage, sum_, state in zip(self._stages, gradients, states, strict=True):
-                stage.learn(sum_)
+                stage.learn(sum_, finite=finite)
                 for variable, value in zip(stage.state, state, strict=True):
                     variable.assign(value)
             sums += judged
+            # The loss is the first of the metrics.
+            fresh = tf.equal(not_finite, 0) & tf.logical_not(tf.math.is_finite(judged[0]))
+            not_finite = tf.where(fresh, number + 1, not_finite)
             self._step.assign_add(1)
-        return sums
+        return sums, not_finite
 
     def gradients(self, inputs: Tensor, labels: Tensor) -> tuple[list[list[Tensor]], list[list[Tensor]], Tensor]:
         """Of each stage the gradients of the mean loss over the batch and the state after it, and each metric's sum.
@@ -123,14 +135,36 @@ class Pipeline:
                 )
         return gradients, states, tf.add_n(judged)
 
+    def _finite(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor | None:
+        """Whether the gradients of all stages are: one that overflowed has all skip the step."""
+        if not any(stage.scales_loss for stage in self._stages):
+            return None
+        found = []
+        for stage, sums in zip(self._stages, gradients, strict=True):
+            with tf.device(stage.device):
+                found += [tf.reduce_all(tf.math.is_finite(sum_)) for sum_ in sums]
+        return tf.reduce_all(found)
+
+    def _scale(self) -> Tensor | None:
+        """What the loss is multiplied by; the optimizers of all stages have the same."""
+        for stage in self._stages:
+            if stage.trainable:
+                one = tf.constant(1.0)
+                with tf.device(stage.device):
+                    scale = stage.optimizer.scale_loss(one)
+                return None if scale is one else scale
+        return None
+
     def _seats(self, replica: int) -> list[_Seat]:
-        seats = []
+        seats, scale = [], self._scale()
         for stage, device in zip(self._stages, self._devices[replica], strict=True):
             with tf.device(device):
                 # Read once: the other replicas fetch the weights once a step, not once a micro-batch.
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
-            seats.append(_Seat(stage, device, weights, state, start=state, last=[], share=1 / self._layout.shares))
+            seats.append(
+                _Seat(stage, device, weights, state, start=state, last=[], share=1 / self._layout.shares, scale=scale)
+            )
         return seats
 
     def _pass(
@@ -166,6 +200,7 @@ class Pipeline:
                 called = seat.stage.call(seat.weights, seat.state, inputs, draw=draw)
                 judged = self._task.judge(called.outputs, labels)
                 loss = tf.reduce_sum(judged["loss"]) / self._batch + called.penalty * seat.share
+                loss = loss if seat.scale is None else loss * seat.scale
             seat.state = called.state
             sums = tf.stack([tf.reduce_sum(judged[name]) for name in self._task.metrics])
             return _settle(seat, tape.gradient(loss, sources, unconnected_gradients=_ZERO), inward=inward), sums
@@ -186,7 +221,7 @@ def _backward(seat: _Seat, kept: _Kept, gradient: Tensor, draw: Tensor, *, inwar
             penalty = called.penalty * seat.share
         found = tape.gradient(
             [called.outputs, penalty], sources,
-            output_gradients=[gradient, tf.ones_like(penalty)],
+            output_gradients=[gradient, tf.ones_like(penalty) if seat.scale is None else seat.scale],
             unconnected_gradients=_ZERO,
         )  # fmt: skip
         return _settle(seat, found, inward=inward)

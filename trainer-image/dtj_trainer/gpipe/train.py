@@ -12,16 +12,18 @@ from dtj_trainer.checkpoints import Store
 from dtj_trainer.cluster import WORKER, Task
 from dtj_trainer.config import Config
 from dtj_trainer.ending import end_with
-from dtj_trainer.errors import PeerLost, Preempted
+from dtj_trainer.errors import NotFinite, PeerLost, Preempted
 from dtj_trainer.finish import finish
 from dtj_trainer.gpipe.costs import measure
 from dtj_trainer.gpipe.cutting import Part, cut
 from dtj_trainer.gpipe.heartbeat import Heartbeat
 from dtj_trainer.gpipe.layout import Layout
 from dtj_trainer.gpipe.serving import leaving_mark
-from dtj_trainer.gpipe.stages import copies_of, make_stages, share_counts, state_of, weights_of
+from dtj_trainer.gpipe.stages import copies_of, decays_of, make_stages, share_counts, state_of, weights_of
 from dtj_trainer.gpipe.step import Pipeline
-from dtj_trainer.progress import Every, Phase
+from dtj_trainer.nonfinite import last_words
+from dtj_trainer.pace import Every
+from dtj_trainer.progress import Phase
 from dtj_trainer.run import Reporter, Run
 from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within, total_steps
 from dtj_trainer.strategies import peer_loss
@@ -62,6 +64,7 @@ def train(run: Run) -> None:
         weights=weights,
         step=max(training.first_step, training.total_steps),
         checkpoint=training.store.path(),
+        batch=training.batch // training.shares,
     )  # fmt: skip
 
 
@@ -74,6 +77,7 @@ class _Training:
         self._run = run
         self._layout = config.pipeline
         self.batch = config.batch_size.over(self._layout.replicas)
+        self.shares = self._layout.shares
         self.total_steps = total_steps(run.data.examples, epochs=config.epochs, batch=self.batch)
         keras.utils.set_random_seed(config.seed)
         model = run.task.build_model(keras, run.data)
@@ -85,7 +89,7 @@ class _Training:
         made = optimizers.make(model, config.learning, batch=self.batch, total_steps=self.total_steps)
         self._learning = made.told
         make_optimizer = copies_of(made.optimizer)
-        self.stages = make_stages(model, self._parts, devices[0], make_optimizer)
+        self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
         step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
         self.store = Store(
             state_of(self.stages, model, make_optimizer, step=step, total_steps=total),
@@ -134,19 +138,35 @@ class _Training:
             while step < self.total_steps:
                 steps = min(wanted, steps_to_mark(step, self.total_steps, policy))
                 began = time.monotonic()
-                metrics = self._pipeline.run(iterator, steps)
+                metrics, not_finite = self._pipeline.run(iterator, steps)
+                if not_finite:
+                    raise self._not_finite(f"the loss is not finite at step {step + not_finite}")
                 step += steps
                 wanted = steps_within(run.config.steps_per_call, steps / (time.monotonic() - began))
                 watchdog.feed()
                 stop = run.termination.requested
+                due = save_due.due() or is_mark(step, self.total_steps, policy)
+                if (stop or due) and not self._weights_are_finite():
+                    raise self._not_finite(f"the weights are not finite at step {step}")
                 if stop or step >= self.total_steps:
                     store.save(step)
-                elif save_due.due() or is_mark(step, self.total_steps, policy):
+                elif due:
                     store.save_meanwhile(step)
                 reporter.report(step, metrics, last_checkpoint_step=store.last_step)
                 if stop:
                     raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
         run.termination.saves = False
+        for stage in self.stages:
+            stage.finalize()
+
+    def _weights_are_finite(self) -> bool:
+        weights = (variable.value for stage in self.stages for variable in stage.trainable)
+        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
+
+    def _not_finite(self, where: str) -> NotFinite:
+        """How the training ends; the checkpoint that is being written is finite."""
+        self.store.settle()
+        return NotFinite(last_words(where, self.store.path(), self._run.config.on_nan))
 
 
 def _devices(layout: Layout) -> list[list[str]]:
@@ -175,7 +195,7 @@ def _heartbeat(run: Run) -> Heartbeat:
 
     return Heartbeat(
         {str(task): f"/job:{task.role}/replica:0/task:{task.index}/device:CPU:0" for task in peers},
-        {str(task): leaving_mark(address) for task, address in peers.items()},
+        {str(task): leaving_mark(address, job_uid=run.config.job_uid) for task, address in peers.items()},
         told=told,
         end_with=end_with,
     )

@@ -21,12 +21,17 @@ Standard library only, and nothing of this project: a launcher that has no Tenso
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import selectors
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
 
 Peer = Tuple[str, int]  # noqa: UP006
@@ -40,11 +45,20 @@ in the very moment when its greeting got lost.
 """
 
 _CONNECT_SECONDS = 2.0
-_DOORBELL_SECONDS = 0.05
+_CALLER_SECONDS = 5.0
+"""What a caller has in total. A peer needs one round trip; a stranger must not hold a place for long."""
+MAX_CALLERS = 256
+"""Connections to one gate at the same time; peers come and go within moments, also where there are many more."""
+_LAST_CALLERS_SECONDS = 0.5
+"""For how long a gate that closes waits until the peers that it has answered hang up."""
+_MAX_NAMES = 20_000
+"""Names that are noted where nobody has to prove anything: more than a job may have replicas."""
 _PAUSES_SECONDS = (0.02, 0.04, 0.08, 0.2)
 """Between the first looks, and then always the last: tasks that begin anew together come within moments."""
 _NAMED_AT_MOST = 8
 _GREETING = "dtj-gate"
+_CALL, _ANSWER = "call", "answer"
+"""What a proof is bound to besides name and attempt: an answer cannot be sent back as a call."""
 _LONGEST_GREETING = 256
 OTHERWISE_ENGAGED = "its process of before still ends"
 """What is said of a peer whose port is open, and which does not greet."""
@@ -57,54 +71,142 @@ class PeersMissing(Exception):
 class Doorbell:
     """Accepts connections on this task's port, so that peers see that the task is there, and answers greetings.
 
+    Whatever a caller sends, and however slowly, costs it its connection and nothing else: one thread serves all
+    callers, each has `_CALLER_SECONDS` in total, and of too many the oldest is hung up on. With a key, only who has it
+    is answered and noted: TensorFlow's port may be open to pods that are not of this job.
+
     Raises:
         OSError: the port is in use.
     """
 
-    def __init__(self, port: int, *, name: str = "", attempt: int = 0) -> None:
+    def __init__(self, port: int, *, name: str = "", attempt: int = 0, key: str = "", host: str = "") -> None:
         """Args:
         name: of this task, as its peers know it.
         attempt: of the job; who greets from another one is told so, and not noted.
+        key: what only tasks of this job know; empty: everybody's greeting counts.
+        host: the address to listen on; empty: all of them.
         """
         self.callers: set[str] = set()
         """The names of the peers that have greeted this task."""
+        self._key = key
         self._attempt = attempt
-        self._answer_text = _greeting(name, attempt).encode()
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        self._listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual, backlog=128)
-        self.port: int = self._listener.getsockname()[1]
-        self._listener.settimeout(_DOORBELL_SECONDS)
+        self._answer_text = _greeting(_ANSWER, name, attempt, key).encode()
+        self._open: dict[socket.socket, _Caller] = {}
         self._closing = False
-        self._thread = threading.Thread(target=self._answer, name="doorbell", daemon=True)
+        self._listener = _listen(host, port)
+        self.port: int = self._listener.getsockname()[1]
+        self._wakeup, self._woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="doorbell", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Gives the port back; once this returns another server can bind it."""
+        """Gives the port back; once this returns another server can bind it. Waits for nobody but answered peers."""
         self._closing = True
+        self._wakeup.close()
         self._thread.join()
-        self._listener.close()
 
-    def _answer(self) -> None:
-        while not self._closing:
-            try:
-                caller, _ = self._listener.accept()
-                with closing(caller):
-                    self._note(caller)
-            except OSError:
-                # No caller for a while, or one that hung up: nothing to tell it, and nobody to tell.
-                continue
+    def _serve(self) -> None:
+        with closing(self._woken), closing(self._listener), selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            selector.register(self._listener, selectors.EVENT_READ)
+            while not self._closing:
+                self._look(selector, self._next_deadline())
+        with selectors.DefaultSelector() as selector:
+            # The side that closes first keeps the port in TIME_WAIT: let that be the caller, who has its answer.
+            for caller in [caller for caller in self._open.values() if not caller.answered]:
+                self._hang_up(caller)
+            until = time.monotonic() + _LAST_CALLERS_SECONDS
+            for caller in self._open.values():
+                selector.register(caller.connection, selectors.EVENT_READ, caller)
+            while self._open and time.monotonic() < until:
+                self._look(selector, until)
+        for caller in list(self._open.values()):
+            self._hang_up(caller)
 
-    def _note(self, caller: socket.socket) -> None:
-        caller.settimeout(_CONNECT_SECONDS)
-        greeted = _read_greeting(caller)
-        if greeted is not None:
-            name, attempt = greeted
-            if attempt == self._attempt:
-                self.callers.add(name)
-            caller.sendall(self._answer_text)
-            # The side that closes first keeps the port in TIME_WAIT: let that be the caller.
-            caller.recv(1)
+    def _look(self, selector: selectors.BaseSelector, until: float | None) -> None:
+        """Serves whoever has something to say until `until`, and hangs up on those whose time is over."""
+        for ready, _ in selector.select(None if until is None else max(0.0, until - time.monotonic())):
+            if ready.fileobj is self._listener:
+                self._accept(selector)
+            elif isinstance(ready.data, _Caller) and ready.data.connection in self._open:
+                try:
+                    over = self._hear(ready.data)
+                except (OSError, ValueError):
+                    over = True  # it hung up, or says what nobody can read: the others are still to be served
+                if over:
+                    self._hang_up(ready.data, selector)
+        now = time.monotonic()
+        for caller in [caller for caller in self._open.values() if caller.until <= now]:
+            self._hang_up(caller, selector)
+
+    def _next_deadline(self) -> float | None:
+        return min((caller.until for caller in self._open.values()), default=None)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        if len(self._open) >= MAX_CALLERS:
+            self._hang_up(next(iter(self._open.values())), selector)
+        try:
+            accepted, _ = self._listener.accept()
+        except OSError:
+            # It went already; or there is no descriptor left, which the oldest caller gives back.
+            for oldest in list(self._open.values())[:1]:
+                self._hang_up(oldest, selector)
+            return
+        accepted.setblocking(False)
+        caller = _Caller(accepted, until=time.monotonic() + _CALLER_SECONDS)
+        self._open[accepted] = caller
+        selector.register(accepted, selectors.EVENT_READ, caller)
+
+    def _hear(self, caller: _Caller) -> bool:
+        """Takes what a caller says. Returns whether there is nothing more to expect of it."""
+        said = caller.connection.recv(_LONGEST_GREETING)
+        if not said or caller.answered:
+            return True
+        caller.said += said
+        if not _may_be_greeting(caller.said):
+            return True
+        if not caller.said.endswith(b"\n"):
+            return False
+        greeted = _parsed(caller.said, _CALL, self._key)
+        if greeted is None:
+            return True
+        name, attempt = greeted
+        if attempt == self._attempt and len(self.callers) < _MAX_NAMES:
+            self.callers.add(name)
+        caller.connection.send(self._answer_text)
+        caller.answered = True
+        return False
+
+    def _hang_up(self, caller: _Caller, selector: selectors.BaseSelector | None = None) -> None:
+        del self._open[caller.connection]
+        if selector is not None:
+            selector.unregister(caller.connection)
+        with closing(caller.connection), suppress(OSError):
+            if not caller.answered:
+                # A reset leaves nothing on the port that TensorFlow is about to bind.
+                caller.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@dataclass(eq=False)
+class _Caller:
+    """One connection to a doorbell."""
+
+    connection: socket.socket
+    until: float
+    said: bytes = b""
+    answered: bool = False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=128)
+    else:
+        dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual, backlog=128)
+    listener.setblocking(False)
+    return listener
 
 
 def prove_free(port: int) -> None:
@@ -126,12 +228,12 @@ def knock(peer: Peer, timeout: float = _CONNECT_SECONDS) -> str | None:
     return _reach(peer, timeout, lambda _: None)
 
 
-def greet(peer: Peer, *, name: str, attempt: int, timeout: float = _CONNECT_SECONDS) -> str | None:
+def greet(peer: Peer, *, name: str, attempt: int, key: str = "", timeout: float = _CONNECT_SECONDS) -> str | None:
     """Tries to reach a peer that waits at its gate, too. Returns None when it answered, else why it did not."""
 
     def speak(caller: socket.socket) -> str | None:
-        caller.sendall(_greeting(name, attempt).encode())
-        answered = _read_greeting(caller)
+        caller.sendall(_greeting(_CALL, name, attempt, key).encode())
+        answered = _parsed(_heard(caller, timeout), _ANSWER, key)
         if answered is None:
             return OTHERWISE_ENGAGED
         return None if answered[1] == attempt else f"is at attempt {answered[1]}, and this is {attempt}"
@@ -167,21 +269,46 @@ def _why(error: OSError) -> str:
     return "no answer" if isinstance(error, (TimeoutError, socket.timeout)) else (error.strerror or str(error)).lower()
 
 
-def _greeting(name: str, attempt: int) -> str:
-    return f"{_GREETING} {attempt} {name}\n"
+def _greeting(kind: str, name: str, attempt: int, key: str) -> str:
+    """What one task says to another; with a key, `kind`, attempt and name are proved to come from who has it."""
+    proof = f" {_proof(kind, name, attempt, key)}" if key else ""
+    return f"{_GREETING} {attempt} {name}{proof}\n"
 
 
-def _read_greeting(caller: socket.socket) -> tuple[str, int] | None:
-    """Name and attempt; None where the other said something else, or hung up."""
-    said = b""
-    while not said.endswith(b"\n") and len(said) < _LONGEST_GREETING:
-        more = caller.recv(_LONGEST_GREETING - len(said))
-        said += more
-        if not more or not said.startswith(_GREETING.encode()[: len(said)]):
-            return None
+def _proof(kind: str, name: str, attempt: int, key: str) -> str:
+    return hmac.new(key.encode(), f"{kind} {attempt} {name}".encode(), hashlib.sha256).hexdigest()
+
+
+def _may_be_greeting(said: bytes) -> bool:
+    """Whether this is how a greeting begins, and not too long for one."""
+    return said.startswith(_GREETING.encode()[: len(said)]) and len(said) <= _LONGEST_GREETING
+
+
+def _parsed(said: bytes, kind: str, key: str) -> tuple[str, int] | None:
+    """Name and attempt of a whole greeting; None if it is none, or if it does not prove that it has the key."""
+    if not _may_be_greeting(said) or not said.endswith(b"\n"):
+        return None
     word, _, rest = said.decode(errors="replace").strip().partition(" ")
-    attempt, _, name = rest.partition(" ")
-    return (name, int(attempt)) if word == _GREETING and attempt.isdigit() else None
+    number, _, name = rest.partition(" ")
+    if word != _GREETING or not (number.isascii() and number.isdecimal()):
+        return None
+    if not key:
+        return name, int(number)
+    name, _, proof = name.rpartition(" ")
+    wanted = _proof(kind, name, int(number), key)
+    return (name, int(number)) if hmac.compare_digest(proof.encode(), wanted.encode()) else None
+
+
+def _heard(caller: socket.socket, seconds: float) -> bytes:
+    """What the other says up to the end of its line, within so many seconds in total. Raises OSError."""
+    said, until = b"", time.monotonic() + seconds
+    while not said.endswith(b"\n") and _may_be_greeting(said):
+        caller.settimeout(max(0.001, until - time.monotonic()))
+        more = caller.recv(_LONGEST_GREETING)
+        if not more:
+            break
+        said += more
+    return said
 
 
 def meet(
@@ -192,11 +319,13 @@ def meet(
     attempt: int,
     timeout: float,
     say: Callable[[str], object],
+    key: str = "",
 ) -> None:
     """Returns when this task and each of its peers have met, all of them at their gates; the doorbell stays.
 
     Args:
         name: of this task; its doorbell has the same.
+        key: what only tasks of this job know; its doorbell has the same.
 
     Raises:
         PeersMissing: the time is over.
@@ -208,7 +337,7 @@ def meet(
     def met(peer: Peer) -> str | None:
         if names[peer] in doorbell.callers:
             return None
-        why = greet(peer, name=name, attempt=attempt)
+        why = greet(peer, name=name, attempt=attempt, key=key)
         if why != OTHERWISE_ENGAGED:
             engaged_since.pop(peer, None)
             return why
@@ -218,14 +347,14 @@ def meet(
     wait_for_peers(peers, timeout=timeout, say=say, knock=met)
 
 
-def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float) -> None:
+def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key: str = "") -> None:
     """Returns when the peer has left its gate and its own server listens, or when the time is over.
 
     For whom gRPC is about to connect: an attempt that is refused, it repeats a whole second later.
     """
     until = time.monotonic() + timeout
     pauses = iter(_PAUSES_SECONDS)
-    while greet(peer, name=name, attempt=attempt) != OTHERWISE_ENGAGED and time.monotonic() < until:
+    while greet(peer, name=name, attempt=attempt, key=key) != OTHERWISE_ENGAGED and time.monotonic() < until:
         time.sleep(next(pauses, _PAUSES_SECONDS[-1]))
 
 

@@ -138,7 +138,15 @@ class Launcher:
                 return
             doorbell = _ring(place.port, place)
             try:
-                meet(doorbell, place.peers, name=place.name, attempt=place.attempt, timeout=seconds, say=say)
+                meet(
+                    doorbell,
+                    place.peers,
+                    name=place.name,
+                    attempt=place.attempt,
+                    key=place.key,
+                    timeout=seconds,
+                    say=say,
+                )
             finally:
                 doorbell.close()
         except PeersMissing as missing:
@@ -208,7 +216,7 @@ class Launcher:
 
 def _ring(port: int, place: Place) -> Doorbell:
     try:
-        return Doorbell(port, name=place.name, attempt=place.attempt)
+        return Doorbell(port, name=place.name, attempt=place.attempt, key=place.key, host=place.host)
     except OSError as error:
         raise UsageError(
             f"TF_CONFIG: port {port} of {place.name}: {os.strerror(error.errno or 0)}; "

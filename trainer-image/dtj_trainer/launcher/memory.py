@@ -15,7 +15,7 @@ def out_of_memory_kills(cgroup: Path = _CGROUP, own: Path = _OWN) -> int | None:
         for file in ("memory.events", "memory.oom_control"):  # of cgroups version 2, and of version 1
             for line in _lines(folder / file):
                 name, _, count = line.partition(" ")
-                if name == "oom_kill" and count.strip().isdigit():
+                if name == "oom_kill" and count.strip().isdecimal():
                     return int(count)
     return None
 

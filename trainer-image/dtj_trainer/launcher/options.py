@@ -82,7 +82,7 @@ def _seconds(flag: str, text: str) -> float:
 
 
 def _whole(flag: str, text: str) -> int:
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UsageError(f"{flag}={text}: give a whole number of at least 0")
     return int(text)
 
@@ -91,7 +91,7 @@ def _codes(text: str) -> Mapping[int, int]:
     codes = {}
     for pair in filter(None, text.split(",")):
         seen, _, told = pair.partition("=")
-        if not (seen.isdigit() and told.isdigit() and 0 < int(seen) < 256 and int(told) < 256):
+        if not (seen.isdecimal() and told.isdecimal() and 0 < int(seen) < 256 and int(told) < 256):
             raise UsageError(f"--map={text}: give pairs of exit codes such as 3=75, separated by commas")
         codes[int(seen)] = int(told)
     return codes

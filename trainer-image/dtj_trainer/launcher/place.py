@@ -32,6 +32,10 @@ class Place:
     part: Part
     name: str
     attempt: int
+    key: str
+    """By it the tasks of a job know each other; empty where there is none."""
+    host: str
+    """The address that its start gate listens on; all interfaces where it is empty."""
     port: int | None
     """Where it will listen."""
     peers: Mapping[str, Peer]
@@ -58,6 +62,8 @@ def place_of(environ: Mapping[str, str]) -> Place:
         part=part,
         name=name,
         attempt=_attempt(environ),
+        key=environ.get("DTJ_JOB_UID", ""),
+        host=environ.get("DTJ_BIND_ADDRESS", ""),
         port=own[1] if own is not None else None,
         peers={other: peer for other, peer in addresses.items() if other != name} if waits else {},
     )
@@ -95,13 +101,13 @@ def _tf_config(environ: Mapping[str, str]) -> tuple[Mapping[str, list[Any]], str
 
 def _peer(path: str, text: object) -> Peer:
     host, _, port = str(text).rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"TF_CONFIG: {path} is {text}, not host:port; name each task by host and port")
     return (host[1:-1] if host.startswith("[") and host.endswith("]") else host, int(port))
 
 
 def _attempt(environ: Mapping[str, str]) -> int:
     text = environ.get("DTJ_ATTEMPT") or "0"
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UsageError(f"DTJ_ATTEMPT={text}: not a whole number; leave it to the operator, or unset it")
     return int(text)

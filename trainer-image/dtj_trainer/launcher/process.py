@@ -208,7 +208,7 @@ def _stat(pid: int) -> list[str]:
 
 def _processes() -> Iterable[int]:
     with suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     return []
 
 

@@ -45,7 +45,7 @@ class Telling:
 def status_port(environ: Mapping[str, str]) -> int | None:
     """Where the operator asks, too."""
     text = environ.get("DTJ_STATUS_PORT", "")
-    return int(text) if text.isdigit() and 0 < int(text) < 65536 else None
+    return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
 
 
 def _status(port: int) -> Mapping[str, object] | None:

@@ -18,7 +18,7 @@ def load(name: Name) -> Callable[[], Any]:
     Raises:
         UsageError: the module cannot be imported, or has no such function.
     """
-    module = _guarded(name, f"importing {name.module}", lambda: importlib.import_module(name.module))
+    module = guarded(name, f"importing {name.module}", lambda: importlib.import_module(name.module))
     if not hasattr(module, name.function):
         offered = [word for word, value in vars(module).items() if callable(value) and not word.startswith("_")]
         raise UsageError(
@@ -28,10 +28,15 @@ def load(name: Name) -> Callable[[], Any]:
     function = getattr(module, name.function)
     if not callable(function):
         raise UsageError(f"{name}: of type {type(function).__name__}, no function; name one that takes no arguments")
-    return lambda: _guarded(name, f"{name.function}()", function)
+    return lambda: guarded(name, f"{name.function}()", function)
 
 
-def _guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
+def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
+    """Calls what may run code of the user's.
+
+    Raises:
+        UsageError: it raised something.
+    """
     try:
         return call()
     except TrainerError:

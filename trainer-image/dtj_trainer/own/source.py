@@ -4,6 +4,7 @@ Imports TensorFlow.
 """
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,16 @@ import tensorflow as tf
 
 from dtj_trainer.data.source import Stream
 from dtj_trainer.errors import UsageError
+from dtj_trainer.own import order
 from dtj_trainer.own.names import Name
 
 _HELD_OUT_EVERY = 5
 _WINDOW = 10_000
 """Examples that an epoch is shuffled over: all of a small data set, the nearest ones of a large one."""
 _EPOCH_SEEDS = 1_000_003
+
+_AGAIN_WITHIN_SECONDS = 30.0
+"""A function that takes longer is not called a second time to see whether it gives the same."""
 
 TRAINING, HELD_OUT = "training", "held_out"
 
@@ -26,6 +31,8 @@ TRAINING, HELD_OUT = "training", "held_out"
 class _Parts:
     training: Stream
     held_out: Stream
+    whole: Stream | None = None
+    """What both are made of, where the user gives one dataset."""
 
 
 class OwnData:
@@ -47,11 +54,15 @@ class OwnData:
         self._origin = name
         self._function = function
         self._shuffle = shuffle
+        began = time.monotonic()
         self._parts = self._open()
+        seconds = time.monotonic() - began
+        self.order = self._check_order(self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts)
+        """Of the first examples that are trained on, the same on all workers."""
         self.examples = self._count(self._parts.training, TRAINING)
         self.held_out_examples = self._count(self._parts.held_out, HELD_OUT)
-        spec = self._parts.training.element_spec[0]
-        self.input_spec = tf.TensorSpec((None, *spec.shape), spec.dtype)
+        self.weighted = len(self._parts.training.element_spec) == 3
+        self.input_spec = _batched(self._parts.training.element_spec[0])
 
     @tf.autograph.experimental.do_not_convert
     def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
@@ -77,6 +88,31 @@ class OwnData:
         """See `Source`."""
         return self._parts.held_out.batch(batch).with_options(_options())
 
+    def _check_order(self, again: _Parts) -> str:
+        """That what is held out is so each time the data are read, here and wherever the function is called.
+
+        Returns:
+            A digest of the order of the examples that are trained on.
+        """
+        # Some datasets differ from one pass to the next, others from one call of the function to the next.
+        if self._parts.whole is None:
+            first, *others = map(order.read, (self._parts.held_out, self._parts.held_out, again.held_out))
+            if not first.is_in_order_of(*others):
+                raise UsageError(
+                    f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
+                    "would be judged by examples that it was trained on; shuffle(…, seed=…, "
+                    "reshuffle_each_iteration=False) before you take them out"
+                )
+            return order.read(self._parts.training).digest(order.read(again.training))
+        first, *others = map(order.read, (self._parts.whole, self._parts.whole, again.whole))
+        if not first.is_in_order_of(*others):
+            raise UsageError(
+                f"{self._origin}: the order of the examples changes from one reading to the next, so that held-out "
+                f"examples would be trained on; return {{'{TRAINING}': …, '{HELD_OUT}': …}} of separate examples, or "
+                "shuffle(…, seed=…, reshuffle_each_iteration=False)"
+            )
+        return first.digest(*others)
+
     def _open(self) -> _Parts:
         made = self._function()
         if isinstance(made, Mapping):
@@ -92,7 +128,9 @@ class OwnData:
                 )
             return _Parts(training=training, held_out=held_out)
         self._check(made)
-        return _Parts(training=_every_fifth(made, held_out=False), held_out=_every_fifth(made, held_out=True))
+        return _Parts(
+            training=_every_fifth(made, held_out=False), held_out=_every_fifth(made, held_out=True), whole=made
+        )
 
     def _check(self, dataset: Any) -> None:
         if tf.inside_function():
@@ -100,20 +138,24 @@ class OwnData:
         if not isinstance(dataset, tf.data.Dataset):
             raise self._refusal(f"returned a {type(dataset).__name__}")
         spec = dataset.element_spec
-        if not (isinstance(spec, tuple) and len(spec) == 2 and all(isinstance(part, tf.TensorSpec) for part in spec)):
+        if not (isinstance(spec, tuple) and len(spec) in (2, 3)):
             raise self._refusal(f"gives elements of {spec}")
-        inputs, labels = spec
-        if labels.shape.rank not in (0, 1) or not all(isinstance(size, int) for size in inputs.shape):
-            raise self._refusal(
-                f"gives inputs of shape {inputs.shape} and labels of shape {labels.shape}, which looks like batches"
-            )
+        for part in tf.nest.flatten(spec):
+            if not isinstance(part, tf.TensorSpec):
+                raise UsageError(
+                    f"{self._origin}: gives elements with a {type(part).__name__}, which cannot be divided among "
+                    "replicas; make it dense, as by .to_tensor(shape=...) or padding to one length"
+                )
+            if not all(isinstance(size, int) for size in part.shape):
+                raise self._refusal(f"gives a tensor of shape {part.shape}, which looks like batches")
         if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise UsageError(f"{self._origin}: the dataset has no end; leave .repeat() out, --epochs says how often")
 
     def _refusal(self, seen: str) -> UsageError:
         return UsageError(
-            f"{self._origin}: {seen}; return a tf.data.Dataset of single examples (inputs, labels), each one tensor "
-            f"of known shape, or two as {{'{TRAINING}': …, '{HELD_OUT}': …}}"
+            f"{self._origin}: {seen}; return a tf.data.Dataset of single examples (inputs, labels) or "
+            f"(inputs, labels, weights), tensors of known shape or dicts and tuples of them, "
+            f"or two as {{'{TRAINING}': …, '{HELD_OUT}': …}}"
         )
 
     def _count(self, dataset: Stream, part: str) -> int:
@@ -142,6 +184,15 @@ def _every_fifth(dataset: Stream, *, held_out: bool) -> Stream:
         return part
     count = whole // _HELD_OUT_EVERY
     return part.apply(tf.data.experimental.assert_cardinality(count if held_out else whole - count))
+
+
+def _batched(spec: Any) -> Any:
+    """The tf.TensorSpecs of a batch, of those of one example; named as the exported model takes them."""
+    if isinstance(spec, tf.TensorSpec):
+        return tf.TensorSpec((None, *spec.shape), spec.dtype)
+    if isinstance(spec, Mapping):
+        return {name: tf.TensorSpec((None, *one.shape), one.dtype, name=str(name)) for name, one in spec.items()}
+    return tf.nest.map_structure(_batched, spec)
 
 
 def _options() -> Any:

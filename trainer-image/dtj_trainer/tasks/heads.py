@@ -118,11 +118,35 @@ def accuracy(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5) -> Tens
         threshold: with one unit, above which it is class 1: 0.5 after a sigmoid, 0 before it.
     """
     if outputs.shape[-1] == 1:
-        right = tf.equal(outputs[:, 0] > threshold, tf.cast(_flat(labels), tf.float32) > 0.5)
+        found = tf.equal(outputs[:, 0] > threshold, tf.cast(_flat(labels), tf.float32) > 0.5)
     else:
         classes = _flat(labels) if is_sparse(labels) else tf.argmax(labels, axis=-1)
-        right = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
-    return tf.cast(right, tf.float32)
+        found = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
+    return tf.cast(found, tf.float32)
+
+
+def right(outputs: Tensor, labels: Tensor, *, threshold: float = 0.5, binary: bool = False) -> Tensor:
+    """1.0 where the class is right, 0.0 where it is not, float32, by position where there are positions.
+
+    Args:
+        outputs: [batch, ..., units].
+        labels: [batch, ...] or [batch, ..., 1] as numbers of classes, or [batch, ..., units].
+        threshold: above which a unit says yes, where each stands for itself.
+        binary: whether each unit stands for itself.
+    """
+    if binary or outputs.shape[-1] == 1:
+        if labels.shape.rank == outputs.shape.rank - 1:
+            labels = labels[..., tf.newaxis]
+        found = tf.equal(tf.cast(outputs, tf.float32) > threshold, tf.cast(labels, tf.float32) > 0.5)
+    else:
+        if labels.shape.rank < outputs.shape.rank:
+            classes = labels
+        elif labels.shape[-1] == 1:
+            classes = tf.squeeze(labels, -1)
+        else:
+            classes = tf.argmax(labels, axis=-1)
+        found = tf.equal(tf.argmax(outputs, axis=-1), tf.cast(classes, tf.int64))
+    return tf.cast(found, tf.float32)
 
 
 def _flat(labels: Tensor) -> Tensor:

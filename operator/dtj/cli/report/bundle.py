@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-import yaml
-
 from dtj import __version__
 from dtj.api.json import JsonObject, dig, text
+from dtj.api.printable import printable
 from dtj.cli.report.evidence import Evidence, event_count, event_time
 from dtj.cli.report.page import render_page
 from dtj.cli.report.view import clock, page_view
+from dtj.cli.yaml_text import as_yaml
 
 INDEX: Final = "INDEX"
 
@@ -37,8 +37,9 @@ def files(evidence: Evidence) -> dict[str, str]:
         **{f"{name}.txt": said for name, said in evidence.texts.items()},
         **{f"logs/{plain(log.name)}.log": log.text for log in evidence.logs},
     }
-    present = {path: content for path, content in found.items() if content}
-    return {INDEX: _index(evidence, present), **present}
+    # A person looks at them with cat, and logs hold whatever programs wrote.
+    present = {path: printable(content) for path, content in found.items() if content}
+    return {INDEX: printable(_index(evidence, present)), **present}
 
 
 def packed(contents: Mapping[str, str], *, folder: str, at: datetime) -> bytes:
@@ -60,8 +61,9 @@ def _index(evidence: Evidence, present: Mapping[str, str]) -> str:
 def _index_lines(evidence: Evidence, present: Mapping[str, str]) -> Iterator[str]:
     yield f"Report on {evidence.name}, {evidence.source}, as of {clock(evidence.taken_at)}, by dtj {__version__}"
     yield ""
-    yield "Values of variables, options and annotations with telling names, and all of valueFrom, are left out; so are"
-    yield "these values wherever else they stood. Programs may have printed other secrets: look through the logs."
+    yield "Values of environment variables and arguments are left out, unless dtj report was told to --include-env; so"
+    yield "are all of valueFrom, values of telling names wherever they stood, and what has the shape of a known secret."
+    yield "Programs may have printed other secrets: look through the logs."
     yield ""
     yield "Files"
     yield from (f"  {path}  ({len(content.encode(errors='replace'))} bytes)" for path, content in present.items())
@@ -81,11 +83,7 @@ def _event_line(event: JsonObject) -> str:
 
 
 def _yaml(*items: Mapping[str, object]) -> str:
-    return _documents(item for item in items if any(value is not None for value in item.values()))
-
-
-def _documents(items: Iterable[Mapping[str, object]]) -> str:
-    return "---\n".join(yaml.safe_dump(dict(item), sort_keys=False, allow_unicode=True, width=120) for item in items)
+    return as_yaml(item for item in items if any(value is not None for value in item.values()))
 
 
 def _name(item: JsonObject) -> str:

@@ -12,18 +12,19 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import msgspec
-from rich.console import Console
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import Label
+from dtj.api.names import Condition, Label
 from dtj.cli.doctor import report as doctor_lines
 from dtj.cli.doctor_checks import findings
 from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
+from dtj.cli.terminal import Console
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
 from dtj.core.manifests import main_container
 from dtj.core.replicas import deciding_replica
+from dtj.kube.errors import NotFound
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
 from dtj.kube.pod_logs import LogQuery
 
@@ -44,7 +45,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
     gathering = _Gathering(client, job)
     pods, service, events, nodes, operators = await asyncio.gather(
         gathering.all("the job's pods", PODS, selector=f"{Label.JOB_UID}={text(dig(job, 'metadata', 'uid'))}"),
-        gathering.get("its Service", SERVICES, name),
+        gathering.service(name),
         gathering.all("events", EVENTS),
         gathering.all("nodes", NODES, everywhere=True),
         gathering.all("the operator's pods", PODS, selector=_OPERATORS, everywhere=True),
@@ -92,6 +93,18 @@ class _Gathering:
     async def get(self, what: str, resource: Resource, name: str) -> list[JsonObject]:
         found = await self.tried(what, self._gateway.get(resource, namespace=self._namespace, name=name))
         return [found] if found is not None else []
+
+    async def service(self, name: str) -> list[JsonObject]:
+        """The job's Service; a job that has ended, or is suspended, has none."""
+        call = self._gateway.get(SERVICES, namespace=self._namespace, name=name)
+        try:
+            return [await call]
+        except NotFound:
+            if not self._job.status.terminal and not self._job.status.is_true(Condition.SUSPENDED):
+                self.unread.append(Unread("its Service", "it is not there"))
+        except ApiError as error:
+            self.unread.append(Unread("its Service", error.message))
+        return []
 
     async def logs(self, pods: list[JsonObject]) -> list[Log]:
         """The logs of the containers that have run: first that of the pod which failed first, the leader's next."""

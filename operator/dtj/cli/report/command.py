@@ -19,11 +19,12 @@ from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.view import page_view
 from dtj.cli.run_options import check_one_is_given, job_or_run
+from dtj.cli.terminal import say
 from dtj.client import AsyncClient
 from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun
 
-_ADVICE = "Look through the logs before you pass it on: programs may print what no name tells to be a secret."
+_ADVICE = "Look through the logs before you pass it on: programs may print secrets that nothing tells to be one."
 
 
 @click.command()
@@ -37,33 +38,47 @@ _ADVICE = "Look through the logs before you pass it on: programs may print what 
     metavar="FILE",
     help="Where to; else dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
+@click.option(
+    "--include-env",
+    is_flag=True,
+    help="Show values of environment variables and arguments, but for those whose names or shapes tell a secret.",
+)
 @place_options
-def report(name: str | None, run: str | None, runs: Path, html: bool, output: Path | None, place: Place) -> int:
+def report(
+    name: str | None,
+    run: str | None,
+    runs: Path,
+    html: bool,
+    output: Path | None,
+    include_env: bool,
+    place: Place,
+) -> int:
     """Gather what is known of a job, as files or a page.
 
-    The bundle has no secrets as far as names tell them, and its file INDEX says what could not be read. The page shows
-    a timeline of attempts and pods, curves, events and the cause of a failure; it needs no server and no network.
+    Values of environment variables and arguments are left out, and so is what looks like a secret; the bundle's file
+    INDEX says what could not be read. The page shows a timeline of attempts and pods, curves, events and the cause of a
+    failure; it needs no server and no network.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer.
     """
     check_one_is_given(name, run, place)
     if run is None:
         assert name is not None
-        return with_client(place, lambda client: _of_cluster(client, name, html=html, output=output))
+        return with_client(place, lambda client: _of_cluster(client, name, include_env, html=html, output=output))
     try:
         evidence = local_run.gather(run_directory.find(run, runs))
     except (NoSuchRun, local_run.NoManifest) as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return Exit.USAGE
-    return _write(evidence, html=html, output=output)
+    return _write(without_secrets(evidence, include_env=include_env), html=html, output=output)
 
 
-async def _of_cluster(client: AsyncClient, name: str, *, html: bool, output: Path | None) -> int:
-    return _write(await cluster.gather(client, name), html=html, output=output)
+async def _of_cluster(client: AsyncClient, name: str, include_env: bool, *, html: bool, output: Path | None) -> int:
+    evidence = await cluster.gather(client, name)
+    return _write(without_secrets(evidence, include_env=include_env), html=html, output=output)
 
 
-def _write(evidence: Evidence, *, html: bool, output: Path | None) -> int:
-    cleaned = without_secrets(evidence)
+def _write(cleaned: Evidence, *, html: bool, output: Path | None) -> int:
     folder = f"dtj-report-{plain(cleaned.name)}"
     file = output or Path(f"{folder}.html" if html else f"{folder}.tar.gz")
     if html:
@@ -74,14 +89,14 @@ def _write(evidence: Evidence, *, html: bool, output: Path | None) -> int:
     try:
         _replace(file, content)
     except OSError as error:
-        click.echo(f"--output: {file}: cannot be written: {error.strerror}; choose another place with -o", err=True)
+        say(f"--output: {file}: cannot be written: {error.strerror}; choose another place with -o", err=True)
         return Exit.USAGE
     shown = shown_path(file.absolute(), base=Path.cwd())
-    click.echo(f"Wrote {shown}: {what}, {short_number(len(content))} bytes.")
+    say(f"Wrote {shown}: {what}, {short_number(len(content))} bytes.")
     if cleaned.unread:
         where = "its end" if html else "its INDEX"
-        click.echo(f"{counted(len(cleaned.unread), 'thing')} could not be read: {where} says which.")
-    click.echo(_ADVICE)
+        say(f"{counted(len(cleaned.unread), 'thing')} could not be read: {where} says which.")
+    say(_ADVICE)
     return Exit.OK
 
 

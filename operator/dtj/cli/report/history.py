@@ -17,7 +17,7 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label, Reason
 from dtj.cli.report.evidence import Evidence, began, event_time, replica_named
-from dtj.core.manifests import main_container
+from dtj.core.manifests import main_container_of
 
 MOST_ROWS: Final = 120
 """Rows that a person looks at; of more pods, those that failed come first."""
@@ -203,8 +203,7 @@ def _pod_end(pod: JsonObject, end: JsonObject) -> tuple[Look, str]:
 
 
 def _main_state(pod: JsonObject) -> JsonObject:
-    spec = dig(pod, "spec")
-    name = main_container(spec if isinstance(spec, dict) else {}).get("name")
+    name = main_container_of(pod).get("name")
     statuses = objects(dig(pod, "status", "containerStatuses"))
     state = dig(next((status for status in statuses if status.get("name") == name), {}), "state")
     return state if isinstance(state, dict) else {}

@@ -27,7 +27,7 @@ from dtj.cli.report.evidence import (
     replica_named,
 )
 from dtj.cli.report.history import History, Look, history
-from dtj.core.manifests import main_container
+from dtj.core.manifests import main_container_of
 
 MOST_EVENTS: Final = 300
 MOST_LOGS: Final = 24
@@ -144,8 +144,7 @@ def _progress(job: Job, seen: int) -> Iterator[tuple[str, str]]:
 
 
 def _image(pod: JsonObject) -> str:
-    spec = dig(pod, "spec")
-    return text(main_container(spec if isinstance(spec, dict) else {}).get("image"))
+    return text(main_container_of(pod).get("image"))
 
 
 def _why(job: Job) -> str:

@@ -6,9 +6,10 @@ write reaches the API server (where that is not the moment after the write befor
 answer is lost, and when the answer has arrived. The end must be the same every time: the job's status and counters, the
 objects that are there, and each pod created once.
 
-A failure names its plan, and ``--plan`` tries that one alone:
+One run of CI tries a quarter of the plans (see support/campaigns/shards.py). A failure names its plan, and ``--plan``
+tries that one alone:
 
-    .venv/bin/python -m pytest tests/api/test_restart_safety.py -m api --plan suspend-and-resume:7:before
+    .venv/bin/python -m pytest tests/campaigns/test_kill_plans.py --plan suspend-and-resume:7:before
 
 The operator is its real parts, run in the tests' process (see support/operator_lives.py), so that some hundred of them
 can be killed in a minute; one plan of each workload ends with ``:process`` and kills a whole process by SIGKILL.
@@ -16,38 +17,33 @@ can be killed in a minute; one plan of each workload ends with ``:process`` and 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from support.campaigns.shards import chosen, part
+from support.defects import Defects
 from support.kill_plans import Plan, Stage, plans
 from support.loop_thread import LoopThread
 from support.workloads import WORKLOADS
 from testbed import ControlPlane
 
-pytestmark = pytest.mark.api
+pytestmark = pytest.mark.campaign
+
+QUARTERS = 4
 
 
-class Defects(logging.Handler):
-    """Errors that operators of this process have logged: an API server that kills them is no reason for any."""
-
-    def __init__(self) -> None:
-        super().__init__(level=logging.ERROR)
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(self.format(record))
+def plans_of(quarter: int, all_plans: list[Plan]) -> list[Plan]:
+    """The plans of one quarter, and in each the one that kills a whole process."""
+    whole = [plan for plan in all_plans if plan.process]
+    return whole + part([plan for plan in all_plans if not plan.process], quarter, shards=QUARTERS)
 
 
 @pytest.fixture
 def defects() -> Iterator[list[str]]:
-    handler = Defects()
-    logger = logging.getLogger("dtj")
-    logger.addHandler(handler)
-    yield handler.said
-    logger.removeHandler(handler)
+    with Defects() as defects:
+        yield defects.said
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +52,11 @@ def stage(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         yield stage
 
 
+@pytest.mark.parametrize("quarter", sorted({shard % QUARTERS for shard in chosen()}))
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_an_operator_that_is_killed_around_any_write_comes_to_the_same_end(
     name: str,
+    quarter: int,
     stage: Stage,
     defects: list[str],
     pytestconfig: pytest.Config,
@@ -70,9 +68,10 @@ def test_an_operator_that_is_killed_around_any_write_comes_to_the_same_end(
     began = time.monotonic()
     alive = stage.run(WORKLOADS[name])
     assert len(alive.writes) > 5, alive.writes
-    chosen = [plan for plan in wanted if plan.workload == name] or plans(name, alive.writes)
-    wrong = stage.run_all(WORKLOADS[name], chosen, expected=alive)
+    tried = [plan for plan in wanted if plan.workload == name] or plans_of(quarter, plans(name, alive.writes))
+    wrong = stage.run_all(WORKLOADS[name], tried, expected=alive)
     seconds = time.monotonic() - began
-    record_property("report", f"{name}: {len(alive.writes)} writes, {len(chosen)} kill plans, {seconds:.0f} s")
-    assert not wrong, f"{len(wrong)} of {len(chosen)} plans:\n" + "\n".join(wrong)
+    what = f"{name}, quarter {quarter}: {len(alive.writes)} writes, {len(tried)} kill plans"
+    record_property("report", f"{what}, {seconds:.0f} s")
+    assert not wrong, f"{len(wrong)} of {len(tried)} plans:\n" + "\n".join(wrong)
     assert not defects, "\n".join(defects)

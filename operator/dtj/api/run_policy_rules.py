@@ -1,0 +1,89 @@
+"""The rules of ``spec.runPolicy``, as the API server and ``dtj validate`` check them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dtj.api import names
+from dtj.api.counts import cel_count, count
+from dtj.api.json import JsonObject, dig
+from dtj.api.patterns import matches
+from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule
+from dtj.api.spec import ONLY_STOPS_AT_NAN, QUEUEING, Gang, OnNaN, OnStall, Role
+
+_CONTROLLER: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
+"""A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
+
+_CEL_ONLY_STOPS: Final = f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in ONLY_STOPS_AT_NAN)}]"
+
+
+def _numbers(codes: JsonObject, field: str) -> list[int]:
+    listed = codes.get(field)
+    return [code for code in listed if isinstance(code, int)] if isinstance(listed, list) else []
+
+
+RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=((*RUN_POLICY, "exitCodes"),),
+        cel="!has(self.retryable) || !has(self.fatal) || self.retryable.all(c, !(c in self.fatal))",
+        message="an exit code is either retryable or fatal: remove it from one of them",
+        holds=lambda codes: not set(_numbers(codes, "retryable")) & set(_numbers(codes, "fatal")),
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!has(self.runPolicy.onNaN) || self.runPolicy.onNaN == '{OnNaN.FAIL}' || !({_CEL_ONLY_STOPS})",
+        message=f"strategies {' and '.join(ONLY_STOPS_AT_NAN)} can only fail at a loss that is not finite: set "
+        "onNaN to Fail, or remove it",
+        holds=lambda spec: (
+            dig(spec, "runPolicy", "onNaN") in (None, OnNaN.FAIL) or spec.get("strategy") not in ONLY_STOPS_AT_NAN
+        ),
+        field="runPolicy.onNaN",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel=f"!has(self.runPolicy.onNaN) || self.runPolicy.onNaN != '{OnNaN.ROLLBACK}' || has(self.checkpoint)",
+        message="Rollback needs a checkpoint to go back to: set checkpoint, or another onNaN",
+        holds=lambda spec: dig(spec, "runPolicy", "onNaN") != OnNaN.ROLLBACK or spec.get("checkpoint") is not None,
+        field="runPolicy.onNaN",
+    ),
+    Rule(
+        at=(SCHEDULING,),
+        cel=f"!has(self.queue) || self.gang in [{', '.join(repr(str(gang)) for gang in QUEUEING)}]",
+        message="only Kueue and Volcano have queues: remove queue, or change gang",
+        holds=lambda scheduling: "queue" not in scheduling or scheduling.get("gang", Gang.AUTO) in QUEUEING,
+        field="queue",
+    ),
+    Rule(
+        at=(SCHEDULING,),
+        cel=f"self.gang != '{Gang.KUEUE}' || has(self.queue)",
+        message="Kueue needs to know the LocalQueue: set queue",
+        holds=lambda scheduling: scheduling.get("gang") != Gang.KUEUE or "queue" in scheduling,
+        field="queue",
+    ),
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.runPolicy.scheduling) || !has(self.runPolicy.scheduling.minAvailable) || "
+        f"self.runPolicy.scheduling.minAvailable <= {cel_count(*Role)}",
+        message="minAvailable must not be larger than the number of the job's pods: lower it, or leave it out",
+        holds=lambda spec: (
+            not isinstance(least := dig(spec, "runPolicy", "scheduling", "minAvailable"), int)
+            or least <= count(spec, *Role)
+        ),
+        field="runPolicy",
+    ),
+    Rule(
+        at=(RUN_POLICY,),
+        cel=f"!has(self.onStall) || self.onStall == '{OnStall.NONE}' || has(self.stallTimeoutSeconds)",
+        message="onStall needs to know what a stall is: set stallTimeoutSeconds",
+        holds=lambda policy: policy.get("onStall", OnStall.NONE) == OnStall.NONE or "stallTimeoutSeconds" in policy,
+        field="onStall",
+    ),
+    Rule(
+        at=(RUN_POLICY,),
+        cel=f'!has(self.managedBy) || self.managedBy.matches("{_CONTROLLER}")',
+        message=f"managedBy names a controller as a domain and a path, such as {names.CONTROLLER}: correct it, or "
+        "remove it",
+        holds=lambda policy: policy.get("managedBy") is None or matches(_CONTROLLER, policy["managedBy"]),
+        field="managedBy",
+    ),
+)

@@ -1,0 +1,50 @@
+"""Reads the setting that says who may connect to the pods of jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from dtj.api.json import JsonObject
+from dtj.core.platform import JobAccess
+
+_FIELDS: Final = ("statusFrom", "tensorBoardFrom")
+_SELECTORS: Final = ("podSelector", "namespaceSelector", "ipBlock")
+
+
+def job_access(text: str) -> JobAccess:
+    """The setting from its JSON, such as ``{"statusFrom": [{"podSelector": {}}]}``; ``{}`` lets in nobody.
+
+    Peers are those of NetworkPolicy (networking.k8s.io/v1); what is in their selectors is the API server's to judge.
+    Raises ValueError, which names the field.
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ValueError(f"is no JSON object; give one with {' and '.join(_FIELDS)}")
+    for field in given:
+        if field not in _FIELDS:
+            raise ValueError(f"{field}: no such field; there are {' and '.join(_FIELDS)}")
+    return JobAccess(
+        status=_peers("statusFrom", given.get("statusFrom")),
+        tensorboard=_peers("tensorBoardFrom", given.get("tensorBoardFrom")),
+    )
+
+
+def _peers(field: str, given: object) -> tuple[JsonObject, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise ValueError(f"{field}: is no list of NetworkPolicy peers")
+    for index, peer in enumerate(given):
+        known = (
+            isinstance(peer, dict)
+            and peer
+            and all(name in _SELECTORS and isinstance(value, dict) for name, value in peer.items())
+        )
+        if not known:
+            # A peer without any selector would let everybody in.
+            raise ValueError(f"{field}[{index}]: give an object with {', '.join(_SELECTORS)}")
+    return tuple(given)

@@ -1,0 +1,72 @@
+"""What becomes of pods that are no use any more: those that have ended, and those that do not end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from dtj.api.job import Job, parse_time
+from dtj.api.names import Condition
+from dtj.api.status import JobStatus
+from dtj.core.endings import PREEMPTED, endings
+from dtj.core.observed import Pod
+from dtj.core.outcome import replica_of
+from dtj.core.replicas import incarnation, pod_name
+
+STUCK: Final = timedelta(seconds=30)
+"""How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
+
+MAX_KEPT_CAUSES: Final = 16
+"""Pods that ended by an error of their own and are kept, the newest of them, however long ago that was."""
+
+
+def to_delete(own: Iterable[Pod], job: Job, *, now_running: Callable[[Pod], bool]) -> tuple[Pod, ...]:
+    """The ended pods of earlier attempts and incarnations that are kept no longer.
+
+    Kept are those of the replicas' latest end, whatever it was, and the newest that ended by an error of their own:
+    pods that saved and left, or were taken away, say nothing any more, and a job must not fill the cluster with them.
+    """
+    older = [pod for pod in own if pod.stopped and not now_running(pod) and not _is_previous(pod, job)]
+    causes = sorted(_causes(older), key=_age, reverse=True)
+    kept = {pod.uid for pod in causes[:MAX_KEPT_CAUSES]}
+    return tuple(pod for pod in older if pod.uid not in kept and not pod.terminating)
+
+
+def _is_previous(pod: Pod, job: Job) -> bool:
+    """Whether a pod is the one before its replica's latest."""
+    replica = replica_of(pod)
+    number = incarnation(job.status, replica) if replica is not None else 0
+    return replica is not None and number > 0 and pod.name == pod_name(job.name, replica, number - 1)
+
+
+def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
+    by_attempt: defaultdict[int, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        by_attempt[pod.attempt].append(pod)
+    for attempt in by_attempt.values():
+        yield from (e.pod for e in endings(attempt) if not e.by_infrastructure and not _left_when_told(e.pod))
+
+
+def _left_when_told(pod: Pod) -> bool:
+    """By its exit code: who told it, or a peer of it, may be gone."""
+    return pod.succeeded or (pod.termination is not None and pod.termination.exit_code in PREEMPTED)
+
+
+def _age(pod: Pod) -> tuple[datetime, str]:
+    return pod.created_at or datetime.min.replace(tzinfo=UTC), pod.name
+
+
+def seconds_until_given_up(pod: Pod, status: JobStatus, now: datetime) -> float | None:
+    """Seconds until a job that ends waits no longer for a pod: it hangs, on a dead node most likely.
+
+    Counted from when the outcome was recorded, by the operator's own clock; None where it is not recorded, or where
+    the pod was not told to go.
+    """
+    outcomes = (status.condition(kind) for kind in (Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET))
+    decided = next((each.last_transition_time for each in outcomes if each is not None and each.status == "True"), None)
+    since = parse_time(decided)
+    if since is None or pod.deletion_due is None or pod.deletion_requested_at is None:
+        return None
+    return (since + (pod.deletion_due - pod.deletion_requested_at) + STUCK - now).total_seconds()

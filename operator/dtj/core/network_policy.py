@@ -1,0 +1,83 @@
+"""The NetworkPolicy of a job: who may connect to its pods.
+
+TensorFlow's servers authenticate nobody, and whoever reaches one can run code in it. Therefore the policy exists before
+the first pod does, and a job whose policy is refused does not start. It goes when no pod of the job listens any more.
+
+Between the pods of one job all ports are open: NCCL, the TPU runtime and a user's own programs choose ports when they
+run, and each of these pods can run code in the others anyway. From outside the job, only what is configured is open.
+
+Source: https://kubernetes.io/docs/concepts/services-networking/network-policies/. A network plugin that does not
+implement NetworkPolicy ignores it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.names import Annotation, Label
+from dtj.core.manifests import labels_of, metadata_of
+from dtj.core.picture import Picture
+from dtj.core.plan import Action, CreateNetworkPolicy, DeleteNetworkPolicy, UpdateNetworkPolicy
+from dtj.core.platform import JobAccess
+
+
+def network_policy(job: Job, access: JobAccess) -> JsonObject:
+    """The NetworkPolicy of a job. Its annotation holds the digest of its spec."""
+    spec = _spec(job, access)
+    metadata = metadata_of(job, job.name, labels=labels_of(job))
+    metadata["annotations"] = {Annotation.POLICY_DIGEST: _digest(spec)}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+
+
+def before_pods(picture: Picture) -> tuple[Action, ...]:
+    """Create the policy, or bring it up to date if the operator is configured otherwise than when it was made."""
+    access, found = picture.view.observed.platform.job_access, picture.view.observed.network_policy
+    if access is None:
+        return ()
+    if found is None:
+        return (CreateNetworkPolicy(network_policy(picture.job, access)),)
+    spec = _spec(picture.job, access)
+    if not picture.job.owns(found) or found.digest == _digest(spec):
+        return ()
+    metadata: JsonObject = {"uid": found.uid, "annotations": {Annotation.POLICY_DIGEST: _digest(spec)}}
+    return (UpdateNetworkPolicy(found.name, {"metadata": metadata, "spec": spec}),)
+
+
+def after_the_end(picture: Picture) -> tuple[Action, ...]:
+    """Delete the policy of a finished job when nothing of it listens any more, TensorBoard included."""
+    observed, job = picture.view.observed, picture.job
+    found = observed.network_policy
+    if not job.status.terminal or found is None or not job.owns(found):
+        return ()
+    shows_curves = observed.tensorboard is not None and job.owns(observed.tensorboard)
+    if shows_curves or any(job.owns(pod) and not pod.ended for pod in observed.pods):
+        return ()
+    return (DeleteNetworkPolicy(found.name, found.uid),)
+
+
+def _spec(job: Job, access: JobAccess) -> JsonObject:
+    own: JsonObject = {"podSelector": {"matchLabels": {Label.JOB_UID: job.uid}}}
+    return {
+        "podSelector": {"matchLabels": {Label.JOB_UID: job.uid}},
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [own]},
+            *_from(access.status, names.STATUS_PORT),
+            *_from(access.tensorboard, names.TENSORBOARD_PORT),
+        ],
+    }
+
+
+def _from(peers: Iterable[JsonObject], port: int) -> tuple[JsonObject, ...]:
+    """One rule. No rule for no peers: an empty list would let everybody in."""
+    listed = list(peers)
+    return ({"from": [*listed], "ports": [{"protocol": "TCP", "port": port}]},) if listed else ()
+
+
+def _digest(spec: object) -> str:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]

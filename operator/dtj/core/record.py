@@ -1,0 +1,48 @@
+"""Whether what is known of a job is older than what is seen of its pods.
+
+Numbers of attempts and incarnations are recorded before the pods that bear them are created. A pod with a higher number
+than the status knows means that another operator leads by now, or that the job's watch lags behind that of its pods:
+what such a record asks for would end pods that are newer and live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from dtj.api.job import Job
+from dtj.core.observed import Pod
+from dtj.core.outcome import replica_of
+from dtj.core.replicas import incarnation, number_of
+
+PATIENCE: Final = timedelta(minutes=5)
+"""For how long pods that the status does not know of are left alone: jobs are listed again in that time."""
+
+
+def newer_pods(own: Iterable[Pod], job: Job) -> tuple[Pod, ...]:
+    """The pods of attempts and incarnations that the job's status does not know of."""
+    return tuple(pod for pod in own if _is_newer(pod, job))
+
+
+def seconds_to_wait(newer: Iterable[Pod], now: datetime) -> float:
+    """For how long the job's own record is still expected; one that does not come then was lost."""
+    youngest = max((pod.created_at for pod in newer if pod.created_at is not None), default=now)
+    return min(youngest + PATIENCE - now, PATIENCE).total_seconds()
+
+
+def latest_attempt(newer: Iterable[Pod], job: Job) -> int:
+    """The highest number of an attempt that these pods may be of."""
+    return max((max(pod.attempt, 1 + _number(pod, job)) for pod in newer), default=1)
+
+
+def _is_newer(pod: Pod, job: Job) -> bool:
+    replica = replica_of(pod)
+    if replica is None or number_of(pod.name, job.name, replica) is None:
+        return False
+    return pod.attempt > max(job.status.attempt, 1) or _number(pod, job) > incarnation(job.status, replica)
+
+
+def _number(pod: Pod, job: Job) -> int:
+    replica = replica_of(pod)
+    return (number_of(pod.name, job.name, replica) or 0) if replica is not None else 0

@@ -1,0 +1,70 @@
+"""What time it is, where this machine's clock may be wrong.
+
+Most times from which a job's deadlines count are the API server's (creation, deletion), or were written by another
+operator. An operator whose own clock is hours off would fail jobs at once, or never; so it goes by the API server's,
+which tells the time in each of its answers (the header ``Date``, RFC 9110).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+MAX_DIFFERENCE: Final = timedelta(seconds=5)
+"""A clock that differs by no more than this counts as right: an answer tells whole seconds, and takes its time."""
+
+ANSWERS: Final = 16
+"""The latest answers that count. Of these the one that tells the latest time came here fastest."""
+
+
+class ServerClock:
+    """The machine's clock, or the API server's where they differ. Steps of the machine's clock do not move it."""
+
+    def __init__(
+        self,
+        *,
+        local: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._local = local
+        self._monotonic = monotonic
+        self._starts: deque[datetime] = deque(maxlen=ANSWERS)
+        """The server's time at the monotonic clock's zero, as each answer tells it."""
+
+        self._differs = False
+
+    def now(self) -> datetime:
+        """An aware datetime."""
+        local = self._local()
+        if not self._starts:
+            return local
+        server = max(self._starts) + timedelta(seconds=self._monotonic())
+        self._note(local - server)
+        return server if self._differs else local
+
+    def heard(self, date: str | None) -> None:
+        """An answer has come, with this header; one that cannot be read says nothing."""
+        try:
+            told = parsedate_to_datetime(date or "")
+            self._starts.append(told.astimezone(UTC) - timedelta(seconds=self._monotonic()))
+        except (ValueError, OverflowError):
+            return
+
+    def _note(self, ahead: timedelta) -> None:
+        differs = abs(ahead) > MAX_DIFFERENCE
+        if differs and not self._differs:
+            log.warning(
+                "this machine's clock is %.0f s %s the API server's: set it; until then, the API server's time counts",
+                abs(ahead.total_seconds()),
+                "ahead of" if ahead > timedelta() else "behind",
+            )
+        elif self._differs and not differs:
+            log.info("this machine's clock agrees with the API server's again")
+        self._differs = differs

@@ -1,0 +1,102 @@
+"""Fair shares of what is scarce: workers, and calls of the API server in flight.
+
+Tenants are namespaces. Nobody is interrupted for another, so there must be a free place when a new tenant comes: a
+tenant may take one only while it holds fewer than are free. One alone gets half of all places, a second one half of the
+rest, and so on: the dynamic thresholds of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998) with a
+factor of 1. Those who wait take turns, tenant by tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
+V = TypeVar("V")
+
+
+class FairShare(Generic[T]):
+    """So many places, and which tenant holds how many of them."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._held: Counter[T] = Counter()
+
+    def may_take(self, tenant: T) -> bool:
+        """Whether there is a place for this tenant."""
+        return self._held[tenant] < self._free
+
+    def take(self, tenant: T) -> None:
+        self._free -= 1
+        self._held[tenant] += 1
+
+    def give_back(self, tenant: T) -> None:
+        self._free += 1
+        self._held[tenant] -= 1
+        if not self._held[tenant]:
+            del self._held[tenant]
+
+
+class TakingTurns(Generic[T, V]):
+    """A queue for each tenant; the next value is that of the tenant who has waited longest since its last one."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[T, deque[V]] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def push(self, tenant: T, value: V) -> None:
+        self._waiting.setdefault(tenant, deque()).append(value)
+        self._length += 1
+
+    def pop(self, may_take: Callable[[T], bool]) -> tuple[T, V] | None:
+        """The next value of a tenant that may take a place; None where there is none."""
+        for tenant, values in self._waiting.items():
+            if may_take(tenant):
+                value = values.popleft()
+                del self._waiting[tenant]
+                if values:
+                    self._waiting[tenant] = values  # behind all others
+                self._length -= 1
+                return tenant, value
+        return None
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self._length = 0
+
+
+class FairSlots:
+    """A semaphore whose slots are shared between tenants."""
+
+    def __init__(self, slots: int) -> None:
+        self._share: FairShare[str] = FairShare(slots)
+        self._queue: TakingTurns[str, asyncio.Future[None]] = TakingTurns()
+
+    @asynccontextmanager
+    async def of(self, tenant: str) -> AsyncIterator[None]:
+        """Hold a slot within the block; wait for one before."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.push(tenant, turn)
+        self._let_in()
+        try:
+            await turn
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._share.give_back(tenant)
+            else:
+                turn.cancel()
+            self._let_in()
+
+    def _let_in(self) -> None:
+        while (following := self._queue.pop(self._share.may_take)) is not None:
+            tenant, turn = following
+            if not turn.done():  # else its caller was cancelled while it waited
+                self._share.take(tenant)
+                turn.set_result(None)

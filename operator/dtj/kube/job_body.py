@@ -1,0 +1,108 @@
+"""Jobs as the operator reads them off the wire: what it reads, and no more of a job than it is willing to keep.
+
+A job is what a user wrote, up to 1.5 MiB, and ``spec.template`` may hold what no schema knows: decoded, 1.3 MB of
+``[{},{},…]`` take 30 MiB. So each object is looked at before it is decoded. Its spec stays text, which takes as much
+memory as it is long; a spec over :data:`dtj.api.job.MAX_SPEC_BYTES` is not decoded at all, and the job's body says so
+instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from dtj.api import names
+from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, spec_too_long
+from dtj.api.json import JsonObject
+
+
+class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The metadata that is read: neither annotations nor managed fields nor labels, which may be long, too."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class _RunPolicy(msgspec.Struct, rename="camel"):
+    managed_by: Any = None
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """What must be known even of a spec that is too long: whether the job is ours at all."""
+
+    run_policy: _RunPolicy | None = None
+
+
+class _JobObject(msgspec.Struct):
+    metadata: _Metadata
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _List(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    metadata: dict[str, Any] = {}
+    items: list[msgspec.Raw] = []
+
+
+_decode_job = msgspec.json.Decoder(_JobObject).decode
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+_decode_list = msgspec.json.Decoder(_List).decode
+_encode = msgspec.json.Encoder().encode
+
+_OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
+
+
+def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
+    """The body of a job, with its spec as text: what :meth:`dtj.api.job.Job.from_object` reads.
+
+    Raises msgspec.DecodeError where it is none.
+    """
+    found = _decode_job(raw)
+    length = len(bytes(found.spec))
+    body: JsonObject = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": msgspec.to_builtins(found.metadata),
+        "status": msgspec.json.decode(found.status),
+    }
+    if length <= MAX_SPEC_BYTES:
+        return {**body, SPEC_TEXT: bytes(found.spec).decode()}
+    head = _decode_head(found.spec).run_policy
+    ours: JsonObject = {"runPolicy": {"managedBy": head.managed_by}} if head is not None and head.managed_by else {}
+    return {
+        **body,
+        SPEC_TEXT: _encode(ours).decode(),
+        SPEC_PROBLEM: spec_too_long(length),
+    }
+
+
+def decode_jobs(raw: bytes) -> JsonObject:
+    """A page of a list of jobs, each as :func:`decode_job` gives it. Raises msgspec.DecodeError."""
+    page = _decode_list(raw)
+    items = [decode_job(item) for item in page.items]
+    return {"kind": page.kind, "apiVersion": page.api_version, "metadata": page.metadata, "items": [*items]}
+
+
+def shortened(line: bytes) -> bytes:
+    """A line of a watch on jobs, with the job as :func:`decode_job` gives it; another line as it is."""
+    try:
+        event = _decode_line(line)
+        if event.type not in _OF_JOBS:
+            return line
+        return _encode({"type": event.type, "object": decode_job(event.object)})
+    except msgspec.DecodeError:
+        return line

@@ -1,0 +1,31 @@
+"""Whatever the clocks say and however slow the API server is, a job comes to the same end, and deadlines are kept.
+
+See support/campaigns/clock_plans.py for the plans, and support/campaigns/shards.py for which of them are tried. A
+failure names its plans, and ``--plan`` tries one alone:
+
+    .venv/bin/python -m pytest tests/campaigns/test_clocks.py --plan ttl:leader::4:7200
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support.campaigns.clock_plans import Plan, differences, plans, run
+from support.campaigns.shards import chosen
+from support.campaigns.stories import STORIES
+from support.campaigns.trial import try_plans
+
+pytestmark = pytest.mark.campaign
+
+
+@pytest.mark.parametrize("shard", chosen())
+@pytest.mark.parametrize("story", STORIES)
+def test_clocks_that_differ_and_slow_answers_change_nothing(
+    story: str, shard: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
+) -> None:
+    wanted = [Plan.parse(text) for text in pytestconfig.getoption("--plan")]
+    trial = try_plans(story, shard, wanted, run=run, plans=plans, differences=differences)
+    record_property("report", f"{story}, shard {shard}: {trial.plans} plans of time, {trial.seconds:.0f} s")
+    assert not trial.wrong, f"{len(trial.wrong)} of {trial.plans} plans:\n" + "\n".join(trial.wrong)

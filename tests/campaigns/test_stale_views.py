@@ -1,0 +1,31 @@
+"""Whatever an operator is shown late, never, or out of its order, a job comes to the same end.
+
+See support/campaigns/stale_plans.py for the plans, and support/campaigns/shards.py for which of them are tried. A
+failure names its plans, and ``--plan`` tries one alone:
+
+    .venv/bin/python -m pytest tests/campaigns/test_stale_views.py --plan suspend-and-resume:lag:pods:7:3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support.campaigns.shards import chosen
+from support.campaigns.stale_plans import Plan, differences, plans, run
+from support.campaigns.stories import STORIES
+from support.campaigns.trial import try_plans
+
+pytestmark = pytest.mark.campaign
+
+
+@pytest.mark.parametrize("shard", chosen())
+@pytest.mark.parametrize("story", STORIES)
+def test_an_operator_with_a_stale_view_comes_to_the_same_end(
+    story: str, shard: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
+) -> None:
+    wanted = [Plan.parse(text) for text in pytestconfig.getoption("--plan")]
+    trial = try_plans(story, shard, wanted, run=run, plans=plans, differences=differences)
+    record_property("report", f"{story}, shard {shard}: {trial.plans} stale views, {trial.seconds:.0f} s")
+    assert not trial.wrong, f"{len(trial.wrong)} of {trial.plans} plans:\n" + "\n".join(trial.wrong)

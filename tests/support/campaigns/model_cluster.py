@@ -1,0 +1,482 @@
+"""A cluster around the model of an API server: a kubelet, a garbage collector, users, and operators that come and go.
+
+The operators are the real engine and planner; the watch on jobs does what kopf does in a process. Time is virtual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import NoReturn
+
+import msgspec
+
+from builders import manifest
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Condition, Label
+from dtj.api.status import JobStatus
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.engine.engine import Engine, EngineSettings
+from dtj.kube.clock import ServerClock
+from dtj.kube.errors import ApiError
+from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Listing, Resource, one_page
+from support.campaigns.model_api import EPOCH, Effect, ModelApi, time_text
+from support.fake_gateway import Line
+from support.virtual_time import loop_time
+
+PATIENCE_SECONDS = 600.0
+"""A story that waits for longer is stuck."""
+
+START_SECONDS, STOP_SECONDS, REMOVAL_SECONDS, COLLECTION_SECONDS = 0.5, 1.0, 0.2, 0.3
+"""How long a kubelet takes to start a pod, to stop one, and to tell that it is gone; and the garbage collector."""
+
+
+BURST_SECONDS = 0.1
+"""For how long kopf waits for more events of an object."""
+
+
+class Stuck(AssertionError):
+    """What a story waits for does not come."""
+
+
+@dataclass(frozen=True)
+class End:
+    """What must be the same, whatever the operator was shown on the way."""
+
+    status: tuple[object, ...]
+    conditions: dict[str, tuple[str, str]]
+    objects: dict[str, tuple[object, ...]]
+    created: Counter[tuple[str, str]]
+    """How often the operator created each object of a job that was there, by its owner and name."""
+
+    orphans: int
+    """How many objects the operator created for a job that was gone."""
+
+    deleted: Counter[tuple[str, str]]
+    """How often the operator deleted each pod that ran."""
+
+    torn_out: tuple[str, ...]
+    """The pods among them that a live attempt of a live job needed."""
+
+    def without_evidence(self) -> End:
+        """The same without pods that have ended."""
+        kept = {name: shape for name, shape in self.objects.items() if shape[1] not in ("Succeeded", "Failed")}
+        return replace(self, objects=kept)
+
+    def differences(self, other: End, *, of: Sequence[str]) -> list[str]:
+        """Where ``other`` differs in these parts, in words."""
+        return [
+            f"{part}: {getattr(other, part)}, but undisturbed {getattr(self, part)}"
+            for part in of
+            if getattr(other, part) != getattr(self, part)
+        ]
+
+
+class ModelCluster:
+    """Everything but the operator, which :meth:`start_operator` starts."""
+
+    def __init__(self) -> None:
+        self.api = ModelApi()
+        self.api.on_line.append(self._on_line)
+        self.stop_code = 143
+        """With which exit code a container ends that is told to go."""
+
+        self.operator: Operator | None = None
+        self.operator_clock = 0.0
+        """By how many seconds the clock of the next operator is ahead."""
+
+        self.node_clocks: dict[str, float] = {}
+        """By how many seconds the clock of a replica's node is ahead, by replica; "" for all others."""
+
+        self.starts = True
+        """Whether pods find a node."""
+
+        self._owners: list[str] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()
+        self._kinds: dict[str, Resource] = {kind.plural: kind for kind in (JOBS, PODS, SERVICES, CLAIMS)}
+
+    # -- the operator ------------------------------------------------------------------------------------------
+
+    def start_operator(self) -> None:
+        """Start one; it knows nothing."""
+        self.operator = Operator(self.api, clock=self.operator_clock)
+
+    async def restart_operator(self) -> None:
+        """Kill the operator, and start another."""
+        assert self.operator is not None
+        operator, self.operator = self.operator, None
+        await operator.kill()
+        self.start_operator()
+
+    def meanwhile(self, work: Coroutine[object, object, None]) -> None:
+        """Have something happen beside all else."""
+        self._tasks.append(asyncio.create_task(work))
+
+    async def close(self) -> None:
+        """End everything. Raises what has ended the operator, if something has."""
+        await asyncio.gather(*self._tasks)
+        if self.operator is not None:
+            await self.operator.kill()
+
+    # -- users -------------------------------------------------------------------------------------------------
+
+    def submit(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
+        """Create a job."""
+        body = manifest(name, roles=roles or {"worker": 2}, **arguments)  # type: ignore[arg-type]
+        stored = self.api.put(JOBS, {**body, "metadata": {"name": name, "generation": 1}})
+        job = Job.from_object(stored)
+        self._owners.append(job.uid)
+        return job
+
+    def change(self, spec: JsonObject, name: str = "digits") -> None:
+        """Merge this into the job's spec."""
+        self.api.merge(JOBS, name, {"spec": spec})
+
+    def delete(self, resource: Resource, name: str = "digits") -> None:
+        """``kubectl delete``."""
+        self.api.end(resource, name)
+
+    def there(self, resource: Resource, name: str = "digits") -> bool:
+        return name in self.api.names(resource)
+
+    def status(self, name: str = "digits") -> JobStatus:
+        return Job.from_object(self.api.body(JOBS, name)).status if self.there(JOBS, name) else JobStatus()
+
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    async def until(self, what: str, holds: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait for a state of the cluster itself, not of what anybody is shown of it. Raises Stuck."""
+        deadline = loop_time() + seconds
+        while not holds():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._changed.wait()
+            except TimeoutError as error:
+                raise Stuck(f"{what}: not after {seconds:.0f} s; {self._scene()}") from error
+
+    async def runs(self, *replicas: str, name: str = "digits") -> None:
+        """The job runs, with these pods."""
+        wanted = {f"{name}-{replica}" for replica in replicas}
+
+        def holds() -> bool:
+            status = self.status(name)
+            # Running is also a job of which a replica comes back alone: that it is there again must be recorded.
+            seen = status.state == "Running" and status.is_true(Condition.PODS_READY)
+            return seen and self.live_pods(name) == wanted
+
+        await self.until(f"{name} runs with {sorted(replicas)}", holds)
+
+    async def is_in(self, state: str, name: str = "digits") -> None:
+        await self.until(f"{name} is {state}", lambda: self.status(name).state == state)
+
+    async def has(self, condition: Condition, name: str = "digits") -> None:
+        await self.until(f"{name} is {condition}", lambda: self.status(name).is_true(condition))
+
+    def live_pods(self, name: str = "digits") -> set[str]:
+        """The job's replicas that run and are not told to go; TensorBoard is none."""
+        return {
+            pod
+            for pod in self.api.names(PODS)
+            if dig(body := self.api.body(PODS, pod), "metadata", "labels", Label.JOB_NAME) == name
+            and dig(body, "metadata", "deletionTimestamp") is None
+            and dig(body, "metadata", "labels", Label.INDEX) is not None
+            and dig(body, "status", "phase") == "Running"
+        }
+
+    async def quiet(self, *, seconds: float = 90.0) -> None:
+        """Wait until nothing but events has changed for so long."""
+        while True:
+            version = self.api.version
+            await asyncio.sleep(seconds)
+            if self.api.version == version:
+                return
+
+    def _scene(self) -> str:
+        status = {job: (s := self.status(job)).state + "/" + s.reason for job in self.api.names(JOBS)}
+        pods = {pod: dig(self.api.body(PODS, pod), "status", "phase") for pod in self.api.names(PODS)}
+        return f"jobs {status}, pods {pods}"
+
+    # -- the kubelet -------------------------------------------------------------------------------------------
+
+    def end_pod(self, replica: str, code: int, *, name: str = "digits", message: str = "") -> None:
+        """The main container of this replica's pod ends."""
+        self._end(f"{name}-{replica}", code, message=message)
+
+    def drain(self, replica: str, *, name: str = "digits") -> None:
+        """The node is drained: the pod is told to go, with the condition that says why."""
+        pod = f"{name}-{replica}"
+        body = self.api.body(PODS, pod)
+        target: JsonObject = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        conditions = [*objects(dig(body, "status", "conditions")), target]
+        self.api.merge(PODS, pod, {"status": {"conditions": [*conditions]}})
+        self.api.end(PODS, pod)
+
+    def _start(self, pod: str) -> None:
+        if not self.starts or self._phase(pod) is not None or not self.there(PODS, pod) or self._told(pod):
+            return
+        running: JsonObject = {"name": "trainer", "state": {"running": {"startedAt": self._node_time(pod)}}}
+        status: JsonObject = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [running],
+        }
+        self.api.merge(PODS, pod, {"spec": {"nodeName": "node-1"}, "status": status})
+
+    def _end(self, pod: str, code: int, *, message: str = "") -> None:
+        body = self.api.body(PODS, pod)
+        kept = [c for c in objects(dig(body, "status", "conditions")) if c.get("type") != "Ready"]
+        began = objects(dig(body, "status", "containerStatuses"))
+        terminated: JsonObject = {
+            "exitCode": code,
+            "reason": "Error" if code else "Completed",
+            "message": message,
+            "startedAt": dig(began[0], "state", "running", "startedAt") if began else None,
+            "finishedAt": self._node_time(pod),
+        }
+        status: JsonObject = {
+            "phase": "Failed" if code else "Succeeded",
+            "conditions": [*kept, {"type": "Ready", "status": "False"}],
+            "containerStatuses": [{"name": "trainer", "state": {"terminated": terminated}}],
+        }
+        self.api.merge(PODS, pod, {"status": status})
+
+    def _node_time(self, pod: str) -> str:
+        ahead = [seconds for replica, seconds in self.node_clocks.items() if replica and f"-{replica}" in pod]
+        return time_text(loop_time() + (ahead[0] if ahead else self.node_clocks.get("", 0.0)))
+
+    def _stop(self, pod: str, uid: str) -> None:
+        if self._is(pod, uid) and self._phase(pod) == "Running":
+            self._end(pod, self.stop_code)
+        asyncio.get_running_loop().call_later(REMOVAL_SECONDS, self._remove, pod, uid)
+
+    def _remove(self, pod: str, uid: str) -> None:
+        if self._is(pod, uid):
+            self.api.remove(PODS, pod)
+
+    def _is(self, pod: str, uid: str) -> bool:
+        return self.there(PODS, pod) and dig(self.api.body(PODS, pod), "metadata", "uid") == uid
+
+    def _phase(self, pod: str) -> object:
+        return dig(self.api.body(PODS, pod), "status", "phase") if self.there(PODS, pod) else None
+
+    def _told(self, pod: str) -> bool:
+        return dig(self.api.body(PODS, pod), "metadata", "deletionTimestamp") is not None
+
+    # -- what happens by itself --------------------------------------------------------------------------------
+
+    def _on_line(self, line: Line) -> None:
+        loop = asyncio.get_running_loop()
+        self._changed.set()
+        name, uid = text(dig(line.body, "metadata", "name")), text(dig(line.body, "metadata", "uid"))
+        if line.plural == PODS.plural and line.type == "ADDED":
+            loop.call_later(START_SECONDS, self._start, name)
+        if line.plural == PODS.plural and line.type == "MODIFIED" and self._begins_to_go(line):
+            loop.call_later(STOP_SECONDS, self._stop, name, uid)
+        orphans = {"DELETED"} if line.plural == JOBS.plural else {"ADDED"}
+        if line.plural in self._kinds and line.type in orphans:
+            loop.call_later(COLLECTION_SECONDS, self._collect)
+
+    def _begins_to_go(self, line: Line) -> bool:
+        return (
+            dig(line.body, "metadata", "deletionTimestamp") is not None
+            and dig(line.body, "status", "phase") == "Running"
+        )
+
+    def _collect(self) -> None:
+        """The garbage collector: what has no living owner goes."""
+        jobs = {dig(self.api.body(JOBS, job), "metadata", "uid") for job in self.api.names(JOBS)}
+        for resource in self._kinds.values():
+            for name in self.api.names(resource):
+                owner = _owner(self.api.body(resource, name))
+                if resource != JOBS and owner and owner not in jobs:
+                    self.api.end(resource, name)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def knows(self, resource: Resource) -> None:
+        """Have the cluster serve one more kind, whose objects jobs own."""
+        self.api.installed.add(resource)
+        self._kinds[resource.plural] = resource
+
+    @property
+    def plurals(self) -> tuple[str, ...]:
+        """All kinds that the operator watches."""
+        return tuple(self._kinds)
+
+    def end(self, name: str = "digits") -> End:
+        """All that must be the same."""
+        status = self.status(name)
+        found = {
+            f"{resource.plural} {found}": self._shape(self.api.body(resource, found))
+            for resource in self._kinds.values()
+            for found in self.api.names(resource)
+        }
+        return End(
+            status=(
+                status.state,
+                status.reason,
+                status.ready,
+                status.attempt,
+                status.restarts,
+                status.root_cause,
+                status.replica_statuses,
+            ),
+            conditions={condition.type: (condition.status, condition.reason) for condition in status.conditions},
+            objects=found,
+            created=Counter(
+                (self._name_of(_owner(effect.body)), f"{effect.plural} {effect.name}")
+                for effect in self.api.effects
+                if effect.verb == "create" and effect.plural in self._kinds and effect.job is not None
+            ),
+            orphans=len(
+                [
+                    effect
+                    for effect in self.api.effects
+                    if effect.verb == "create" and effect.plural in self._kinds and effect.job is None
+                ]
+            ),
+            deleted=Counter(
+                (self._name_of(_owner(effect.body)), effect.name) for effect in self.api.effects if _stops(effect)
+            ),
+            torn_out=tuple(effect.name for effect in self.api.effects if _stops(effect) and _is_needed(effect)),
+        )
+
+    def _shape(self, body: JsonObject) -> tuple[object, ...]:
+        return (
+            self._name_of(_owner(body)),
+            dig(body, "status", "phase") if dig(body, "spec", "containers") else None,
+            dig(body, "spec", "selector", Label.ATTEMPT),
+        )
+
+    def _name_of(self, uid: str) -> str:
+        return f"job {self._owners.index(uid) + 1}" if uid in self._owners else "nobody"
+
+
+def _owner(body: JsonObject) -> str:
+    return text(dig(body, "metadata", "ownerReferences", 0, "uid"))
+
+
+def _stops(effect: Effect) -> bool:
+    """Whether a pod was deleted that ran and had not been told to go."""
+    return (
+        effect.verb == "delete"
+        and effect.plural == PODS.plural
+        and dig(effect.body, "status", "phase") == "Running"
+        and dig(effect.body, "metadata", "deletionTimestamp") is None
+    )
+
+
+def _is_needed(effect: Effect) -> bool:
+    """Whether its owner lived, wanted pods, and was at this pod's attempt."""
+    if effect.job is None:
+        return False
+    job = Job.from_object(effect.job)
+    over = (Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET, Condition.SUSPENDED)
+    if job.status.terminal or any(map(job.status.is_true, over)) or dig(effect.job, "spec", "runPolicy", "suspend"):
+        return False
+    return text(dig(effect.body, "metadata", "labels", Label.ATTEMPT)) == str(job.status.attempt)
+
+
+class Operator:
+    """One operator at work: the engine, and beside it what kopf does in a process."""
+
+    def __init__(self, api: ModelApi, *, clock: float = 0.0) -> None:
+        self._api = api
+        self._clock = ServerClock(local=lambda: _wall(clock), monotonic=loop_time)
+        api.on_answer = [lambda: self._clock.heard(format_datetime(_wall(), usegmt=True))]
+        self.reorders = False
+        """Whether events of jobs come as kopf passes on a burst: those of one UID in order, the UIDs in any."""
+
+        self._burst: dict[str, list[tuple[str, JsonObject]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.engine = Engine(
+            api,
+            plan=plan,
+            platform=Platform(),
+            instance="model",
+            settings=EngineSettings(workers=4, relist_every=60.0),
+            now=self._clock.now,
+        )
+        self._task = asyncio.create_task(self._run())
+
+    async def kill(self) -> None:
+        """Nothing that it began goes on. Raises what has ended it before, if something has."""
+        if self._task.done():
+            self._task.result()
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.engine.run())
+            group.create_task(self._watch_jobs())
+
+    def list_late(self) -> Callable[[], None]:
+        """List all jobs now, for an answer that comes when what is returned is called."""
+        late = _LateList(self._api)
+        task = asyncio.create_task(self.engine.feed.relist(late, None))  # type: ignore[arg-type]
+        self._tasks.add(task)
+        return late.answer.set
+
+    async def _watch_jobs(self) -> NoReturn:
+        """kopf tells of each version of a job, and after a 410 of all jobs that there are; of none that is gone."""
+        while True:
+            try:
+                listing = await self._api.list(JOBS, namespace=None)
+                for item in listing.items:
+                    self.engine.feed.put(msgspec.json.decode(item))
+                async for event in self._api.watch(JOBS, namespace=None, resource_version=listing.resource_version):
+                    self._take(event.type, msgspec.json.decode(event.object))
+            except ApiError:
+                await asyncio.sleep(1.0)
+
+    def _take(self, kind: str, body: JsonObject) -> None:
+        if not self.reorders:
+            self._tell(kind, body)
+            return
+        if not self._burst:
+            asyncio.get_running_loop().call_later(BURST_SECONDS, self._tell_burst)
+        self._burst.setdefault(text(dig(body, "metadata", "uid")), []).append((kind, body))
+
+    def _tell_burst(self) -> None:
+        burst, self._burst = self._burst, {}
+        for events in reversed(burst.values()):
+            for kind, body in events:
+                self._tell(kind, body)
+
+    def _tell(self, kind: str, body: JsonObject) -> None:
+        if kind == "DELETED":
+            self.engine.feed.remove(body)
+        else:
+            self.engine.feed.put(body)
+
+
+class _LateList:
+    """As much of a gateway as a list needs, whose answer is that of the time when it was asked for."""
+
+    def __init__(self, api: ModelApi) -> None:
+        self._api = api
+        self.answer = asyncio.Event()
+
+    async def list(self, resource: Resource, *, namespace: str | None, selector: str = "") -> Listing:
+        listing = await self._api.list(resource, namespace=namespace, selector=selector)
+        await self.answer.wait()
+        return listing
+
+    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+        return one_page(self.list(resource, namespace=namespace, selector=selector))
+
+
+def _wall(ahead: float = 0.0) -> datetime:
+    """A clock on the wall, which follows the loop's and is so many seconds ahead."""
+    return EPOCH + timedelta(seconds=loop_time() + ahead)

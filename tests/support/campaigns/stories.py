@@ -1,0 +1,283 @@
+"""What happens to a job, as short stories. Each leads to one end, whatever the operator is shown on the way.
+
+The first ones are those of the kill enumeration (support/workloads.py); the others are about scaling, gangs, and what
+follows the end of a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition
+from dtj.api.spec import Gang
+from dtj.core.gangs import APIS
+from dtj.engine.gangs import resource_of
+from dtj.kube.gateway import JOBS, PODS, SERVICES
+from support.campaigns.model_api import time_text
+from support.campaigns.model_cluster import ModelCluster
+from support.virtual_time import loop_time
+
+Story = Callable[[ModelCluster], Awaitable[None]]
+
+_API = {gang: next(api for api in APIS if api.gang is gang) for gang in (Gang.KUEUE, Gang.VOLCANO)}
+
+
+async def create_to_complete(cluster: ModelCluster) -> None:
+    """A job runs, and completes."""
+    cluster.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    await cluster.runs("worker-0", "worker-1")
+    await completes(cluster, "worker-0")
+
+
+async def worker_fails(cluster: ModelCluster) -> None:
+    """A worker fails, and all start again."""
+    cluster.submit()
+    await cluster.runs("worker-0", "worker-1")
+    cluster.end_pod("worker-1", 3, message="lost my way")
+    await cluster.runs("worker-0-r1", "worker-1-r1")
+    await completes(cluster, "worker-0-r1")
+
+
+async def chief_fails_for_good(cluster: ModelCluster) -> None:
+    """The chief fails, and no restart is left."""
+    cluster.submit(roles={"chief": 1, "worker": 1}, runPolicy={"backoffLimit": 0})
+    await cluster.runs("chief-0", "worker-0")
+    cluster.end_pod("chief-0", 1)
+    await cluster.has(Condition.FAILED)
+
+
+async def suspend_and_resume(cluster: ModelCluster) -> None:
+    """A job is suspended while it runs, is resumed, and completes."""
+    cluster.submit()
+    await cluster.runs("worker-0", "worker-1")
+    cluster.change({"runPolicy": {"suspend": True}})
+    await nothing_is_left(cluster)
+    cluster.change({"runPolicy": {"suspend": False}})
+    await cluster.runs("worker-0-r1", "worker-1-r1")
+    await completes(cluster, "worker-0-r1")
+
+
+async def delete_and_create_again(cluster: ModelCluster) -> None:
+    """A job that runs is deleted, and another of the same name created at once."""
+    cluster.submit()
+    await cluster.runs("worker-0", "worker-1")
+    cluster.delete(JOBS)
+    second = cluster.submit()
+
+    def owned() -> bool:
+        pods = [cluster.api.body(PODS, pod) for pod in cluster.api.names(PODS)]
+        return len(pods) == 2 and all(dig(pod, "metadata", "ownerReferences", 0, "uid") == second.uid for pod in pods)
+
+    await cluster.until("the pods are the second job's", owned)
+    await cluster.runs("worker-0", "worker-1")
+    await completes(cluster, "worker-0")
+
+
+async def last_error_allowed(cluster: ModelCluster) -> None:
+    """A worker fails twice, and one restart is allowed."""
+    cluster.submit(runPolicy={"backoffLimit": 1})
+    for replica in ("worker-0", "worker-0-r1"):
+        await cluster.until(f"{replica} runs", lambda replica=replica: f"digits-{replica}" in cluster.live_pods())  # type: ignore[misc]
+        await cluster.is_in("Running")
+        cluster.end_pod(replica, 3)
+    await cluster.has(Condition.FAILED)
+
+
+async def drain(cluster: ModelCluster) -> None:
+    """A node is drained: what its worker and its peer leave with is no error, and one disruption is charged."""
+    cluster.submit(runPolicy={"backoffLimit": 0})
+    await cluster.runs("worker-0", "worker-1")
+    cluster.stop_code = 1
+    cluster.drain("worker-1")
+    await cluster.runs("worker-0-r1", "worker-1-r1")
+    await completes(cluster, "worker-0-r1")
+
+
+async def chief_alone_until_a_server_is_lost(cluster: ModelCluster) -> None:
+    """A ParameterServer job's chief comes back alone twice; then a server is lost, and all start again.
+
+    Pods that are told to go leave with 1: with 143, one that is seen only after its end would be free of charge.
+    """
+    cluster.stop_code = 1
+    cluster.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+    await cluster.runs("chief-0", "worker-0", "ps-0")
+    for number in (1, 2):
+        cluster.drain("chief-0" if number == 1 else "chief-0-r1")
+        await cluster.runs(f"chief-0-r{number}", "worker-0", "ps-0")
+    cluster.drain("ps-0")
+    await cluster.runs("chief-0-r3", "worker-0-r1", "ps-0-r1")
+    await completes(cluster, "chief-0-r3")
+
+
+async def tensorboard(cluster: ModelCluster) -> None:
+    """A job with TensorBoard, which is lost once and goes some time after the end."""
+    cluster.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"ttlSeconds": 60})
+    await cluster.runs("worker-0", "worker-1")
+    await cluster.until("TensorBoard runs", lambda: _phase(cluster, "digits-tensorboard") == "Running")
+    cluster.api.remove(PODS, "digits-tensorboard")
+    await cluster.until("TensorBoard runs again", lambda: _phase(cluster, "digits-tensorboard") == "Running")
+    await completes(cluster, "worker-0")
+    await cluster.until("TensorBoard is gone", lambda: not cluster.there(PODS, "digits-tensorboard"))
+
+
+async def scale(cluster: ModelCluster) -> None:
+    """A job is scaled up while it runs, and down again."""
+    cluster.submit(elastic={"minReplicas": 1, "maxReplicas": 4})
+    await cluster.runs("worker-0", "worker-1")
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 3}}})
+    await cluster.runs("worker-0-r1", "worker-1-r1", "worker-2-r1")
+    cluster.change({"replicaSpecs": {"worker": {"replicas": 1}}})
+    await cluster.runs("worker-0-r2")
+    await completes(cluster, "worker-0-r2")
+
+
+async def change_while_suspended(cluster: ModelCluster) -> None:
+    """A job is suspended, and gets another template and is resumed, in two writes at once."""
+    cluster.submit()
+    await cluster.runs("worker-0", "worker-1")
+    cluster.change({"runPolicy": {"suspend": True}})
+    await nothing_is_left(cluster)
+    container: JsonObject = {"name": "trainer", "image": "example/trainer:2"}
+    cluster.change({"template": {"spec": {"containers": [container]}}})
+    cluster.change({"runPolicy": {"suspend": False}})
+    await cluster.runs("worker-0-r1", "worker-1-r1")
+    images = {
+        str(objects(dig(cluster.api.body(PODS, pod), "spec", "containers"))[0]["image"]) for pod in cluster.live_pods()
+    }
+    assert images == {"example/trainer:2"}, f"the pods run {images}"
+    await completes(cluster, "worker-0-r1")
+
+
+async def volcano(cluster: ModelCluster) -> None:
+    """The pods of a job are scheduled together by Volcano; one is lost, all start again, and the PodGroup goes."""
+    groups = resource_of(_API[Gang.VOLCANO])
+    cluster.knows(groups)
+    cluster.submit(runPolicy={"scheduling": {"gang": "Volcano"}})
+    await cluster.runs("worker-0", "worker-1")
+    cluster.stop_code = 1  # with 143, a pod that is seen only after its end would be free of charge
+    cluster.drain("worker-0")
+    await cluster.runs("worker-0-r1", "worker-1-r1")
+    await completes(cluster, "worker-0-r1")
+    await cluster.until("the PodGroup is gone", lambda: not cluster.api.names(groups))
+
+
+async def kueue(cluster: ModelCluster) -> None:
+    """Kueue admits a job, takes its quota back, and admits it again."""
+    workloads = resource_of(_API[Gang.KUEUE])
+    cluster.knows(workloads)
+    cluster.submit(runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+
+    def says(**conditions: str) -> None:
+        found: list[JsonObject] = [
+            {
+                "type": kind,
+                "status": status,
+                "reason": "Because",
+                "message": "",
+                "lastTransitionTime": time_text(loop_time()),
+            }
+            for kind, status in conditions.items()
+        ]
+        cluster.api.merge(workloads, "digits", {"status": {"conditions": [*found], "admission": _ADMISSION}})
+
+    await cluster.until("there is a Workload", lambda: cluster.there(workloads))
+    says(QuotaReserved="True", Admitted="True")
+    await cluster.runs("worker-0", "worker-1")
+    says(QuotaReserved="True", Admitted="True", Evicted="True")
+    await cluster.until("no pod is left", lambda: not cluster.api.names(PODS))
+    await cluster.until(
+        "the quota is given back", lambda: dig(cluster.api.body(workloads, "digits"), "status", "admission") is None
+    )
+    says(QuotaReserved="True", Admitted="True")
+    await cluster.runs("worker-0-r1", "worker-1-r1")
+    await completes(cluster, "worker-0-r1")
+
+
+_ADMISSION: JsonObject = {"clusterQueue": "all", "podSetAssignments": [{"name": "worker", "count": 2}]}
+
+
+async def ttl(cluster: ModelCluster) -> None:
+    """A job is deleted some time after its end."""
+    cluster.submit(runPolicy={"ttlSecondsAfterFinished": 20})
+    await cluster.runs("worker-0", "worker-1")
+    await completes(cluster, "worker-0")
+    await cluster.until("the job is gone", lambda: not cluster.there(JOBS))
+    await cluster.until("its pods are gone", lambda: not cluster.api.names(PODS))
+
+
+async def ttl_is_extended(cluster: ModelCluster) -> None:
+    """A job that would be deleted in a moment is to be kept for a year."""
+    cluster.submit(runPolicy={"ttlSecondsAfterFinished": 20})
+    await cluster.runs("worker-0", "worker-1")
+    await completes(cluster, "worker-0")
+    await asyncio.sleep(18.0)
+    cluster.change({"runPolicy": {"ttlSecondsAfterFinished": 365 * 86400}})
+
+
+async def active_deadline(cluster: ModelCluster) -> None:
+    """A job runs for too long."""
+    cluster.submit(runPolicy={"activeDeadlineSeconds": 60})
+    await cluster.runs("worker-0", "worker-1")
+    await cluster.has(Condition.FAILED)
+
+
+async def start_deadline(cluster: ModelCluster) -> None:
+    """A job's pods find no node."""
+    cluster.starts = False
+    cluster.submit(runPolicy={"startDeadlineSeconds": 60})
+    await cluster.has(Condition.FAILED)
+
+
+async def start_deadline_after_a_pause(cluster: ModelCluster) -> None:
+    """A job is suspended, and when it is resumed its pods find no node."""
+    cluster.submit(runPolicy={"startDeadlineSeconds": 60})
+    await cluster.runs("worker-0", "worker-1")
+    cluster.change({"runPolicy": {"suspend": True}})
+    await nothing_is_left(cluster)
+    cluster.starts = False
+    cluster.change({"runPolicy": {"suspend": False}})
+    await cluster.has(Condition.FAILED)
+
+
+STORIES: dict[str, Story] = {
+    story.__name__.replace("_", "-"): story
+    for story in (
+        create_to_complete,
+        worker_fails,
+        chief_fails_for_good,
+        suspend_and_resume,
+        delete_and_create_again,
+        last_error_allowed,
+        drain,
+        chief_alone_until_a_server_is_lost,
+        tensorboard,
+        scale,
+        change_while_suspended,
+        volcano,
+        kueue,
+        ttl,
+        ttl_is_extended,
+        active_deadline,
+        start_deadline,
+        start_deadline_after_a_pause,
+    )
+}
+
+
+async def nothing_is_left(cluster: ModelCluster) -> None:
+    """The job is suspended, and its pods and its Service are gone."""
+    await cluster.is_in("Suspended")
+    await cluster.until("no pod is left", lambda: not cluster.api.names(PODS))
+    await cluster.until("no Service is left", lambda: not cluster.api.names(SERVICES))
+
+
+async def completes(cluster: ModelCluster, replica: str) -> None:
+    """This replica's success is the job's."""
+    cluster.end_pod(replica, 0)
+    await cluster.has(Condition.COMPLETE)
+
+
+def _phase(cluster: ModelCluster, pod: str) -> object:
+    return dig(cluster.api.body(PODS, pod), "status", "phase") if cluster.there(PODS, pod) else None

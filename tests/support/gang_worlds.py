@@ -1,0 +1,42 @@
+"""Model worlds of jobs whose pods are scheduled together, and what Kueue says in them."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from builders import job
+from dtj.api.json import JsonObject
+from dtj.core.gangs import APIS
+from dtj.core.observed import GangApi
+from world import World
+
+BY_VERSION = {api.api_version: api for api in APIS}
+KUEUE = BY_VERSION["kueue.x-k8s.io/v1beta1"]
+VOLCANO = BY_VERSION["scheduling.volcano.sh/v1beta1"]
+COSCHEDULING = BY_VERSION["scheduling.x-k8s.io/v1alpha1"]
+NATIVE_136 = BY_VERSION["scheduling.k8s.io/v1alpha2"]
+NATIVE_135 = BY_VERSION["scheduling.k8s.io/v1alpha1"]
+
+
+def world(
+    *installed: GangApi, roles: dict[str, int] | None = None, elastic: object = None, **scheduling: object
+) -> World:
+    policy = {"scheduling": scheduling}
+    return World(job(roles=roles or {"worker": 3}, runPolicy=policy, elastic=elastic), installed=installed)
+
+
+def admit(world: World, **flavors: JsonValue) -> None:
+    """What Kueue does with a Workload that fits."""
+    world.kueue_says(
+        {
+            "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")],
+            "admission": {
+                "clusterQueue": "all",
+                "podSetAssignments": [{"name": "worker", "flavors": flavors, "count": 3}],
+            },
+        }
+    )
+
+
+def kueue_condition(kind: str, status: str = "True", *, reason: str = "Because", message: str = "") -> JsonObject:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "then"}

@@ -1,0 +1,432 @@
+"""Which models train as plain Keras `fit` on one device would at the same global batch; the cases are a table.
+
+A case names a function of `parity_models.py` that returns a compiled model, and one that returns its data. The
+reference is Keras' own `fit`; the trainer runs it in every cell (a strategy and a loop), and the figure is the largest
+absolute difference of any weight. All cases of a strategy share one set of processes:
+
+    python parity.py local OUT CASE[:CELL,CELL]...      reference, OneDevice, Mirrored and Pipeline, in this process
+    python parity.py workers OUT CASE[:CELL,CELL]...    one worker of TF_CONFIG under MultiWorkerMirrored
+
+Each cell leaves CASE/CELL.npz with its weights, or CASE/CELL.json with the line of a refusal or a traceback.
+To add a case, add a line to CASES, and a function to `parity_models.py` that has its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+BATCH = 24
+EPOCHS = 3
+SEED = 0
+STOPPED_AFTER = 5
+"""Steps after which a run of the cell `resumed` is stopped, and goes on from its checkpoint."""
+
+ONE, MIRRORED, PIPELINE = "OneDevice", "Mirrored", "Pipeline"
+TWO_WORKERS, THREE_WORKERS = "MultiWorkerMirrored-2", "MultiWorkerMirrored-3"
+LOCAL = (f"{ONE}-custom", f"{ONE}-fit", f"{ONE}-resumed", f"{MIRRORED}-custom", f"{MIRRORED}-fit")
+WORKERS = (f"{TWO_WORKERS}-custom",)
+FITTING_WORKERS = (f"{TWO_WORKERS}-fit",)
+THREE = (f"{THREE_WORKERS}-custom",)
+PIPED = (f"{PIPELINE}-custom",)
+FITTED = (f"{ONE}-fit", f"{ONE}-resumed_fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")
+ALL = (*LOCAL, *WORKERS)
+CHEAP = (f"{ONE}-custom", f"{ONE}-resumed", f"{MIRRORED}-custom", *PIPED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One line of the table.
+
+    Attributes:
+        name: of the function in `parity_models.py` that returns the compiled model.
+        data: of the function there that returns the data.
+        arguments: of the trainer, beside those of all cases.
+        reference: of the function that returns the model for plain Keras, where it is another one.
+        fit: of the function that returns more arguments for Keras' `fit`, such as `callbacks`.
+        cells: where it is run.
+        tolerance: largest absolute difference of any weight.
+        refused: cell, or the beginning of its name -> pattern that the line of the refusal begins with.
+    """
+
+    name: str
+    data: str = "points"
+    arguments: tuple[str, ...] = ()
+    reference: str | None = None
+    fit: str | None = None
+    batch: int = BATCH
+    cells: tuple[str, ...] = ALL
+    tolerance: float = 1e-6
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def refusal(self, cell: str) -> str | None:
+        """The pattern of the line that this cell is refused with; None where it has to be equal."""
+        return next((line for start, line in self.refused.items() if cell.startswith(start)), None)
+
+
+NO_PIPELINE = {PIPELINE: "--model=.*: strategy Pipeline takes the mean of one loss"}
+CASES: tuple[Case, ...] = (
+    Case(name="adam", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="adam_uneven", batch=25, reference="adam"),
+    Case(name="momentum"),
+    Case(name="penalties", cells=(*ALL, *PIPED)),
+    Case(name="schedule"),
+    Case(name="tf_keras_adam", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="positions", data="tokens", cells=(*ALL, *PIPED), tolerance=5e-6),
+    Case(name="masked", data="tokens", cells=(*ALL, *THREE, *PIPED), refused=NO_PIPELINE),
+    Case(name="masked_by_weight", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="masked_sum", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="ignore_class", data="ignored", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="summed", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="loss_weights", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="sample_weights", data="weighted", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="mean_by_weight", data="weighted"),
+    Case(name="weights_not_reduced", refused={"": "--model=.*: its loss .* is compiled with reduction=None"}),
+    Case(name="multi_label", data="multi_label_points", cells=(*ALL, *PIPED)),
+    Case(name="own_loss", cells=(*ALL, *PIPED)),
+    Case(name="bfloat16_outputs", tolerance=2e-3),
+    Case(name="float64_outputs"),
+    Case(
+        name="mixed_weights",
+        refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "--model=.*: weights of float32 and float64"),
+    ),
+    Case(name="subclassed"),
+    Case(name="without_input"),
+    Case(name="tf_keras_without_input"),
+    Case(name="metrics"),
+    Case(name="several", data="pairs", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(
+        name="compute_loss",
+        refused=dict.fromkeys(("Mirrored", "MultiWorkerMirrored"), r"--model=.*: OwnLoss.compute_loss is not known"),
+    ),
+    Case(name="train_step", cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")),
+    Case(
+        name="own_mean",
+        cells=(f"{ONE}-custom", f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
+        refused={
+            f"{ONE}-custom": "--model=.*: OwnMean has a train_step of its own",
+            **dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "OwnMean.train_step takes gradients of something else"),
+        },
+    ),
+    Case(
+        name="own_term",
+        cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
+        refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "OwnTerm.train_step takes gradients of something"),
+    ),
+    Case(name="tf_keras_masked", data="tokens"),
+    Case(name="tf_keras_weights", data="weighted"),
+    Case(name="normalised_penalties"),
+    Case(name="normalised_raw", data="raw_points", tolerance=2e-3),
+    Case(name="normalised_masked", data="tokens"),
+    Case(name="tf_keras_normalised_raw", data="raw_points", tolerance=2e-3),
+    Case(
+        name="own_state", refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "--model=.*/mean depends on the ex")
+    ),
+    Case(name="counting"),
+    Case(name="unseeded"),
+    Case(name="stateful", data="series", refused={"": "--model=.*: the model takes batches of 24 and no others"}),
+    Case(name="mixed_float16", cells=(*ALL, *FITTING_WORKERS, *PIPED), tolerance=2e-3),
+    Case(name="mixed_float16_schedule", tolerance=2e-3),
+    Case(name="mixed_float16_overflow", cells=(*ALL, *PIPED), tolerance=2e-3),
+    Case(name="mixed_bfloat16", cells=(*ALL, *PIPED), tolerance=2e-2),
+    Case(name="loss_scale_by_hand", cells=(*ALL, *PIPED)),
+    Case(name="loss_scale_that_grows"),
+    Case(name="loss_scale_factor", cells=(*ALL, *PIPED)),
+    Case(name="tf_keras_mixed_float16", tolerance=2e-3),
+    Case(name="tf_keras_loss_scale_by_hand"),
+    Case(name="clipnorm", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="clipvalue", cells=(*ALL, *PIPED)),
+    Case(
+        name="global_clipnorm",
+        cells=(*ALL, *THREE, *PIPED),
+        refused={PIPELINE: "strategy Pipeline: the model was compiled with global_clipnorm=0.1"},
+    ),
+    Case(name="tf_keras_global_clipnorm"),
+    Case(name="rate_as_a_function", cells=(*ALL, *PIPED)),
+    Case(name="rate_of_a_callback", fit="with_rates", arguments=("--callbacks=parity_models:rates",), cells=FITTED),
+    Case(
+        name="rate_on_a_plateau",
+        fit="with_plateaus",
+        arguments=("--callbacks=parity_models:plateaus",),
+        cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
+    ),
+    Case(
+        name="tf_keras_rate_of_a_callback",
+        fit="tf_keras_with_rates",
+        arguments=("--callbacks=parity_models:tf_keras_rates",),
+        cells=FITTED,
+    ),
+    Case(name="average", cells=(*ALL, *FITTING_WORKERS, *PIPED)),
+    Case(name="average_that_overwrites", cells=(*ALL, *PIPED)),
+    Case(name="tf_keras_average"),
+    *(
+        Case(name=f"keras_{name}", cells=CHEAP)
+        for name in (
+            "adadelta",
+            "adafactor",
+            "adagrad",
+            "adamax",
+            "ftrl",
+            "lamb",
+            "lion",
+            "muon",
+            "nadam",
+            "rmsprop",
+            "schedulefreeadamw",
+        )
+    ),
+    Case(
+        name="named",
+        reference="weight_decay_everywhere",
+        arguments=("--optimizer=adamw", "--learning-rate=0.05", "--optimizer-options=weight_decay=0.5,epsilon=1e-5"),
+        cells=CHEAP,
+    ),
+    Case(
+        name="several_optimizers",
+        cells=(f"{ONE}-custom",),
+        refused={"": "the model was compiled with a MultiOptimizer; compile it with one optimizer"},
+    ),
+    Case(
+        name="made_outside",
+        reference="momentum",
+        cells=(f"{MIRRORED}-custom", f"{MIRRORED}-fit", *WORKERS),
+        refused={"": "the model was compiled with a SGD that was made outside of the function that builds the model"},
+    ),
+    Case(
+        name="legacy_optimizer",
+        cells=(f"{ONE}-custom",),
+        refused={"": "the model was compiled with tf_keras.src.optimizers.legacy.gradient_descent.SGD;"},
+    ),
+    Case(name="accumulation", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(
+        name="accumulation_with_all",
+        cells=(*ALL, *PIPED),
+        refused={PIPELINE: "strategy Pipeline: the model was compiled with global_clipnorm=0.05"},
+    ),
+    Case(name="constraint", cells=(*ALL, *PIPED)),
+    Case(name="weight_decay", cells=(*ALL, *PIPED)),
+)
+BY_NAME = {case.name: case for case in CASES}
+
+
+class Stop:
+    """As `signals.Termination`: told to go once so many steps are done."""
+
+    saves = False
+
+    def __init__(self, board: Any, after: int | None) -> None:
+        self._board = board
+        self._after = after
+
+    @property
+    def requested(self) -> bool:
+        """Whether it is time."""
+        step = self._board.progress.step
+        return self._after is not None and step is not None and step >= self._after
+
+
+class Rig:
+    """Runs the cells of one process."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        sys.path.insert(0, str(Path(__file__).parent))
+        os.environ["KERAS_BACKEND"] = "tensorflow"
+
+    def cell(self, case: Case, cell: str, run: Callable[[], list[Any]]) -> None:
+        """Runs one cell, and writes what comes of it."""
+        import keras
+        import numpy as np
+
+        from dtj_trainer.errors import TrainerError
+
+        folder = self._out / case.name
+        folder.mkdir(parents=True, exist_ok=True)
+        keras.utils.clear_session()
+        print(f"{case.name}: {cell}", flush=True)
+        try:
+            np.savez(folder / f"{cell}.npz", *run())
+        except TrainerError as error:
+            (folder / f"{cell}.json").write_text(json.dumps({"refused": str(error), "code": int(error.exit_code)}))
+        except Exception:  # noqa: BLE001 - whatever it is, the next cell follows
+            (folder / f"{cell}.json").write_text(json.dumps({"error": traceback.format_exc()}))
+        finally:
+            keras.mixed_precision.set_global_policy("float32")
+            if "tf_keras" in sys.modules:
+                sys.modules["tf_keras"].mixed_precision.set_global_policy("float32")
+
+    def reference(self, case: Case) -> list[Any]:
+        """Plain Keras."""
+        import keras
+        import parity_models
+
+        if case.name.startswith("tf_keras"):
+            import tf_keras
+
+            tf_keras.utils.set_random_seed(SEED)
+        keras.utils.set_random_seed(SEED)
+        model = getattr(parity_models, case.reference or case.name)()
+        more = getattr(parity_models, case.fit)() if case.fit else {}
+        data = getattr(parity_models, case.data)()["training"]
+        if case.batch == BATCH:
+            model.fit(data.batch(BATCH), epochs=EPOCHS, shuffle=False, verbose=0, **more)
+        else:
+            # It does not divide the examples: batches run on over the end of an epoch, as the trainer's do.
+            steps = -(-EPOCHS * int(data.cardinality()) // case.batch)
+            model.fit(data.repeat().batch(case.batch).take(steps), shuffle=False, verbose=0, **more)
+        return [weight.numpy() for weight in model.weights]
+
+    def trainer(
+        self, case: Case, strategy: Any, *arguments: str, environ: Mapping[str, str], stop: int | None = None
+    ) -> list[Any]:
+        """The trainer's weights; what evaluation and export would be made of."""
+        import importlib
+
+        from dtj_trainer import subject
+        from dtj_trainer.config import parse
+        from dtj_trainer.host import Host
+        from dtj_trainer.own import names
+        from dtj_trainer.progress import Board
+        from dtj_trainer.run import Run
+
+        argv = [
+            f"--model=parity_models:{case.name}", f"--data=parity_models:{case.data}", "--no-shuffle",
+            f"--epochs={EPOCHS}", f"--batch-size={case.batch}", "--steps-per-call=4", "--progress-every=1000",
+            *case.arguments, *arguments,
+        ]  # fmt: skip
+        config = parse(argv, {"DTJ_JOB_NAME": "parity", **environ})
+        names.check(config.own)
+        board = Board()
+        task, data = subject.prepare(config, say=_say_nothing)
+        host = Host(config=config, board=board, termination=Stop(board, stop))  # type: ignore[arg-type]
+        run = Run(host=host, task=task, data=data, say=_say_nothing)
+        module = "dtj_trainer.gpipe.train" if config.pipeline else "dtj_trainer.synchronous"
+        with _finishing(importlib.import_module(module)) as found:
+            if config.pipeline:
+                _pipe(run)
+            else:
+                importlib.import_module(module).train(run, strategy)
+        return found
+
+    def local(self, cases: list[Case]) -> None:
+        """All that needs one process."""
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        # One for all cases: the collectives of a second one would have the numbers of those of the first.
+        strategies = {
+            ONE: tf.distribute.OneDeviceStrategy("CPU:0"),
+            MIRRORED: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
+        }
+        for case in cases:
+            self.cell(case, "reference", lambda case=case: self.reference(case))
+            for cell in case.cells:
+                kind, _, loop = cell.rpartition("-")
+                if kind == PIPELINE:
+                    environ = _cluster({"worker": ["127.0.0.1:1", "127.0.0.1:2"]})
+                    arguments = ("--strategy=Pipeline", "--micro-batches=2")
+                    self.cell(
+                        case, cell,
+                        lambda case=case, a=arguments, e=environ: self.trainer(case, None, *a, environ=e),
+                    )  # fmt: skip
+                elif kind in strategies:
+                    run = self._resumed if loop.startswith("resumed") else self._straight
+                    strategy = strategies[kind]
+                    self.cell(case, cell, lambda case=case, s=strategy, k=kind, r=run, loop=loop: r(case, s, k, loop))
+
+    def _straight(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
+        return self.trainer(case, strategy, f"--strategy={kind}", f"--loop={loop}", environ={})
+
+    def _resumed(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
+        from dtj_trainer.errors import Preempted
+
+        folder, loop = self._out / case.name / loop, loop.removeprefix("resumed").removeprefix("_") or "custom"
+        arguments = (f"--strategy={kind}", f"--checkpoint-dir={folder}", "--steps-per-call=1", f"--loop={loop}")
+        try:
+            self.trainer(case, strategy, *arguments, environ={}, stop=STOPPED_AFTER)
+        except Preempted:
+            return self.trainer(case, strategy, *arguments, environ={})
+        raise RuntimeError("it was not stopped")
+
+    def workers(self, cases: list[Case]) -> None:
+        """What needs one process a worker; each runs this."""
+        import tensorflow as tf
+
+        cluster = json.loads(os.environ["TF_CONFIG"])
+        kind = f"MultiWorkerMirrored-{len(cluster['cluster']['worker'])}"
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        leads = cluster["task"]["index"] == 0
+        if not leads:
+            self._out = self._out / f"worker-{cluster['task']['index']}"
+        for case in cases:
+            for cell in case.cells:
+                if cell.startswith(kind):
+                    arguments = ("--strategy=MultiWorkerMirrored", f"--loop={cell.rpartition('-')[2]}")
+                    environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
+                    self.cell(
+                        case, cell,
+                        lambda case=case, a=arguments, e=environ: self.trainer(case, strategy, *a, environ=e),
+                    )  # fmt: skip
+
+
+def chosen(text: str) -> Case:
+    """`CASE` or `CASE:CELL,CELL`: the case with these cells alone."""
+    name, _, cells = text.partition(":")
+    return replace(BY_NAME[name], cells=tuple(cells.split(","))) if cells else BY_NAME[name]
+
+
+def _cluster(cluster: Mapping[str, list[str]]) -> dict[str, str]:
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}
+
+
+def _say_nothing(_: str) -> None:
+    """In place of what a person is told."""
+
+
+@contextmanager
+def _finishing(module: Any) -> Iterator[list[Any]]:
+    """What would be evaluated and exported is kept instead; tasks do not part, since the next case follows."""
+    found: list[Any] = []
+    before = {name: getattr(module, name) for name in ("finish", "part", "agree_on_data") if hasattr(module, name)}
+    module.finish = lambda *_, weights, **__: found.extend(weights)
+    module.part = lambda *_, **__: None
+    # It leaves words at the coordination service that no second job of a process can leave.
+    module.agree_on_data = lambda *_, **__: None
+    try:
+        yield found
+    finally:
+        for name, function in before.items():
+            setattr(module, name, function)
+
+
+def _pipe(run: Any) -> None:
+    """A pipeline of two stages over the logical devices of this process, in place of workers."""
+    from contextlib import nullcontext
+
+    from dtj_trainer.gpipe import train
+
+    before = train._devices, train._device, train._heartbeat
+    train._devices = lambda layout: [[f"/CPU:{index}" for index in range(layout.stages)]] * layout.replicas
+    train._device = lambda task: "/CPU:0"
+    train._heartbeat = lambda run: nullcontext()  # type: ignore[assignment,return-value]
+    try:
+        train.train(run)
+    finally:
+        train._devices, train._device, train._heartbeat = before
+
+
+if __name__ == "__main__":
+    where, out, *names = sys.argv[1:]
+    rig = Rig(Path(out))
+    getattr(rig, where)([chosen(name) for name in names])
+    sys.stdout.flush()
+    # The end of a strategy over several processes waits for the others, and may take long.
+    os._exit(0)

@@ -1,0 +1,67 @@
+"""What a model was compiled with is shown: during the training and of held-out data, the same on any strategy."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import SOURCE, Job
+from trainer.outcome import points
+
+pytestmark = pytest.mark.trainer
+
+ARGUMENTS = ("--no-shuffle", "--epochs=3", "--batch-size=24", "--steps-per-call=4")
+HERE = {"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}", "CUDA_VISIBLE_DEVICES": ""}
+ONE, TWO = {"worker": 1}, {"worker": 2}
+
+
+def by_keras(model: str, data: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """What plain Keras says in the last epoch, and of the held-out examples."""
+    import keras
+
+    from trainer import parity_models
+
+    keras.utils.set_random_seed(0)
+    made, parts = getattr(parity_models, model)(), getattr(parity_models, data)()
+    history = made.fit(parts["training"].batch(24), epochs=3, shuffle=False, verbose=0).history
+    score = made.evaluate(parts["held_out"].batch(24), return_dict=True, verbose=0)
+    return {name: values[-1] for name, values in history.items()}, score
+
+
+@pytest.mark.parametrize(("model", "data"), [("metrics", "weighted"), ("several", "pairs")])
+@pytest.mark.parametrize(
+    ("strategy", "roles", "loop"),
+    [
+        ("OneDevice", ONE, "custom"),
+        ("Mirrored", ONE, "fit"),
+        ("CentralStorage", ONE, "custom"),
+        ("MultiWorkerMirrored", TWO, "custom"),
+        ("MultiWorkerMirrored", TWO, "fit"),
+    ],
+    ids=str,
+)
+def test_metrics_are_those_of_keras(
+    folder: Path, model: str, data: str, strategy: str, roles: Mapping[str, int], loop: str
+) -> None:
+    arguments = [*ARGUMENTS, f"--model=parity_models:{model}", f"--data=parity_models:{data}", f"--loop={loop}"]
+    if strategy in ("Mirrored", "CentralStorage"):
+        arguments.append("--logical-cpus=2")
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        assert set(job.start(environ=HERE).wait().values()) == {0}
+    last, score = by_keras(model, data)
+    curves = points(folder / "logs" / "train")
+    assert set(last) <= set(curves)
+    for name, value in score.items():
+        assert job.result[name] == pytest.approx(value, abs=1e-5), name
+    if loop == "fit":
+        # The last call has the four steps of the last epoch.
+        for name, value in last.items():
+            assert curves[name][12] == pytest.approx(value, abs=1e-5), name
+
+
+def test_the_metrics_of_a_train_step_of_ones_own_are_shown(folder: Path) -> None:
+    arguments = [*ARGUMENTS, "--model=parity_models:own_mean", "--data=parity_models:points", "--loop=fit"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        assert job.start(environ=HERE).wait() == {"worker-0": 0}
+    last, _ = by_keras("own_mean", "points")
+    assert points(folder / "logs" / "train")["loss"][12] == pytest.approx(last["loss"], abs=1e-5)

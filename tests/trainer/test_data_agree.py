@@ -1,0 +1,93 @@
+"""Data that are not the same each time, or on each worker, are refused before the first step."""
+
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job
+
+pytestmark = pytest.mark.trainer
+
+MODEL = """
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+def model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    return model
+
+COUNT = 200
+numbers = np.arange(2 * COUNT, dtype="float32").reshape(COUNT, 2)
+examples = tf.data.Dataset.from_tensor_slices((numbers, numbers[:, :1]))
+index = int(os.environ["DTJ_INDEX"])
+"""
+ROLES = {"OneDevice": {"worker": 1}, "MultiWorkerMirrored": {"worker": 2}}
+CHANGES = "the order of the examples changes from one reading to the next"
+
+
+def ended(folder: Path, strategy: str, data: str) -> Job:
+    """A job with data of these lines, when it is over."""
+    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1"]
+    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments) as job:
+        (folder / "mine.py").write_text(f"{MODEL}\ndef data():\n    return {data}\n")
+        job.start().wait()
+    return job
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ("examples.shuffle(COUNT)", CHANGES),
+        ("examples.shuffle(COUNT, seed=1)", CHANGES),
+        ("examples.shuffle(2)", CHANGES),
+        ("examples.shuffle(COUNT, reshuffle_each_iteration=False)", CHANGES),
+        ("examples.map(lambda x, y: (x, tf.ones([1]))).shuffle(COUNT)", CHANGES),
+        (
+            "(lambda mixed: {'training': mixed.skip(40), 'held_out': mixed.take(40)})(examples.shuffle(COUNT))",
+            "the held_out examples change from one reading to the next",
+        ),
+    ],
+)
+def test_a_dataset_that_shuffles_by_itself_is_refused_with_the_remedy(folder: Path, data: str, line: str) -> None:
+    job = ended(folder, "OneDevice", data)
+    assert set(job.wait().values()) == {2}
+    assert job["worker-0"].last_words.startswith(f"--data=mine:data: {line}")
+    assert "reshuffle_each_iteration=False" in job["worker-0"].last_words
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "examples.shuffle(COUNT, seed=1, reshuffle_each_iteration=False)",
+        "examples.map(lambda x, y: (x + tf.random.normal([2]), y))",
+        "{'training': examples.skip(40).shuffle(COUNT), 'held_out': examples.take(40)}",
+    ],
+)
+def test_a_fixed_order_augmentation_and_separate_parts_are_not_refused(folder: Path, data: str) -> None:
+    assert set(ended(folder, "OneDevice", data).wait().values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ("examples.take(COUNT - 40 * index)", "data: worker 0 has 160 training examples, worker 1 has 128; "),
+        ("examples.skip(10 * index).take(100)", "data: worker 0 and worker 1 do not read the same examples"),
+        (
+            "{'training': examples.skip(40).shuffle(COUNT), 'held_out': examples.take(40)}",
+            "data: worker 0 and worker 1 do not read the same examples in the same order",
+        ),
+        (
+            "examples.map(lambda x, y: (tf.cast(x, tf.float64 if index else tf.float32), y))",
+            "data: worker 0 has TensorSpec(shape=(None, 2), dtype=tf.float32, name=None) inputs, worker 1 has",
+        ),
+    ],
+)
+def test_workers_with_different_data_end_with_2_and_a_line_that_names_both(folder: Path, data: str, line: str) -> None:
+    job = ended(folder, "MultiWorkerMirrored", data)
+    assert job.wait() == {"worker-0": 2, "worker-1": 2}
+    for replica in job.replicas.values():
+        assert replica.last_words.startswith(line)

@@ -1,0 +1,185 @@
+"""Keras 3's `fit`, `evaluate` and `predict` in scripts of others: several workers measure what one device does."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer.cluster import DEADLINE, SOURCE, Job, inherited
+from trainer.outcome import points
+
+pytestmark = pytest.mark.trainer
+
+HERE = Path(__file__).resolve().parent
+COMPILED = HERE / "scripts" / "compiled.py"
+TWO = {"worker": 2}
+
+
+def workers(folder: Path, script: Path, *words: str, options: Sequence[str] = (), strategy: str = "") -> Job:
+    """Two workers that run a script."""
+    arguments = [f"--script={script}", *options, "--", *words]
+    return Job(folder, strategy=strategy or "MultiWorkerMirrored", roles=TWO, arguments=arguments)
+
+
+def plainly(tmp_path: Path, script: Path, *words: str) -> None:
+    """Runs a script by Python alone, on one device."""
+    subprocess.run([sys.executable, script, *words], env=inherited(), cwd=tmp_path, check=True, timeout=DEADLINE)
+
+
+def largest_difference(one: Any, other: Any) -> float:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        return max(largest_difference(one[name], other[name]) for name in one)
+    if one and isinstance(one[0] if isinstance(one, list) else one, list):
+        assert len(one) == len(other)
+        return max(largest_difference(*pair) for pair in zip(one, other, strict=True))
+    return float(np.max(np.abs(np.subtract(one, other))))
+
+
+def test_compile_and_fit_on_two_workers_measure_what_plain_keras_measures_on_one_device(
+    folder: Path, tmp_path: Path
+) -> None:
+    plainly(tmp_path, COMPILED, str(tmp_path / "alone.json"), "4", str(tmp_path / "alone"))
+    with workers(folder, COMPILED, "measured.json", "4", "files") as job:
+        # Each task has a folder of its own for what it measured, and one with the other for the callbacks' files.
+        script = folder / "of_each.py"
+        script.write_text(OF_EACH)
+        job.arguments[job.arguments.index(f"--script={COMPILED}")] = f"--script={script}"
+        assert job.start(environ={"ENDS_IN_EPOCH": "2"}).wait() == {"worker-0": 3, "worker-1": 3}
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    alone = json.loads((tmp_path / "alone.json").read_text())
+    measured = [json.loads((folder / f"measured-{index}.json").read_text()) for index in (0, 1)]
+    assert measured[0] == measured[1]
+    # The second start continues with the third epoch, out of the backup.
+    alone["history"] = {name: values[2:] for name, values in alone["history"].items()}
+    assert largest_difference(alone, measured[0]) < 2e-5
+    assert (folder / "files" / "best.keras").exists()
+    assert not (folder / "files" / "backup").exists()
+    assert len(list((folder / "files" / "curves" / "train").iterdir())) == 2  # the leader's two starts
+    assert list(points(folder / "files" / "curves" / "validation")["epoch_loss"]) == [0, 1, 2, 3]
+    assert len((folder / "files" / "table.csv").read_text().splitlines()) == 3
+    said = r"^Keras 3\.15\.\d: fit, evaluate and predict are adapted to 2 replicas, with synchronized Batch"
+    assert len(re.findall(said, job["worker-0"].log, re.M)) == 2
+    assert not re.findall(said, job["worker-1"].log, re.M)
+
+
+OF_EACH = f"""
+import json, os, runpy, sys
+
+index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+sys.argv[1] = sys.argv[1].replace(".json", f"-{{index}}.json")
+runpy.run_path({str(COMPILED)!r}, run_name="__main__")
+"""
+
+
+def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder: Path) -> None:
+    folder.mkdir()
+    apart = OF_EACH.replace("runpy.run_path", 'sys.argv[3] += f"-{index}"\nrunpy.run_path')
+    (folder / "apart.py").write_text(apart)
+    with workers(folder, folder / "apart.py", "measured.json", "4", "files") as job:
+        assert job.start(environ={"ENDS_IN_EPOCH": "2"}).wait() == {"worker-0": 3, "worker-1": 3}
+        assert job.start().wait() == {"worker-0": 2, "worker-1": 2}
+    words = {replica.last_words for replica in job.replicas.values()}
+    assert words == {
+        f"BackupAndRestore: backup_dir=files-{index}/backup: tasks found different epochs in it (2, 0); it must be one "
+        "volume that all tasks share"
+        for index in (0, 1)
+    }
+
+
+def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path) -> None:
+    script = HERE / "scripts" / "replicas.py"
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[f"--script={script}"]) as job:
+        assert job.start().wait() == {"worker-0": 0}
+    differences = {
+        name: float(value) for name, value in re.findall(r"^(\w+) (\d\.\de-\d+)$", job["worker-0"].log, re.M)
+    }
+    assert len(differences) == 11
+    assert max(differences.values()) < 5e-6, differences
+
+
+def test_a_session_trains_the_same_without_the_trainers_command_line(folder: Path) -> None:
+    fits = HERE / "scripts" / "fits.py"
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=["20", "keras"], program=(str(fits),), plain=True
+    ) as job:
+        job.arguments = ["20", "keras"]
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    assert "adapted to 2 replicas" in job["worker-0"].log
+    assert job.newest_checkpoint == 20
+
+
+def test_switched_off_keras_is_left_as_it_is(folder: Path) -> None:
+    with workers(folder, COMPILED, "x.json", "1", "files", options=["--keras-override=off"]) as job:
+        assert job.start().wait() == {"worker-0": 1, "worker-1": 1}
+    assert "adapted to" not in job["worker-0"].log
+    assert job["worker-0"].last_words
+
+
+NEXT_KERAS = """
+import importlib.metadata, keras
+
+print("imported", keras.__version__)
+"""
+
+
+def test_another_version_of_keras_is_told_in_one_line_and_left_as_it_is(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "keras").mkdir()
+    (folder / "keras" / "__init__.py").write_text(
+        "class backend:\n    @staticmethod\n    def backend():\n        return 'tensorflow'\n\n__version__ = '3.16.0'\n"
+    )
+    (folder / "imports.py").write_text(NEXT_KERAS)
+    with workers(folder, folder / "imports.py") as job:
+        job.start(environ={"PYTHONPATH": os.pathsep.join((str(folder), str(SOURCE)))})
+        assert job.wait() == {"worker-0": 0, "worker-1": 0}
+    assert re.search(
+        r"^warning: Keras 3\.16\.0 is installed, and fit, evaluate and predict with several replicas are only known to "
+        r"work with Keras 3\.15: Keras is left as it is; install keras==3\.15\.\*$",
+        job["worker-0"].log,
+        re.M,
+    )
+
+
+UNDER_PARAMETER_SERVER = """
+import numpy as np
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    ).join()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(1)])
+    model.compile(loss="mse")
+data = tf.data.Dataset.from_tensor_slices((np.ones((16, 4)), np.ones((16, 1)))).repeat().batch(4)
+print("losses", len(model.fit(data, epochs=2, steps_per_epoch=4, verbose=0).history["loss"]))
+"""
+
+
+@pytest.mark.parametrize(("legacy", "code"), [("0", 2), ("1", 0)])
+def test_under_parameter_server_a_model_of_keras_3_is_refused_in_one_line_and_one_of_tf_keras_is_trained(
+    folder: Path, legacy: str, code: int
+) -> None:
+    folder.mkdir()
+    (folder / "served.py").write_text(UNDER_PARAMETER_SERVER)
+    roles = {"chief": 1, "worker": 1, "ps": 1}
+    arguments = [f"--script={folder / 'served.py'}"]
+    with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments) as job:
+        chief = job.start(environ={"TF_USE_LEGACY_KERAS": legacy})["chief-0"]
+        assert chief.wait() == code
+    if code:
+        assert chief.last_words.startswith(
+            "fit, evaluate and predict of Keras 3 do not run under ParameterServer; set "
+        )
+    else:
+        assert "losses 2\n" in chief.log

@@ -1,0 +1,92 @@
+"""The leader cannot write the checkpoint that ends the run: it is the cause, and the other workers are not."""
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job
+from trainer.conftest import SHORT
+
+pytestmark = pytest.mark.trainer
+
+TWO = {"worker": 2}
+SESSION = """
+import time
+
+import tensorflow as tf
+
+import dtj_trainer
+
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        number = tf.Variable(0.0)
+    s.checkpoint(number=number)
+    for _ in s.steps(100000):
+        time.sleep(0.01)
+"""
+
+
+def spoil(job: Job) -> None:
+    """Puts a file where the directory was."""
+    job.checkpoints.rename(job.folder / "former")
+    job.checkpoints.write_text("")
+
+
+@pytest.mark.parametrize("told_to_stop", [False, True])
+def test_the_other_workers_end_with_75_and_one_line(folder: Path, told_to_stop: bool) -> None:
+    epochs = 100000 if told_to_stop else 60
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, f"--epochs={epochs}"]) as job:
+        job.start().wait_for_checkpoint(20)
+        spoil(job)
+        if told_to_stop:
+            job["worker-0"].wait_for("warning: .*Not a directory")
+            job["worker-1"].kill(signal.SIGTERM)
+        assert job.wait() == {"worker-0": 1, "worker-1": 75}
+    assert job["worker-0"].last_words.startswith(f"checkpoint directory {job.checkpoints}: step ")
+    assert job["worker-1"].last_words.startswith("peer lost: worker 0 cannot save step ")
+    assert all("Traceback" not in replica.log for replica in job.replicas.values())
+
+
+def test_so_do_those_of_a_session(folder: Path) -> None:
+    arguments = ["--script=mine.py"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        (folder / "mine.py").write_text(SESSION)
+        job.start(environ={"DTJ_CHECKPOINT_EVERY_STEPS": "10"}).wait_for_checkpoint(20)
+        spoil(job)
+        job["worker-1"].kill(signal.SIGTERM)
+        assert job.wait() == {"worker-0": 1, "worker-1": 75}
+    assert job["worker-1"].last_words.startswith("peer lost: worker 0 cannot save step ")
+
+
+def test_a_leader_that_ends_in_an_error_after_the_last_step_is_a_lost_peer(folder: Path) -> None:
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, "--epochs=20"]) as job:
+        job.start().wait_for_checkpoint(20)
+        shutil.rmtree(folder / "export", ignore_errors=True)
+        (folder / "export").write_text("")
+        assert job.wait() == {"worker-0": 1, "worker-1": 75}
+    assert job["worker-1"].last_words.startswith("peer lost: worker 0 ")
+    assert "Traceback" not in job["worker-1"].log
+
+
+def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process() -> None:
+    import tensorflow as tf
+
+    from dtj_trainer.cluster import WORKER, Address, Cluster, Task
+    from dtj_trainer.strategies import lost_peer
+
+    error = tf.errors.UnavailableError(None, None, "gs://bucket: 503")
+    task = Task(WORKER, 0)
+    assert lost_peer(error, Cluster(task=task, addresses={})) is None
+    assert lost_peer(error, Cluster(task=task, addresses={task: Address("127.0.0.1", 1)})) is None
+    two = {task: Address("127.0.0.1", 1), Task(WORKER, 1): Address("127.0.0.1", 2)}
+    assert lost_peer(error, Cluster(task=task, addresses=two)) is not None
+
+
+def test_the_others_wait_at_the_end_for_longer_than_all_conversions_may_take() -> None:
+    from dtj_trainer.export.conversion import LIMIT_SECONDS
+    from dtj_trainer.export.formats import FORMATS
+    from dtj_trainer.strategies import end_seconds
+
+    assert end_seconds(FORMATS) > len(FORMATS) * LIMIT_SECONDS + 3600

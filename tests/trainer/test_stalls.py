@@ -1,0 +1,86 @@
+"""Nothing waits for ever: data that give no batch end the job, and the worker that is late is named."""
+
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job
+
+pytestmark = pytest.mark.trainer
+
+BLOCKS = """
+import os
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+def model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    return model
+
+def wait(number):
+    if number == 399 and os.environ["DTJ_INDEX"] == "{index}":
+        time.sleep(3600)
+    return number
+
+def data():
+    def example(number):
+        number = tf.numpy_function(wait, [number], tf.int64)
+        number.set_shape([])
+        value = tf.cast(number, tf.float32)
+        return tf.stack([value, value]), value[tf.newaxis]
+
+    training = tf.data.Dataset.range(400).map(example)
+    return {{"training": training, "held_out": training.take(8)}}
+"""
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path, loop: str) -> None:
+    arguments = [
+        "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
+        f"--loop={loop}",
+    ]  # fmt: skip
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
+        (folder / "mine.py").write_text(BLOCKS.format(index=1))
+        assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
+    late = "no step was finished for 8 s (--stall-timeout): "
+    assert job["worker-1"].last_words.startswith(f"{late}waits in a step, after ")
+    assert job["worker-0"].last_words.startswith(f"{late}worker 1 waits in a step, after ")
+
+
+def test_data_that_block_in_a_job_of_one_process_end_it(folder: Path) -> None:
+    arguments = [
+        "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8",
+    ]  # fmt: skip
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=8"]
+        (folder / "mine.py").write_text(BLOCKS.format(index=0))
+        assert job.start().wait() == {"worker-0": 1}
+    assert job["worker-0"].last_words.startswith("no step was finished for 8 s (--stall-timeout): waits in a step")
+
+
+def test_data_that_are_never_ready_on_one_worker_end_the_job(folder: Path) -> None:
+    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=30"]
+        blocks = BLOCKS.format(index=1).replace("def data():", "def data():\n    wait(399)")
+        (folder / "mine.py").write_text(blocks)
+        assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
+    assert job["worker-1"].last_words == "the data are not ready after 30 s (--stall-timeout)"
+    assert "worker 1 not reachable" in job["worker-0"].last_words
+
+
+def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_has_not_begun() -> None:
+    from dtj_trainer.cluster import WORKER, Task
+    from dtj_trainer.stall import latest
+
+    one, two, three = (Task(WORKER, index) for index in range(3))
+    assert latest({one: (4, True), two: None, three: (3, True)}) == [two]
+    assert latest({one: (4, True), two: (4, True), three: (3, True)}) == [three]
+    assert latest({one: (4, True), two: (4, False), three: (4, True)}) == [two]
+    assert latest({one: (4, True), two: (4, True)}) == []

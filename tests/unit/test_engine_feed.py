@@ -1,0 +1,299 @@
+"""News of jobs reaches the engine late, twice, and in the wrong order: what it does meanwhile, and what it forgets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig
+from dtj.api.status import JobStatus
+from dtj.core.observed import Observed
+from dtj.core.plan import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, PointService
+from dtj.core.planner import plan
+from dtj.engine import progress
+from dtj.engine.engine import EngineSettings
+from dtj.engine.stores import JobRecord
+from dtj.kube.gateway import JOBS, PODS, SERVICES
+from support.engine_rig import Rig, once, pod_manifest, rigged, service_manifest, wants_pods
+from support.fake_gateway import FakeGateway
+from support.virtual_time import loop_time, settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+KEY = ("default", "digits")
+
+
+def known(rig: Rig) -> str | None:
+    record = rig.engine.state.jobs.get(KEY)
+    return record.job.uid if record is not None else None
+
+
+# -- lists that are late ----------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_job_that_was_deleted_while_a_list_was_on_its_way_stays_forgotten() -> None:
+    async with rigged(wants_pods(2)) as rig:
+        rig.submit(uid="first")
+        rig.gateway.answer_late("list", JOBS, 2.0)
+        relist = asyncio.create_task(rig.engine.feed.relist(rig.gateway, None))
+        await asyncio.sleep(1.0)
+        rig.retract()
+        await relist
+        assert known(rig) is None
+        rig.gateway.calls.clear()
+        for name in rig.gateway.names(PODS):
+            rig.gateway.remove(PODS, name)  # the garbage collector
+        await asyncio.sleep(600.0)
+        assert rig.writes() == []
+
+
+@virtual_time
+async def test_a_job_that_was_replaced_while_a_list_was_on_its_way_stays_the_new_one() -> None:
+    async with rigged(once()) as rig:
+        rig.submit(uid="first")
+        rig.gateway.answer_late("list", JOBS, 2.0)
+        relist = asyncio.create_task(rig.engine.feed.relist(rig.gateway, None))
+        await asyncio.sleep(1.0)
+        rig.retract()
+        rig.submit(uid="second")
+        await relist
+        assert known(rig) == "second"
+
+
+@virtual_time
+async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_to_everything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with rigged(once()) as rig:
+        for number in range(500):
+            rig.submit(f"job-{number}")
+        reads: list[object] = []
+        read = JobRecord.from_object
+
+        def counted(body: JsonObject) -> JobRecord:
+            reads.append(body)
+            return read(body)
+
+        monkeypatch.setattr(JobRecord, "from_object", counted)
+        rig.gateway.put(JOBS, {**manifest("job-7"), "metadata": {"name": "job-7", "generation": 2}})
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count_turns())
+        await asyncio.sleep(0)
+        before = turns
+        await rig.engine.feed.relist(rig.gateway, None)
+        counting.cancel()
+        assert len(reads) == 1
+        assert turns - before >= 5, "500 jobs in one go"
+
+
+# -- answers that are late --------------------------------------------------------------------------------------
+
+
+def writes_its_status_and_wants_a_pod(observed: Observed) -> Plan:
+    if observed.pods:
+        return ()
+    return PatchStatus(JobStatus(state="Starting")), CreatePod.of(pod_manifest(observed.job))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and created again"])
+@virtual_time
+async def test_the_answer_to_a_write_does_not_bring_a_deleted_job_back(again: bool) -> None:
+    async with rigged(writes_its_status_and_wants_a_pod) as rig:
+        rig.gateway.answer_late("patch", JOBS, 1.0)
+        rig.submit(uid="first")
+        await asyncio.sleep(0.5)
+        rig.retract()
+        if again:
+            rig.submit(uid="second")
+        await asyncio.sleep(5.0)
+        assert known(rig) == ("second" if again else None)
+        owners = [
+            dig(rig.gateway.body(PODS, n), "metadata", "ownerReferences", 0, "uid") for n in rig.gateway.names(PODS)
+        ]
+        assert owners == (["second"] if again else [])
+
+
+@virtual_time
+async def test_a_pod_that_answers_after_its_job_is_gone_leaves_no_memory_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fetch(host: str, port: int) -> bytes:
+        await asyncio.sleep(2.0)
+        return b'{"step": 1}'
+
+    monkeypatch.setattr(progress, "fetch", fetch)
+    gateway = FakeGateway(latency=0.005)
+    rig = Rig(gateway, lambda observed: plan(observed, rig.now()))
+    task = asyncio.create_task(rig.engine.run())
+    await settled()
+    rig.submit(uid="first")
+    await asyncio.sleep(2.0)
+    running: JsonObject = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
+    for name in gateway.names(PODS):
+        gateway.put(PODS, {**gateway.body(PODS, name), "status": running})
+    await asyncio.sleep(progress.INTERVAL + 0.5)
+    memories = rig.engine.state.memories
+    assert len(memories) == 1
+    rig.retract()
+    await asyncio.sleep(30.0)
+    assert len(memories) == 0
+    task.cancel()
+
+
+# -- doubt ------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_job_of_which_the_api_server_says_that_it_is_not_there_is_looked_for_at_once() -> None:
+    async with rigged(once(), settings=EngineSettings(relist_every=300.0)) as rig:
+        rig.submit()
+        await asyncio.sleep(6.0)
+        rig.gateway.remove(JOBS, "digits")  # and no watch says so
+        rig.planner = once((PatchStatus(JobStatus(state="Running")),))
+        rig.engine.queue.add(KEY)
+        await asyncio.sleep(20.0)
+        assert known(rig) is None
+        assert sum(call.verb == "list" and call.plural == JOBS.plural for call in rig.gateway.calls) == 1
+
+
+@virtual_time
+async def test_a_job_whose_version_is_refused_again_and_again_is_read_afresh() -> None:
+    """Its watch is silent: a finished job whose user gave it more time is not deleted, and not asked for in vain."""
+
+    def planner(observed: Observed) -> Plan:
+        return () if observed.job.generation == 2 else (DeleteJob(),)
+
+    async with rigged(planner, settings=EngineSettings(relist_every=3600.0)) as rig:
+        job = rig.submit(uid="u")
+        rig.gateway.put(JOBS, {**manifest(), "metadata": {"name": "digits", "uid": job.uid, "generation": 2}})
+        await asyncio.sleep(60.0)
+        assert rig.seen[-1].job.generation == 2
+        assert rig.gateway.names(JOBS) == ["digits"]
+        assert sum(call.verb == "delete" for call in rig.gateway.calls) <= 5
+
+
+@virtual_time
+async def test_lists_that_are_wanted_soon_do_not_follow_each_other_without_a_pause() -> None:
+    async with rigged(once(), settings=EngineSettings(relist_every=300.0)) as rig:
+        for _ in range(60):
+            rig.engine.feed.relist_soon()
+            await asyncio.sleep(1.0)
+        assert 3 <= sum(call.verb == "list" for call in rig.gateway.calls) <= 20
+
+
+@virtual_time
+async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_begun_anew() -> None:
+    async with rigged(once()) as rig:
+        turned: list[float] = []
+        rig.engine.feed.on_turned_back = lambda: turned.append(loop_time())
+
+        def body(version: int, *, suspend: bool) -> JsonObject:
+            metadata: JsonObject = {
+                "name": "digits",
+                "namespace": "default",
+                "uid": "u",
+                "resourceVersion": str(version),
+            }
+            return {**manifest(runPolicy={"suspend": suspend}), "metadata": metadata}
+
+        rig.engine.feed.put(body(900, suspend=False))
+        rig.gateway.restore(JOBS, [body(60, suspend=True)], version=70)
+        await rig.engine.feed.relist(rig.gateway, None)
+        record = rig.engine.state.jobs.get(KEY)
+        assert record is not None
+        assert dig(record.whole().raw_spec, "runPolicy", "suspend") is True
+        assert len(turned) == 1
+        await rig.engine.feed.relist(rig.gateway, None)
+        assert len(turned) == 1, "once is enough"
+
+
+# -- writes that were made for an older version ----------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_finished_job_is_not_deleted_by_a_ttl_that_its_user_has_changed_meanwhile() -> None:
+    async with rigged(once((DeleteJob(),))) as rig:
+        job = rig.submit()
+        rig.gateway.put(JOBS, {**rig.gateway.body(JOBS, "digits"), "spec": {"later": "edited"}})
+        await asyncio.sleep(60.0)
+        assert rig.gateway.names(JOBS) == ["digits"]
+        rig.gateway.remove(JOBS, "digits")
+        rig.engine.feed.remove({"metadata": {"name": "digits", "namespace": "default", "uid": job.uid}})
+
+
+@virtual_time
+async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
+    async with rigged(once((PointService("digits", "ours", {"attempt": "2"}),))) as rig:
+        rig.gateway.put(
+            SERVICES, {"metadata": {"name": "digits", "uid": "theirs"}, "spec": {"selector": {"app": "web"}}}
+        )
+        rig.submit()
+        await asyncio.sleep(60.0)
+        assert dig(rig.gateway.body(SERVICES, "digits"), "spec", "selector") == {"app": "web"}
+
+
+@virtual_time
+async def test_our_service_is_changed_by_its_uid() -> None:
+    async with rigged(once()) as rig:
+        job = rig.submit()
+        rig.gateway.put(SERVICES, {**service_manifest(job)})
+        uid = str(dig(rig.gateway.body(SERVICES, "digits"), "metadata", "uid"))
+        rig.planner = once((PointService("digits", uid, {"attempt": "2"}),))
+        rig.engine.queue.add(KEY)
+        await asyncio.sleep(1.0)
+        assert dig(rig.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"
+
+
+# -- expectations that were met before they were opened ---------------------------------------------------------
+
+
+async def vanishes(rig: Rig) -> None:
+    rig.gateway.remove(PODS, "digits-worker-0")
+
+
+async def is_told_to_go(rig: Rig) -> None:
+    body = rig.gateway.body(PODS, "digits-worker-0")
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    rig.gateway.terminates_slowly = True
+    rig.gateway.put(PODS, {**body, "metadata": {**metadata, "deletionTimestamp": "2026-01-02T03:04:35Z"}})
+
+
+async def is_created(rig: Rig) -> None:
+    job = rig.engine.state.jobs.get(KEY)
+    assert job is not None
+    rig.gateway.put(PODS, pod_manifest(job.job, 1))
+
+
+@pytest.mark.parametrize("happens", [vanishes, is_told_to_go, is_created])
+@virtual_time
+async def test_what_the_informer_has_shown_before_the_call_holds_no_job_up(
+    happens: Callable[[Rig], Awaitable[None]],
+) -> None:
+    """It happens while an earlier call of the same plan is on its way."""
+    async with rigged(wants_pods(1)) as rig:
+        job = rig.submit()
+        await asyncio.sleep(1.0)
+        uid = str(dig(rig.gateway.body(PODS, "digits-worker-0"), "metadata", "uid"))
+        rig.gateway.answer_late("patch", JOBS, 1.0)
+        deed = CreatePod.of(pod_manifest(job, 1)) if happens is is_created else DeletePod("digits-worker-0", uid)
+        rig.planner = once((PatchStatus(JobStatus(state="Running")), deed))
+        rig.engine.queue.add(KEY)
+        await asyncio.sleep(0.5)
+        await happens(rig)
+        await asyncio.sleep(1.0)
+        seen = len(rig.seen)
+        rig.engine.queue.add(KEY)
+        await asyncio.sleep(1.0)
+        assert len(rig.seen) > seen, "the job waits for an event that came before"

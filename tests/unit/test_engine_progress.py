@@ -1,0 +1,153 @@
+"""What is a stall of the job: the engine and the real planner, with pods that train, are silent or stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+
+from builders import manifest
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition
+from dtj.api.status import JobStatus
+from dtj.core.planner import plan
+from dtj.engine import progress, stragglers
+from dtj.kube.gateway import JOBS, PODS
+from support.engine_rig import Rig
+from support.fake_gateway import FakeGateway
+from support.virtual_time import loop_time, settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+TIMEOUT = 60
+
+Answer = Callable[[], int | None]
+"""The step that the pod answers now; None where it does not answer."""
+
+
+def moves() -> int | None:
+    return int(loop_time() * 10)
+
+
+def stands() -> int | None:
+    return 7
+
+
+class Story:
+    """A job of two workers whose pods all run, and one operator after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Answer, *, on_stall: str = "Fail") -> None:
+        self.gateway = FakeGateway(latency=0.005)
+        self.answer = answer
+        self.asked = 0
+        self.on_stall = on_stall
+        monkeypatch.setattr(progress, "fetch", self._fetch)
+        monkeypatch.setattr(stragglers, "fetch", self._fetch)
+
+    async def _fetch(self, host: str, port: int, **_: object) -> bytes | None:
+        self.asked += 1
+        step = self.answer()
+        if step is None:
+            await asyncio.sleep(progress.TIMEOUT)
+            return None
+        return json.dumps({"phase": "Training", "step": step}).encode()
+
+    async def operator(self, *, seconds: float) -> None:
+        """An operator works for so long, then it is gone."""
+        rig = Rig(self.gateway, lambda observed: plan(observed, rig.now()))
+        task = asyncio.create_task(rig.engine.run())
+        await settled()
+        rig.engine.feed.put(self.gateway.body(JOBS, "digits"))
+        await asyncio.sleep(seconds)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def begin(self) -> None:
+        policy = {"stallTimeoutSeconds": TIMEOUT, "onStall": self.on_stall}
+        metadata: JsonObject = {"name": "digits", "generation": 1, "uid": "u"}
+        self.gateway.put(JOBS, {**manifest(runPolicy=policy), "metadata": metadata})
+        await self.operator(seconds=2)
+        ready: JsonObject = {"type": "Ready", "status": "True"}
+        for name in self.gateway.names(PODS):
+            status: JsonObject = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [ready]}
+            self.gateway.put(PODS, {**self.gateway.body(PODS, name), "status": status})
+
+    @property
+    def status(self) -> JobStatus:
+        return Job.from_object(self.gateway.body(JOBS, "digits")).status
+
+    def stalled(self) -> str:
+        condition = self.status.condition(Condition.STALLED)
+        assert condition is not None
+        return condition.status
+
+
+class TestWhatIsNoStall:
+    @pytest.mark.parametrize("on_stall", ["Fail", "Restart"])
+    @pytest.mark.parametrize("away", [20, 65, 3600])
+    @virtual_time
+    async def test_an_operator_that_was_away(self, monkeypatch: pytest.MonkeyPatch, on_stall: str, away: float) -> None:
+        told = Story(monkeypatch, moves, on_stall=on_stall)
+        await told.begin()
+        await told.operator(seconds=60)
+        await asyncio.sleep(away)
+        for seconds in (1, 15, 30, 100):
+            await told.operator(seconds=seconds)
+            assert (told.status.state, told.status.attempt, told.status.restarts.total) == ("Running", 1, 0)
+        assert told.asked
+
+    @pytest.mark.parametrize("seconds", [30, 45, 80, 600])
+    @pytest.mark.parametrize("on_stall", ["Fail", "Restart"])
+    @virtual_time
+    async def test_pods_that_cannot_be_reached_for_a_while(
+        self, monkeypatch: pytest.MonkeyPatch, on_stall: str, seconds: float
+    ) -> None:
+        told = Story(monkeypatch, moves, on_stall=on_stall)
+        await told.begin()
+        dark = loop_time() + 100
+        told.answer = lambda: None if dark <= loop_time() < dark + seconds else moves()
+        await told.operator(seconds=100 + seconds + 2 * TIMEOUT)
+        assert (told.status.state, told.status.restarts.total, told.stalled()) == ("Running", 0, "False")
+
+    @virtual_time
+    async def test_an_image_that_publishes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = Story(monkeypatch, lambda: None)
+        await told.begin()
+        await told.operator(seconds=600)
+        assert (told.status.state, told.stalled()) == ("Running", "Unknown")
+        told.answer = moves
+        await told.operator(seconds=60)
+        assert told.stalled() == "False"
+
+
+class TestWhatIsOne:
+    @virtual_time
+    async def test_answers_that_show_the_same_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = Story(monkeypatch, stands)
+        await told.begin()
+        await told.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
+        assert (told.status.state, told.status.reason) == ("Failed", "Stalled")
+
+    @virtual_time
+    async def test_after_a_silence_it_is_found_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A pod that was silent for long is not asked ever more rarely where a stall is to be seen."""
+
+        told = Story(monkeypatch, stands)
+        await told.begin()
+        light = loop_time() + 3600
+        told.answer = lambda: stands() if loop_time() >= light else None
+        await told.operator(seconds=3600 + TIMEOUT + TIMEOUT / 4 + 3 * progress.INTERVAL)
+        assert (told.status.state, told.status.reason) == ("Failed", "Stalled")
+
+    @virtual_time
+    async def test_an_operator_that_has_just_come_takes_the_whole_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = Story(monkeypatch, stands)
+        await told.begin()
+        for _ in range(3):
+            await told.operator(seconds=TIMEOUT - progress.INTERVAL)
+        assert told.status.state == "Running"
+        await told.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
+        assert told.status.state == "Failed"

@@ -1,0 +1,84 @@
+"""The gateway over HTTP: when the place of a watch is lost, and when only the connection is; what a UID is for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from kubernetes.aio.client import Configuration
+
+from dtj.kube import client
+from dtj.kube.client import KubeGateway
+from dtj.kube.config import ConnectionSource
+from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, Unavailable
+from dtj.kube.gateway import PODS, SERVICES
+from support.fake_gateway import FakeGateway
+from support.http_api import HttpApi
+
+pytestmark = pytest.mark.unit
+
+
+@asynccontextmanager
+async def connected(server: FakeGateway) -> AsyncIterator[KubeGateway]:
+    async with HttpApi(server) as api:
+        configuration = Configuration(host=api.url)
+        configuration.client_session_kwargs = {"trust_env": False}
+        gateway = KubeGateway(configuration, source=ConnectionSource())
+        try:
+            yield gateway
+        finally:
+            await gateway.close()
+
+
+async def end_of_watch(gateway: KubeGateway, *, version: str = "0") -> ApiError:
+    """Watch pods until that ends in an error."""
+    with pytest.raises(ApiError) as caught:
+        async for _ in gateway.watch(PODS, namespace=None, resource_version=version):
+            pass
+    return caught.value
+
+
+async def test_a_watch_that_stays_silent_has_lost_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a restore of etcd: the server waits for a version that it does not have yet."""
+    monkeypatch.setattr(client, "_WATCH_TIMEOUT", aiohttp.ClientTimeout(total=None, sock_read=0.3))
+    async with connected(FakeGateway()) as gateway:
+        assert isinstance(await end_of_watch(gateway, version="900000"), Gone)
+
+
+@pytest.mark.parametrize("status", [429, 500, 504])
+async def test_an_error_line_is_an_answer_of_the_server_with_its_status(status: int) -> None:
+    server = FakeGateway()
+    server.put(PODS, {"metadata": {"name": "a"}})
+    async with connected(server) as gateway:
+        watch = gateway.watch(PODS, namespace=None, resource_version="0")
+        assert (await anext(watch)).type == "ADDED"
+        server.break_watches(Unavailable("Too large resource version", status=status, reason="Timeout"))
+        with pytest.raises(ApiError) as caught:
+            await anext(watch)
+        assert caught.value.status == status
+
+
+async def test_a_refused_watch_is_an_answer_of_the_server_with_its_status() -> None:
+    server = FakeGateway()
+    server.fail("watch", PODS, Unavailable("Too large resource version", status=504, reason="Timeout"))
+    async with connected(server) as gateway:
+        assert (await end_of_watch(gateway)).status == 504
+
+
+async def test_a_connection_that_cannot_be_made_is_no_answer() -> None:
+    async with connected(FakeGateway()) as gateway:
+        gateway._client.configuration.host = "http://127.0.0.1:9"
+        assert (await end_of_watch(gateway)).status == 0
+
+
+async def test_a_patch_that_names_the_uid_of_another_object_is_a_conflict() -> None:
+    """A real API server says that the field is immutable."""
+    said = 'Service "digits" is invalid: metadata.uid: Invalid value: "theirs": field is immutable'
+    causes = ('metadata.uid: Invalid value: "theirs": field is immutable',)
+    server = FakeGateway()
+    server.fail("patch", SERVICES, Invalid(said, status=422, reason="Invalid", causes=causes))
+    async with connected(server) as gateway:
+        with pytest.raises(Conflict):
+            await gateway.patch(SERVICES, namespace="default", name="digits", patch={"metadata": {"uid": "ours"}})

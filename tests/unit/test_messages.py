@@ -1,0 +1,49 @@
+"""Words of others, however long, keep no job from being planned."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from builders import NOW, job, pod
+from dtj.api.names import Condition
+from dtj.core.messages import MAX_MESSAGE, cut
+from dtj.core.observed import Observed, Phase, TemplateVerdict
+from dtj.core.plan import Emit
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from world import running
+
+pytestmark = pytest.mark.unit
+
+
+def test_names_that_are_taken_are_counted_where_there_are_many() -> None:
+    wanted = job(roles={"worker": 1400})
+    old = tuple(pod(wanted, f"worker-{index}", owner_uid="the-predecessor") for index in range(1400))
+    seen = Observed(job=wanted, platform=Platform(), pods=old, verdict=TemplateVerdict(1, NOW))
+    (said,) = (action for action in plan(seen, NOW + timedelta(seconds=15)) if isinstance(action, Emit))
+    assert said.message.startswith(
+        'pod "digits-worker-0", pod "digits-worker-1", pod "digits-worker-10" and 1397 more exist and belong'
+    )
+
+
+def test_a_job_of_many_failed_pods_gets_its_end() -> None:
+    world = running(roles={"chief": 1, "worker": 1000})
+    for index in range(1000):
+        world.set_pod(f"worker-{index}", Phase.FAILED, exit_code=75)
+    world.set_pod("chief-0", Phase.SUCCEEDED)
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    complete = world.job.status.condition(Condition.COMPLETE)
+    assert complete is not None
+    assert complete.message.endswith("and 997 more failed after that")
+
+
+def test_a_message_keeps_its_beginning_and_its_end() -> None:
+    shown = cut("the cause: " + "x" * 100_000 + "; the remedy")
+    assert len(shown) == MAX_MESSAGE
+    assert shown.startswith("the cause: xxx")
+    assert "100,023 characters in all" in shown
+    assert shown.endswith("x; the remedy")
+    assert cut(shown) == shown

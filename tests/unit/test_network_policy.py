@@ -1,0 +1,229 @@
+"""The NetworkPolicy of a job: what it lets in, when it comes and goes, and that no pod is there without it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, job
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Annotation, Label, Reason
+from dtj.app.job_access import job_access
+from dtj.core.network_policy import network_policy
+from dtj.core.observed import Child, Observed, Phase
+from dtj.core.plan import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
+from dtj.core.planner import plan
+from dtj.core.platform import JobAccess, Platform
+from dtj.kube.errors import Forbidden
+from dtj.kube.gateway import JOBS, NETWORK_POLICIES, PODS
+from support.engine_rig import rigged
+from support.fake_gateway import FakeGateway
+from support.virtual_time import settled, virtual_time
+from world import World
+
+pytestmark = pytest.mark.unit
+
+OPERATOR: JsonObject = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "dtj-operator"}}}
+ACCESS = JobAccess(status=(OPERATOR,))
+ON = Platform(job_access=ACCESS)
+BOARD: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+
+
+def world(*, platform: Platform = ON, **spec: object) -> World:
+    return World(job(**spec), platform=platform)  # type: ignore[arg-type]
+
+
+def running(**spec: object) -> World:
+    """A job whose replicas run, and TensorBoard where it has one."""
+    there = world(**spec)  # type: ignore[arg-type]
+    for _ in range(2):
+        there.settle()
+        there.run_all()
+    there.settle()
+    return there
+
+
+class TestWhatItLetsIn:
+    def test_the_jobs_own_pods_on_all_ports_and_the_operator_on_the_status_port_alone(self) -> None:
+        digits = job()
+        policy = network_policy(digits, ACCESS)
+        assert policy["spec"] == {
+            "podSelector": {"matchLabels": {Label.JOB_UID: digits.uid}},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": {"matchLabels": {Label.JOB_UID: digits.uid}}}]},
+                {"from": [OPERATOR], "ports": [{"protocol": "TCP", "port": 2223}]},
+            ],
+        }
+        assert dig(policy, "metadata", "ownerReferences", 0, "uid") == digits.uid
+
+    def test_who_is_named_for_tensorboard_reaches_its_port_alone(self) -> None:
+        ingress = dig(network_policy(job(), JobAccess(tensorboard=(OPERATOR,))), "spec", "ingress")
+        assert isinstance(ingress, list)
+        assert ingress[1:] == [{"from": [OPERATOR], "ports": [{"protocol": "TCP", "port": 6006}]}]
+
+    def test_nobody_named_is_nobody_let_in(self) -> None:
+        """An empty list in a NetworkPolicy stands for everybody."""
+        ingress = dig(network_policy(job(), JobAccess()), "spec", "ingress")
+        assert isinstance(ingress, list)
+        assert len(ingress) == 1
+        assert all(rule["from"] for rule in ingress)  # type: ignore[index, call-overload]
+
+
+class TestWhenItIsThere:
+    def test_it_comes_before_the_first_pod(self) -> None:
+        there = running()
+        kinds = [type(action) for action in there.history]
+        assert kinds.index(CreateNetworkPolicy) < kinds.index(CreatePod)
+        assert kinds.count(CreateNetworkPolicy) == 1
+
+    def test_where_it_is_not_asked_for_there_is_none(self) -> None:
+        there = running()
+        without = world(platform=Platform())
+        without.settle()
+        assert there.network_policy is not None
+        assert without.network_policy is None
+
+    def test_one_that_somebody_deletes_comes_back(self) -> None:
+        there = running()
+        there.network_policy = None
+        there.settle()
+        assert there.network_policy is not None
+
+    def test_one_of_other_settings_is_brought_up_to_date_and_nothing_restarts(self) -> None:
+        there = running()
+        before, pods = there.network_policy, dict(there.pods)
+        there.platform = Platform(job_access=JobAccess(status=(OPERATOR,), tensorboard=(OPERATOR,)))
+        there.history.clear()
+        there.settle()
+        assert [type(action) for action in there.history if not isinstance(action, PatchStatus)] == [
+            UpdateNetworkPolicy
+        ]
+        assert there.network_policy != before
+        assert there.pods == pods
+
+    def test_somebody_elses_of_the_same_name_is_left_alone_and_no_pod_is_created(self) -> None:
+        there = world()
+        there.job = replace(there.job, created_at=None)
+        there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
+        there.settle()
+        assert there.pods == {}
+        assert there.job.status.reason == Reason.NAME_TAKEN
+        ready = there.job.status.condition("PodsReady")  # type: ignore[arg-type]
+        assert ready is not None
+        assert ready.message.startswith('networkpolicy "digits" exists and belongs to something else')
+        assert there.network_policy.uid == "uid-of-another"
+
+    def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:
+        there = running(roles={"worker": 1})
+        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
+        there.settle()
+        assert there.job.status.state == "Succeeded"
+        assert there.network_policy is None
+
+    def test_it_stays_as_long_as_pods_are_left_running(self) -> None:
+        there = running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "None"})
+        there.set_pod("chief-0", Phase.SUCCEEDED, exit_code=0)
+        there.settle()
+        assert there.job.status.state == "Succeeded"
+        assert there.network_policy is not None
+        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
+        there.settle()
+        assert there.network_policy is None
+
+    def test_it_stays_as_long_as_tensorboard_does(self) -> None:
+        there = running(roles={"worker": 1}, checkpoint=BOARD, tensorBoard={"ttlSeconds": 60})
+        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
+        there.settle()
+        assert there.job.status.state == "Succeeded"
+        assert there.network_policy is not None
+        there.remove("tensorboard")  # evicted: it comes back, and must not come back to an open port
+        there.settle()
+        assert there.network_policy is not None
+        there.advance(61)
+        there.settle()
+        there.finish_deletions()
+        there.settle()
+        assert there.network_policy is None
+
+    def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:
+        there = running(roles={"worker": 1})
+        there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
+        there.settle()
+        there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")
+        assert not any(isinstance(action, DeleteNetworkPolicy) for action in there.planned())
+
+
+def planner(observed: Observed) -> Plan:
+    return plan(observed, NOW)
+
+
+REFUSED = Forbidden('networkpolicies.networking.k8s.io "digits" is forbidden: no right', status=403, reason="Forbidden")
+
+
+@virtual_time
+async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", NETWORK_POLICIES, REFUSED, times=1000)
+    async with rigged(planner, gateway=gateway, platform=ON) as rig:
+        submitted = rig.submit()
+        await asyncio.sleep(100.0)
+        assert gateway.names(PODS) == []
+        stored = rig.engine.state.jobs.get(submitted.key)
+        assert stored is not None
+        ready = stored.job.status.condition("PodsReady")  # type: ignore[arg-type]
+        assert ready is not None
+        assert (ready.reason, ready.message) == (Reason.POD_CREATION_FAILED, f"digits: {REFUSED.message}")
+        gateway.heal()
+        await asyncio.sleep(100.0)
+        assert gateway.names(NETWORK_POLICIES) == ["digits"]
+        assert len(gateway.names(PODS)) == 2
+
+
+@virtual_time
+async def test_it_is_updated_where_it_stands_and_found_again_after_a_restart() -> None:
+    gateway = FakeGateway()
+    async with rigged(planner, gateway=gateway, platform=ON) as rig:
+        rig.submit()
+        await settled()
+    uid = dig(gateway.body(NETWORK_POLICIES, "digits"), "metadata", "uid")
+    other = JobAccess(status=(OPERATOR, {"namespaceSelector": {}}))
+    for platform in (ON, Platform(job_access=other)):
+        async with rigged(planner, gateway=gateway, platform=platform) as rig:
+            for body in rig.gateway._of(JOBS).values():
+                rig.engine.feed.put(body)
+            await settled()
+    body = gateway.body(NETWORK_POLICIES, "digits")
+    assert dig(body, "metadata", "uid") == uid
+    assert (
+        dig(body, "spec")
+        == network_policy(replace(job(), uid=str(dig(body, "metadata", "ownerReferences", 0, "uid"))), other)["spec"]
+    )
+    assert gateway.writes().count("patch networkpolicies digits") == 1
+    assert dig(body, "metadata", "annotations", Annotation.POLICY_DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ("{", "is no JSON: "),
+        ("[]", "is no JSON object; give one with statusFrom and tensorBoardFrom"),
+        ('{"from": []}', "from: no such field; there are statusFrom and tensorBoardFrom"),
+        ('{"statusFrom": {}}', "statusFrom: is no list of NetworkPolicy peers"),
+        ('{"statusFrom": [{}]}', "statusFrom[0]: give an object with podSelector, namespaceSelector, ipBlock"),
+        ('{"tensorBoardFrom": [{"pods": {}}]}', "tensorBoardFrom[0]: give an object with podSelector"),
+        ('{"tensorBoardFrom": [{"podSelector": null}]}', "tensorBoardFrom[0]: give an object with podSelector"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused_in_one_line(given: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)) as error:
+        job_access(given)
+    assert "\n" not in str(error.value)
+
+
+def test_the_setting_becomes_who_may_connect() -> None:
+    assert job_access("{}") == JobAccess()
+    assert job_access('{"statusFrom": [{"podSelector": {}}]}') == JobAccess(status=({"podSelector": {}},))

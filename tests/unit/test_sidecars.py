@@ -1,0 +1,265 @@
+"""The end of a pod is the end of its main container: what sidecars do decides nothing, and holds nothing."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from builders import job
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Annotation, Condition
+from dtj.core.end_reasons import Ending
+from dtj.core.endings import endings
+from dtj.core.observed import Phase, Pod, Termination
+from dtj.core.plan import DeletePod
+from dtj.engine.stores import pod_from
+from dtj.kube.records import pod_from_object
+from world import World, live, running
+
+pytestmark = pytest.mark.unit
+
+LATER = 6.0
+"""Seconds after which sidecars that go on have had their time."""
+
+
+def end_main(world: World, replica: str, code: int, *, sidecars: bool = True, reason: str = "") -> None:
+    """The main container ends; the pod runs on, since its sidecars do."""
+    world.set_pod(replica, Phase.RUNNING, exit_code=code, reason=reason)
+    name = f"{world.job.name}-{replica}"
+    world.pods[name] = replace(world.pods[name], ready=False, sidecars=sidecars)
+
+
+def stop_sidecars(world: World) -> None:
+    """Their time passes, and the pods that are deleted for it vanish."""
+    for _ in range(2):
+        world.settle()
+        world.advance(LATER)
+        world.settle()
+        world.finish_deletions()
+    world.settle()
+
+
+class TestAJobWhoseSidecarsNeverEnd:
+    def test_completes_when_its_main_container_does(self) -> None:
+        world = running(roles={"worker": 2})
+        end_main(world, "worker-0", 0)
+        world.step()
+        assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
+        stop_sidecars(world)
+        assert world.is_true(Condition.COMPLETE)
+        assert world.pods == {}
+
+    @pytest.mark.parametrize("reason", ["", "OOMKilled"])
+    def test_fails_when_its_main_container_does(self, reason: str) -> None:
+        world = running(roles={"worker": 2}, backoffLimit=0)
+        end_main(world, "worker-1", 137, reason=reason)
+        stop_sidecars(world)
+        assert world.is_true(Condition.FAILED)
+        assert world.job.status.root_cause is not None
+        assert world.job.status.root_cause.exit_code == 137
+
+    def test_starts_again_when_its_main_container_fails(self) -> None:
+        world = running(roles={"worker": 2}, backoffLimit=1)
+        end_main(world, "worker-1", 3)
+        stop_sidecars(world)
+        assert (world.job.status.attempt, world.job.status.restarts.user) == (2, 1)
+        assert live(world) == {"digits-worker-0-r1", "digits-worker-1-r1"}
+
+    @pytest.mark.parametrize("policy", ["None", "Running", "All"])
+    def test_leaves_no_sidecar_running_under_any_clean_pod_policy(self, policy: str) -> None:
+        world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, cleanPodPolicy=policy)
+        end_main(world, "chief-0", 0)
+        end_main(world, "worker-0", 0)
+        stop_sidecars(world)
+        assert world.is_true(Condition.COMPLETE)
+        assert set(world.pods) == ({"digits-ps-0"} if policy == "None" else set())
+
+    def test_stops_a_replica_that_completed_while_the_others_go_on_once_that_is_recorded(self) -> None:
+        world = running(roles={"worker": 2}, successPolicy="AllWorkers")
+        end_main(world, "worker-1", 0)
+        world.advance(LATER)
+        plan = world.step()
+        assert not any(isinstance(action, DeletePod) for action in plan[:1]), "recorded first"
+        assert world.job.status.replica_statuses["worker"].completed_indexes == "1"
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert set(world.pods) == {"digits-worker-0"}
+        assert world.job.status.restarts.total == 0, "our own deletion is no disruption"
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+
+    def test_replaces_a_replica_alone_only_when_its_sidecars_have_left_the_address(self) -> None:
+        world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+        end_main(world, "worker-0", 3)
+        world.advance(LATER)
+        world.settle()
+        assert "digits-worker-0-r1" not in world.pods
+        world.finish_deletions()
+        world.settle()
+        assert "digits-worker-0-r1" in world.pods
+
+
+def test_sidecars_that_end_by_themselves_leave_the_pod_and_its_log() -> None:
+    world = running(roles={"worker": 1})
+    end_main(world, "worker-0", 0)
+    world.settle()
+    world.advance(3)
+    world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], phase=Phase.SUCCEEDED, sidecars=False)
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert live(world) == {"digits-worker-0"}
+
+
+def test_native_sidecars_are_left_to_their_kubelet() -> None:
+    world = running(roles={"worker": 1}, backoffLimit=0)
+    end_main(world, "worker-0", 3, sidecars=False)
+    world.settle()
+    world.advance(60)
+    world.settle()
+    assert world.is_true(Condition.FAILED)
+    assert live(world) == {"digits-worker-0"}
+
+
+def test_a_sidecar_that_fails_afterwards_fails_nothing() -> None:
+    world = running(roles={"worker": 1}, backoffLimit=0)
+    world.set_pod("worker-0", Phase.FAILED, exit_code=0)
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    assert world.job.status.replica_statuses["worker"].failed == 0
+
+
+def test_a_clock_that_is_ahead_keeps_no_sidecar_running() -> None:
+    world = running(roles={"worker": 1})
+    end_main(world, "worker-0", 0)
+    end = world.pods["digits-worker-0"].termination
+    assert end is not None
+    late = replace(end, finished_at=world.now + timedelta(hours=2))
+    world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], termination=late)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+
+
+# -- reading a pod ----------------------------------------------------------------------------------------------------
+
+
+def made() -> JsonObject:
+    """The pod that is made of a template whose only container has a name of its own."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}
+    world = World(job(strategy="OneDevice", roles={"worker": 1}, template=template))
+    world.settle()
+    return copy.deepcopy(world.manifests["digits-worker-0"])
+
+
+def seen(phase: str, *, order: tuple[str, ...] = ("istio-proxy", "tensorflow"), **states: JsonObject) -> Pod:
+    """That pod with a sidecar that a webhook added, in these states."""
+    body = made()
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    spec["containers"] = [{"name": name} for name in order]
+    body["status"] = {
+        "phase": phase,
+        "containerStatuses": [{"name": name.replace("_", "-"), "state": state} for name, state in states.items()],
+    }
+    return pod_from(pod_from_object(body))
+
+
+def over(code: int, reason: str = "Error") -> JsonObject:
+    return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": "2026-01-02T03:14:00Z"}}
+
+
+RUNS: JsonObject = {"running": {}}
+
+
+@pytest.mark.parametrize("order", [("istio-proxy", "tensorflow"), ("tensorflow", "istio-proxy")])
+@pytest.mark.parametrize(
+    ("main", "sidecar", "expected"),
+    [
+        (over(3), over(143), Ending.USER_ERROR),
+        (over(3), over(0, "Completed"), Ending.USER_ERROR),
+        (over(137, "OOMKilled"), over(0, "Completed"), Ending.OUT_OF_MEMORY),
+        (over(0, "Completed"), over(143), Ending.COMPLETED),
+    ],
+)
+def test_the_container_that_trains_is_known_wherever_a_sidecar_is_injected(
+    order: tuple[str, ...], main: JsonObject, sidecar: JsonObject, expected: Ending
+) -> None:
+    found = seen("Failed", order=order, tensorflow=main, istio_proxy=sidecar)
+    assert [ended.ending for ended in endings([found])] == [expected]
+
+
+def test_the_pod_names_its_main_container_for_kubectl_too() -> None:
+    assert dig(made(), "metadata", "annotations", Annotation.MAIN_CONTAINER) == "tensorflow"
+
+
+def test_a_name_that_the_template_gives_the_annotation_does_not_mislead() -> None:
+    template = {
+        "metadata": {"annotations": {Annotation.MAIN_CONTAINER: "logs"}},
+        "spec": {"containers": [{"name": "logs", "image": "x"}, {"name": "trainer", "image": "x"}]},
+    }
+    world = World(job(strategy="OneDevice", roles={"worker": 1}, template=template))
+    world.settle()
+    assert dig(world.manifests["digits-worker-0"], "metadata", "annotations", Annotation.MAIN_CONTAINER) == "trainer"
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "runs"), [(RUNS, True), ({"waiting": {"reason": "ImagePullBackOff"}}, True), (over(0), False)]
+)
+def test_a_pod_says_whether_ordinary_sidecars_go_on(sidecar: JsonObject, runs: bool) -> None:
+    found = seen("Running", tensorflow=over(0), istio_proxy=sidecar)
+    assert (found.ended, found.succeeded, found.stopped, found.sidecars) == (True, True, False, runs)
+
+
+def test_a_native_sidecar_is_no_ordinary_one() -> None:
+    body = made()
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    spec["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}]
+    body["status"] = {
+        "phase": "Running",
+        "initContainerStatuses": [{"name": "proxy", "state": RUNS}],
+        "containerStatuses": [{"name": "tensorflow", "state": over(0)}],
+    }
+    found = pod_from(pod_from_object(body))
+    assert (found.ended, found.stopped, found.sidecars) == (True, False, False)
+
+
+def test_an_init_container_that_failed_says_why_the_pod_did() -> None:
+    body = made()
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    spec["initContainers"] = [{"name": "proxy", "restartPolicy": "Always"}, {"name": "fetch"}]
+    body["status"] = {
+        "phase": "Failed",
+        "initContainerStatuses": [{"name": "proxy", "state": over(137)}, {"name": "fetch", "state": over(42)}],
+        "containerStatuses": [{"name": "tensorflow", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    }
+    found = pod_from(pod_from_object(body))
+    assert found.termination is not None
+    assert (found.termination.init_container, found.termination.exit_code) == ("fetch", 42)
+    assert [ended.ending for ended in endings([found])] == [Ending.USER_ERROR], "its codes are none of the trainer's"
+
+
+def test_a_completed_pod_that_is_deleted_later_and_kept_by_a_finalizer_has_completed() -> None:
+    body = made()
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    metadata |= {"deletionTimestamp": "2026-01-02T03:24:00Z", "deletionGracePeriodSeconds": 0}
+    body["status"] = {
+        "phase": "Succeeded",
+        "containerStatuses": [{"name": "tensorflow", "state": over(0, "Completed")}],
+    }
+    found = pod_from(pod_from_object(body))
+    assert [ended.ending for ended in endings([found])] == [Ending.COMPLETED]
+
+
+def test_a_pods_end_is_its_main_containers() -> None:
+    found = replace(seen("Running", tensorflow=RUNS, istio_proxy=over(143)), ready=True)
+    assert not found.ended
+    assert replace(found, termination=Termination(exit_code=0)).succeeded

@@ -1,0 +1,138 @@
+"""The one word for the state of a job: it never goes back within an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Phase
+from dtj.core.status import Assertion, Verdicts, state
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+NOT_READY = Assertion("False", Reason.WAITING_FOR_PODS)
+READY = Assertion("True", Reason.ALL_PODS_READY)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "before", "after"),
+    [
+        (Verdicts(pods_ready=NOT_READY), "", "Starting"),
+        (Verdicts(pods_ready=NOT_READY), "Pending", "Starting"),
+        (Verdicts(pods_ready=NOT_READY), "Running", "Running"),
+        (Verdicts(pods_ready=NOT_READY), "Suspended", "Starting"),
+        (Verdicts(pods_ready=NOT_READY), "Restarting", "Starting"),
+        (Verdicts(pods_ready=NOT_READY, restarting=Assertion("True", Reason.BACKOFF)), "Running", "Restarting"),
+        (Verdicts(pods_ready=NOT_READY, suspended=Assertion("True", Reason.SUSPENDED)), "Running", "Suspended"),
+        (Verdicts(pods_ready=NOT_READY, invalid=Assertion("True", Reason.INVALID_SPEC)), "", "Pending"),
+        (Verdicts(pods_ready=NOT_READY, invalid=Assertion("True", Reason.INVALID_SPEC)), "Running", "Running"),
+        (Verdicts(pods_ready=READY), "Starting", "Running"),
+        (Verdicts(pods_ready=NOT_READY, complete=Assertion("True", Reason.TRAINING_SUCCEEDED)), "Running", "Succeeded"),
+        (Verdicts(pods_ready=NOT_READY, failed=Assertion("True", Reason.REPLICA_FAILED)), "Starting", "Failed"),
+        (Verdicts(pods_ready=NOT_READY), "what somebody wrote", "Starting"),
+    ],
+)
+def test_an_attempt_never_goes_back_a_step(verdicts: Verdicts, before: str, after: str) -> None:
+    word, _ = state(verdicts, started=True, before=before)
+    assert word == after
+
+
+def not_ready(world: World, replica: str) -> None:
+    name = f"{world.job.name}-{replica}"
+    world.pods[name] = replace(world.pods[name], ready=False)
+
+
+def test_a_job_in_its_last_second_is_still_running() -> None:
+    """A pod whose container has ended is not ready, a moment before its phase says that it has completed."""
+    world = running(roles={"worker": 2})
+    not_ready(world, "worker-0")
+    world.settle()
+    assert (world.job.status.state, world.job.status.reason) == ("Running", "WaitingForPods")
+    assert not world.is_true(Condition.PODS_READY)
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle()
+    assert world.job.status.state == "Running"
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.state == "Succeeded"
+
+
+def test_a_new_attempt_begins_again() -> None:
+    world = running(roles={"worker": 2})
+    world.take_away("worker-1")
+    world.settle()
+    assert world.job.status.state == "Restarting"
+    world.finish_deletions()
+    world.settle()
+    world.run_all()
+    world.settle()
+    assert (world.job.status.state, world.job.status.attempt) == ("Running", 2)
+
+
+def test_a_job_that_becomes_invalid_while_it_runs_still_runs_and_says_why() -> None:
+    world = running(roles={"worker": 2})
+    world.job = replace(world.job, spec=job(roles={"worker": 2}, accelerator={"profile": "gone", "count": 1}).spec)
+    world.settle()
+    assert (world.job.status.state, world.job.status.reason) == ("Running", "UnknownAcceleratorProfile")
+
+
+def finished(policy: str, end: Callable[[World], None]) -> World:
+    world = running(roles={"worker": 2}, cleanPodPolicy=policy, backoffLimit=0)
+    end(world)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.terminal
+    return world
+
+
+@pytest.mark.parametrize("policy", ["Running", "All", "None"])
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
+def test_the_service_goes_with_the_end_of_the_job(policy: str, phase: Phase) -> None:
+    world = finished(policy, lambda world: world.set_pod("worker-0", phase))
+    assert world.service is None
+
+
+def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
+    world = running(roles={"worker": 2})
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle()
+    assert world.service is not None, "worker-1 still saves"
+
+
+def test_the_service_of_a_job_that_ended_under_an_older_operator_goes() -> None:
+    world = finished("Running", lambda world: world.set_pod("worker-0", Phase.SUCCEEDED))
+    before = running(roles={"worker": 2})
+    world.service = before.service
+    world.settle()
+    assert world.service is None
+
+
+def test_somebody_elses_service_of_that_name_stays() -> None:
+    world = finished("Running", lambda world: world.set_pod("worker-0", Phase.SUCCEEDED))
+    theirs = running(roles={"worker": 2}).service
+    assert theirs is not None
+    world.service = replace(theirs, owner_uid="theirs")
+    world.settle()
+    assert world.service is not None
+
+
+def test_tensorboards_service_stays_as_long_as_tensorboard() -> None:
+    spec: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+    world = World(job(roles={"worker": 1}, checkpoint=spec, tensorBoard={"ttlSeconds": 100}))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle()
+    assert world.service is None
+    assert world.tensorboard is not None
+    world.advance(101)
+    world.settle()
+    assert world.tensorboard is None

@@ -1,0 +1,83 @@
+"""The one place for private names of Keras, tf_keras and TensorFlow: what the trainer needs and nobody promises.
+
+Each name is behind a function. Where a library has renamed it, the function ends the task with one line that gives the
+name and the library's version; nothing is left out silently. `python -m dtj_trainer --self-check` tries them all.
+
+`keras_override` replaces private functions of Keras 3 in the scripts of others.
+
+Importing this package imports no library. `lean` imports TensorFlow's servers without TensorFlow, `tensorflow` and
+`keras3` import the libraries of their names, `tf_keras` uses one that is already imported.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from types import CodeType
+from typing import Any
+
+from dtj_trainer.errors import UsageError
+
+_DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "tf_keras": ("tf_keras",)}
+
+
+def private(owner: Any, name: str, *, library: str) -> Any:
+    """An attribute that a library does not promise.
+
+    Args:
+        library: what it belongs to: `keras`, `tf_keras` or `tensorflow`.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise unfit(f"{_name(owner)} has no {name}", library=library) from None
+
+
+def require(condition: object, what: str, *, library: str) -> None:
+    """Makes sure of what a library does within.
+
+    Args:
+        what: what is wrong where the condition is false.
+
+    Raises:
+        UsageError: the condition is false.
+    """
+    if not condition:
+        raise unfit(what, library=library)
+
+
+def mentions(function: Any, name: str) -> bool:
+    """Whether the code of a function has this name or text: says without a call whether it still does what it did."""
+    waiting: list[CodeType] = [getattr(function, "__wrapped__", function).__code__]
+    while waiting:
+        code = waiting.pop()
+        if name in code.co_names or name in code.co_consts:
+            return True
+        waiting.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return False
+
+
+def unfit(what: str, *, library: str) -> UsageError:
+    """The one line for a library that this version of the trainer does not fit."""
+    return UsageError(
+        f"{library} {version_of(library)} does not fit this version of the trainer: {what}; install the version that "
+        "the trainer is released with"
+    )
+
+
+def version_of(library: str) -> str:
+    """The installed version, as `3.15.1`."""
+    if found := getattr(sys.modules.get(library), "__version__", None):
+        return str(found)
+    for name in _DISTRIBUTIONS.get(library, (library,)):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "(unknown version)"
+
+
+def _name(owner: Any) -> str:
+    kind = owner if isinstance(owner, type) else type(owner)
+    return str(owner.__name__) if kind.__name__ == "module" else kind.__name__

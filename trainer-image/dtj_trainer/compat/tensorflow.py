@@ -1,0 +1,152 @@
+"""Private names of TensorFlow. Imports it."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.compat import mentions, private, require, unfit
+
+try:
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.distribute import sharded_variable
+    from tensorflow.python.eager import context
+except ImportError as error:
+    raise unfit(str(error), library="tensorflow") from None
+
+_PART = "_sharded_container"
+_KEEP_ALIVE = "_KEEP_ALIVE_SECS"
+_LIMITS = (
+    "service_type",
+    "service_leader",
+    "heartbeat_timeout_in_ms",
+    "cluster_register_timeout_in_ms",
+    "coordinated_jobs",
+)
+
+
+def configure_coordination(
+    *, leader: str, heartbeat_seconds: float, register_seconds: float, jobs: Mapping[str, int]
+) -> None:
+    """Sets the coordination service up as MultiWorkerMirroredStrategy would, but with other time limits.
+
+    Args:
+        leader: the job of the task that carries the service, which is its first.
+        jobs: name -> tasks.
+    """
+    job = private(coordination_config_pb2, "CoordinatedJob", library="tensorflow")
+    configure = private(_context(), "configure_coordination_service", library="tensorflow")
+    try:
+        configure(
+            service_type="standalone",
+            service_leader=f"/job:{leader}/replica:0/task:0",
+            heartbeat_timeout_in_ms=round(heartbeat_seconds * 1000),
+            cluster_register_timeout_in_ms=round(register_seconds * 1000),
+            coordinated_jobs=[job(name=name, num_tasks=tasks) for name, tasks in jobs.items()],
+        )
+    except TypeError as error:
+        raise unfit(str(error), library="tensorflow") from None
+
+
+def wait_at_barrier(name: str, *, seconds: float) -> None:
+    """Waits until all tasks of the coordination service are here.
+
+    Raises:
+        tf.errors.OpError: one of them is gone, or the time is over.
+    """
+    private(_context(), "wait_at_barrier", library="tensorflow")(name, round(seconds * 1000))
+
+
+def leave_word(name: str, text: str) -> None:
+    """Leaves a text at the coordination service, for any task to read.
+
+    Raises:
+        tf.errors.OpError: the service is gone, or has a word of this name.
+    """
+    private(_context(), "set_config_key_value", library="tensorflow")(name, text)
+
+
+def read_word(name: str, *, seconds: float) -> str:
+    """Reads what a task has left, and waits for it for so long.
+
+    Raises:
+        tf.errors.OpError: the service is gone, or the time is over.
+    """
+    text: str = private(_context(), "get_config_key_value", library="tensorflow")(name, round(seconds * 1000))
+    return text
+
+
+def forget_coordinator_after(seconds: int) -> None:
+    """Sets after how long servers drop the variables of a coordinator that they hear nothing of.
+
+    To be called before the context connects, which is when it is read.
+    """
+    check_keep_alive()
+    setattr(context, _KEEP_ALIVE, seconds)
+
+
+def check_keep_alive() -> None:
+    """Makes sure that `forget_coordinator_after` has an effect."""
+    private(context, _KEEP_ALIVE, library="tensorflow")
+    connect = private(context.Context, "ensure_initialized", library="tensorflow")
+    require(
+        mentions(connect, _KEEP_ALIVE), f"Context.ensure_initialized does not use {_KEEP_ALIVE}", library="tensorflow"
+    )
+
+
+def check_coordination() -> None:
+    """Makes sure of what the functions for the coordination service need, without one."""
+    private(coordination_config_pb2, "CoordinatedJob", library="tensorflow")(name="worker", num_tasks=1)
+    configure = private(context.Context, "configure_coordination_service", library="tensorflow")
+    missing = set(_LIMITS) - set(inspect.signature(configure).parameters)
+    require(not missing, f"configure_coordination_service has no {', '.join(sorted(missing))}", library="tensorflow")
+    for name in ("wait_at_barrier", "set_config_key_value", "get_config_key_value"):
+        private(context.Context, name, library="tensorflow")
+
+
+def convert_in_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as AutoGraph converts it for a graph, by the settings that hold here."""
+    autograph = private(private(tf, "__internal__", library="tensorflow"), "autograph", library="tensorflow")
+    status = private(autograph, "control_status_ctx", library="tensorflow")()
+    converted: Callable[..., Any] = private(autograph, "tf_convert", library="tensorflow")(function, status)
+    return converted
+
+
+def replace_reductions(
+    strategy: Any,
+    wrap: Callable[[Callable[..., Any], Callable[..., Any]], tuple[Callable[..., Any], Callable[..., Any]]],
+) -> None:
+    """Replaces what a strategy sums over its replicas with.
+
+    Args:
+        wrap: (reduce_to, batch_reduce_to) -> what comes in their place.
+    """
+    extended = strategy.extended
+    found = [private(extended, name, library="tensorflow") for name in ("reduce_to", "batch_reduce_to")]
+    extended.reduce_to, extended.batch_reduce_to = wrap(*found)
+
+
+def whole_variable(variable: Any) -> Any:
+    """The variable that this one is a part of, where ParameterServer has split it; else this one."""
+    container = getattr(variable, _PART, None)
+    if container is None:
+        _check_parts()
+        return variable
+    return container()
+
+
+def sharded(parts: Sequence[Any]) -> Any:
+    """One variable of several, as ParameterServer splits it."""
+    return private(sharded_variable, "ShardedVariable", library="tensorflow")(parts)
+
+
+@cache
+def _check_parts() -> None:
+    mixin = private(sharded_variable, "ShardedVariableMixin", library="tensorflow")
+    require(mentions(mixin.__init__, _PART), f"parts of a ShardedVariable have no {_PART}", library="tensorflow")
+
+
+def _context() -> Any:
+    return private(context, "context", library="tensorflow")()

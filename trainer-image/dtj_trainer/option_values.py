@@ -1,0 +1,129 @@
+"""What the text of an option means. Each function returns the value, or raises ValueError saying what is wanted.
+
+Must not import TensorFlow: a bad argument has to be refused at once.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dtj_trainer.data.config import CACHES, FeatureSpec
+
+
+def whole(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = minimum - 1
+        if number < minimum:
+            raise ValueError(f"give a whole number of at least {minimum}")
+        return number
+
+    return parse
+
+
+def positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError("give a number above 0")
+    return number
+
+
+def fraction(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < 1:
+        raise ValueError("give a number from 0 to below 1")
+    return number
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ValueError("give a port from 1 to 65535")
+    return int(text)
+
+
+def tpu_name(text: str) -> str:
+    for runtime in () if text == "local" else text.split(","):
+        scheme, _, address = runtime.partition("://")
+        host, _, port = address.rpartition(":")
+        if scheme != "grpc" or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError("give local, for the chips of this host, or grpc://host:port, several with commas")
+    return text
+
+
+def one_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"no such {kind}; this trainer knows {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def true(_: str) -> bool:
+    return True
+
+
+def held_out(text: str) -> str | float:
+    """A share of the examples, or where those are that are held out."""
+    try:
+        share = float(text)
+    except ValueError:
+        return text
+    if not 0 < share <= 0.5:
+        raise ValueError("give a share above 0 and at most 0.5, or the path of held-out files")
+    return share
+
+
+def image_size(text: str) -> tuple[int, int]:
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise ValueError("give HEIGHTxWIDTH in pixels, such as 64x96")
+    return int(height), int(width)
+
+
+def names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("give names with commas between them")
+    return names
+
+
+def settings(text: str) -> Mapping[str, bool | int | float]:
+    found: dict[str, bool | int | float] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if not name.isidentifier() or name in found:
+            raise ValueError("give NAME=NUMBER, or NAME=true or NAME=false, each name once, with commas between them")
+        found[name] = number(name, value)
+    return found
+
+
+def number(name: str, text: str) -> bool | int | float:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{name}: give a number, true or false")
+
+
+def features(text: str) -> tuple[FeatureSpec, ...]:
+    return tuple(FeatureSpec.of(part) for part in names(text))
+
+
+def cache(text: str) -> str | Path:
+    return text if text in CACHES else Path(text)
+
+
+def mebibytes(text: str) -> int:
+    return whole(1)(text) * 2**20

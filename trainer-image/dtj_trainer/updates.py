@@ -1,0 +1,177 @@
+"""One update of the weights: on every strategy what the optimizer would do on one device with the whole batch.
+
+Keras 3 clips, accumulates and looks for overflow in the gradients of each replica, and sums them after that. Here they
+are summed first, as tf_keras does, so all that follows sees the gradients of the global batch, the same on all
+replicas. Two more of Keras' steps cannot be taken by a replica at all, since they branch around an update: gradient
+accumulation, and overwriting the weights with their moving average. They are taken across replicas. Imports TensorFlow.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer import packing
+from dtj_trainer.errors import UsageError
+
+_PRIVATE = ("_all_reduce_sum_gradients", "_backend_apply_gradients", "_clip_gradients", "_apply_weight_decay")
+"""Methods of a Keras 3 optimizer that are replaced or called here; there is no public way."""
+
+
+def inner(optimizer: Any) -> Any:
+    """The optimizer that a LossScaleOptimizer of either Keras wraps, or the optimizer itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def is_of_keras_3(optimizer: Any) -> bool:
+    """Whether it is of Keras 3, else of tf_keras."""
+    return isinstance(optimizer, keras.optimizers.Optimizer)
+
+
+def sum_first(optimizer: Any, *, packed: bool) -> None:
+    """Lets an optimizer sum the gradients over the replicas before it does anything else with them.
+
+    Args:
+        optimizer: of either Keras, built.
+        packed: sum all gradients as one vector.
+
+    Raises:
+        UsageError: this Keras does it in another place.
+    """
+    if not is_of_keras_3(optimizer):
+        # It sums first by itself.
+        if packed:
+            packing.pack_gradients(inner(optimizer), _tf_keras())
+        return
+    one = inner(optimizer)
+    if missing := [name for name in _PRIVATE if not hasattr(one, name)]:
+        raise UsageError(f"optimizer {one.name}: Keras {keras.__version__} has no {missing[0]}; install keras 3.15")
+    reduce = packing.reduce_packed if packed else packing.reduce_each
+    apply = optimizer.apply
+
+    def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        weights = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        pairs = reduce(list(zip(grads, weights, strict=True)))
+        apply([gradient for gradient, _ in pairs], weights)
+
+    optimizer.apply = apply_sums
+    one._all_reduce_sum_gradients = list
+    if one.gradient_accumulation_steps:
+        one._backend_apply_gradients = _accumulating(one, one._backend_apply_gradients)
+    if one.use_ema:
+        one._overwrite_model_variables_with_average_value = _overwriting(
+            one, one._overwrite_model_variables_with_average_value
+        )
+
+
+def scaled(optimizer: Any, loss: Any) -> Any:
+    """The loss as gradients have to be made of: with mixed_float16, multiplied by the loss scale."""
+    if is_of_keras_3(optimizer):
+        return optimizer.scale_loss(loss)
+    return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
+
+
+def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any]) -> None:
+    """Applies gradients of a loss that was `scaled`; to be called by each replica."""
+    if not is_of_keras_3(optimizer) and hasattr(optimizer, "get_unscaled_gradients"):
+        gradients = optimizer.get_unscaled_gradients(gradients)
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+
+class Finalization:
+    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
+
+    Keras' `fit` would do it at the end of each call, also in the middle of a training that goes on in another call.
+    """
+
+    def __init__(self, optimizer: Any, weights: Sequence[Any]) -> None:
+        """Args:
+        weights: of the model, trainable ones; made under the present strategy.
+        """
+        one = inner(optimizer)
+        self._optimizers = {id(each): each for each in (optimizer, one)}.values()
+        self._weights = weights
+        self._strategy = tf.distribute.get_strategy()
+        self._finalize: Callable[[Any], object] = one.finalize_variable_values
+        self.changes = bool(one.use_ema)
+        """Whether it changes any weight."""
+        self._done = False
+
+    def leave_to_us(self) -> None:
+        """Lets Keras' `fit` not do it."""
+        for optimizer in self._optimizers:
+            optimizer.finalize_variable_values = lambda var_list: None
+
+    def do(self) -> None:
+        """Does it, unless it is done. Comes after the last checkpoint, which holds the weights as trained."""
+        if self._done or not self.changes:
+            return
+        self._done = True
+        with self._strategy.scope():
+            self._finalize(self._weights)
+
+
+def _accumulating(optimizer: Any, apply: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """`_backend_apply_gradients` with `gradient_accumulation_steps`: the branch is taken across the replicas."""
+    steps = optimizer.gradient_accumulation_steps
+
+    def apply_across(grads: Sequence[Any], weights: Sequence[Any]) -> None:
+        sums = [optimizer._accumulated_gradients[optimizer._get_variable_index(weight)] for weight in weights]
+
+        def update(grads: Sequence[Any]) -> None:
+            means = [(gradient + sum_) / steps for gradient, sum_ in zip(grads, sums, strict=True)]
+            means = optimizer._clip_gradients(means)
+            optimizer._apply_weight_decay(weights)
+            optimizer._backend_update_step(means, weights, optimizer.learning_rate)
+            optimizer._backend_reset_gradient_accumulators()
+
+        def add(grads: Sequence[Any]) -> None:
+            for gradient, sum_ in zip(grads, sums, strict=True):
+                sum_.assign(sum_ + gradient)
+
+        def across(strategy: Any, grads: Sequence[Any]) -> None:
+            def each(function: Callable[[Any], None]) -> Callable[[], Any]:
+                def call() -> Any:
+                    strategy.extended.call_for_each_replica(function, args=(grads,))
+                    return tf.constant(0)
+
+                return call
+
+            tf.cond(tf.equal((optimizer._iterations.value + 1) % steps, 0), each(update), each(add))
+
+        tf.distribute.get_replica_context().merge_call(across, args=(list(grads),))
+        if optimizer.use_ema:
+            _average(optimizer)
+
+    return apply_across
+
+
+def _average(optimizer: Any) -> None:
+    """What Keras' `_backend_apply_gradients` does at its end."""
+    optimizer._update_model_variables_moving_average(optimizer._trainable_variables)
+    if optimizer.ema_overwrite_frequency:
+        tf.cond(
+            tf.equal((optimizer.iterations + 1) % optimizer.ema_overwrite_frequency, 0),
+            lambda: optimizer._overwrite_model_variables_with_average_value(optimizer._trainable_variables),
+            lambda: None,
+        )
+
+
+def _overwriting(optimizer: Any, overwrite: Callable[[Any], None]) -> Callable[[Any], None]:
+    """`_overwrite_model_variables_with_average_value`, which Keras 3 cannot call in a replica."""
+
+    def overwrite_anywhere(weights: Sequence[Any]) -> None:
+        if tf.distribute.in_cross_replica_context():
+            overwrite(weights)
+            return
+        for weight, average in zip(weights, optimizer._model_variables_moving_average, strict=True):
+            weight.assign(average)
+
+    return overwrite_anywhere
+
+
+def _tf_keras() -> Any:
+    import tf_keras
+
+    return tf_keras
