@@ -15,11 +15,16 @@ HERE = {"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}", "CUDA_VISIBLE_DEVICES
 ONE, TWO = {"worker": 1}, {"worker": 2}
 
 
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of the parity table can be imported here as the trainer imports them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
 def by_keras(model: str, data: str) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """What plain Keras says in the last epoch, and of the held-out examples."""
     import keras
-
-    from trainer import parity_models
+    import parity_models
 
     keras.utils.set_random_seed(0)
     made, parts = getattr(parity_models, model)(), getattr(parity_models, data)()
