@@ -61,7 +61,7 @@ def test_of_a_job_that_shares_no_directory_it_is_said_what_it_lacks(world: JobWo
     world.submit(roles={"worker": 1})
     code, said = tensorboard(world, "digits")
     assert code == 2
-    assert "can have none: TensorBoard reads the logs below the checkpoint directory" in said
+    assert "can have none: TensorBoard reads the logs in the checkpoint directory" in said
 
 
 def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
@@ -105,5 +105,5 @@ def test_a_port_that_is_taken_is_said(world: JobWorld) -> None:
         port = taken.getsockname()[1]
         code, said = tensorboard(world, "digits", f"--port={port}")
     assert code == 2
-    assert said.startswith(f"port {port} cannot be listened on: ")
-    assert said.endswith("give another one with --port, or 0 for any")
+    assert said.startswith(f"cannot listen on port {port}: ")
+    assert said.endswith("choose another port with --port, or 0 for any")

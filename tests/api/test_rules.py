@@ -74,7 +74,7 @@ def test_a_field_that_is_fixed_cannot_be_changed(
     assert apply(cluster, namespace, manifest(roles={"worker": 1})) == ""
     said = apply(cluster, namespace, manifest(**{"roles": {"worker": 1}, **change}))  # type: ignore[arg-type]
     assert f"spec.{field}" in said
-    assert f"{field.rpartition('.')[2]} cannot be changed: delete the job and create it anew" in said
+    assert f"{field.rpartition('.')[2]} cannot be changed: delete the job and create it again" in said
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_roles_cannot_come_and_go(cluster: ControlPlane, namespace: str) -> None
     assert apply(cluster, namespace, manifest(roles={"worker": 1})) == ""
     more = apply(cluster, namespace, manifest(roles={"worker": 1, "evaluator": 1}))
     other = apply(cluster, namespace, manifest(roles={"chief": 1}))
-    assert "roles cannot be added or removed: delete the job and create it anew" in more
-    assert "roles cannot be added or removed: delete the job and create it anew" in other
+    assert "roles cannot be added or removed: delete the job and create it again" in more
+    assert "roles cannot be added or removed: delete the job and create it again" in other
 
 
 class TestScale:
@@ -198,11 +198,11 @@ class TestScale:
 
     def test_other_jobs_and_other_roles_keep_their_numbers(self, cluster: ControlPlane, namespace: str) -> None:
         assert apply(cluster, namespace, manifest(roles={"worker": 2})) == ""
-        assert "only the workers of a job with elastic can be scaled" in self.scale(cluster, namespace, 3)
+        assert "only the workers of an elastic job can be scaled" in self.scale(cluster, namespace, 3)
         servers = {"name": "servers", "strategy": "ParameterServer", "elastic": {"maxReplicas": 4}}
         assert apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 1})) == ""  # type: ignore[arg-type]
         said = apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 2}))  # type: ignore[arg-type]
-        assert "only the workers of a job with elastic can be scaled" in said
+        assert "only the workers of an elastic job can be scaled" in said
 
 
 def test_applying_the_same_manifest_again_changes_nothing(cluster: ControlPlane, namespace: str) -> None:

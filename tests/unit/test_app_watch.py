@@ -181,7 +181,7 @@ async def test_errors_in_a_row_are_survived_and_said_in_a_line_each(caplog: pyte
         job.put("later", "2")
         await job.until_known(marker="m", later="2")
     assert len(caplog.messages) == 3, caplog.messages
-    said = "the watch on jobs ended: etcdserver: leader changed; listing and watching again in "
+    said = "the watch on jobs ended: etcdserver: leader changed; the operator lists and watches jobs again in "
     assert all(message.startswith(said) for message in caplog.messages), caplog.messages
 
 

@@ -209,13 +209,13 @@ async def test_it_is_updated_where_it_stands_and_found_again_after_a_restart() -
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ("{", "is no JSON: "),
-        ("[]", "is no JSON object; give one with statusFrom and tensorBoardFrom"),
-        ('{"from": []}', "from: no such field; there are statusFrom and tensorBoardFrom"),
-        ('{"statusFrom": {}}', "statusFrom: is no list of NetworkPolicy peers"),
-        ('{"statusFrom": [{}]}', "statusFrom[0]: give an object with podSelector, namespaceSelector, ipBlock"),
-        ('{"tensorBoardFrom": [{"pods": {}}]}', "tensorBoardFrom[0]: give an object with podSelector"),
-        ('{"tensorBoardFrom": [{"podSelector": null}]}', "tensorBoardFrom[0]: give an object with podSelector"),
+        ("{", "is not valid JSON: "),
+        ("[]", "must be a JSON object with statusFrom and tensorBoardFrom"),
+        ('{"from": []}', "from: unknown field; the fields are statusFrom and tensorBoardFrom"),
+        ('{"statusFrom": {}}', "statusFrom: must be a list of NetworkPolicy peers"),
+        ('{"statusFrom": [{}]}', "statusFrom[0]: must be an object with podSelector, namespaceSelector, ipBlock"),
+        ('{"tensorBoardFrom": [{"pods": {}}]}', "tensorBoardFrom[0]: must be an object with podSelector"),
+        ('{"tensorBoardFrom": [{"podSelector": null}]}', "tensorBoardFrom[0]: must be an object with podSelector"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused_in_one_line(given: str, complaint: str) -> None:

@@ -115,6 +115,6 @@ async def test_a_server_that_refuses_is_said_with_its_status(tmp_path: Path, sta
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     async with gateway_to(Pod(), tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=print) as port:
-        with pytest.raises(PortTaken, match=f"port {port} cannot be listened on"):
+        with pytest.raises(PortTaken, match=f"cannot listen on port {port}"):
             async with forwarded(gateway, TARGET, port=port, complain=print):
                 pass

@@ -44,7 +44,8 @@ def _cel_makes_same_pods() -> str:
 
 
 _WHILE_SUSPENDED: Final = "oldSelf.runPolicy.suspend"
-_TEMPLATE_MESSAGE: Final = "cannot be changed while the job runs: suspend it first, or delete it and create it anew"
+_TEMPLATE_MESSAGE: Final = "cannot be changed while the job runs: suspend the job first, or delete it and create it "
+"again"
 
 
 def _immutable(field: str, *, at: Path = SPEC) -> Rule:
@@ -52,7 +53,7 @@ def _immutable(field: str, *, at: Path = SPEC) -> Rule:
     return Rule(
         at=(at,),
         cel=_cel_same(field),
-        message=f"{field} cannot be changed: delete the job and create it anew",
+        message=f"{field} cannot be changed: delete the job and create it again",
         holds=None,
         field=field,
     )
@@ -63,7 +64,7 @@ CHANGES: Final[tuple[Rule, ...]] = (
         at=(SPEC,),
         cel="size(self.replicaSpecs) == size(oldSelf.replicaSpecs) && "
         "self.replicaSpecs.all(r, r in oldSelf.replicaSpecs)",
-        message="roles cannot be added or removed: delete the job and create it anew",
+        message="roles cannot be added or removed: delete the job and create it again",
         holds=None,
         field="replicaSpecs",
     ),
@@ -72,8 +73,8 @@ CHANGES: Final[tuple[Rule, ...]] = (
         cel="self.replicaSpecs.all(r, !(r in oldSelf.replicaSpecs) || self.replicaSpecs[r] == null || "
         "oldSelf.replicaSpecs[r] == null || self.replicaSpecs[r].replicas == oldSelf.replicaSpecs[r].replicas || "
         f"(r == '{Role.WORKER}' && has(self.elastic)))",
-        message="only the workers of a job with elastic can be scaled: delete the job, and create it anew with "
-        "the new numbers, or with elastic",
+        message="only the workers of an elastic job can be scaled: delete the job, and create it again "
+        "with the new numbers or with elastic",
         holds=None,
         field="replicaSpecs",
     ),
@@ -105,8 +106,8 @@ CHANGES: Final[tuple[Rule, ...]] = (
         # made with a new number from then on. (A batch Job has the same rule.)
         cel="!oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.startTime) || "
         f"({_cel_makes_same_pods()})",
-        message="what makes the pods cannot be changed before the job has stopped: wait for its condition Suspended "
-        "to be True, then change it",
+        message="fields that define the pods cannot be changed before the job has stopped: wait until "
+        "the condition Suspended is True, then change them",
         holds=None,
         field="spec",
     ),

@@ -76,8 +76,9 @@ def _cel_tf_config_fits() -> str:
 TF_CONFIG_FITS: Final = Rule(
     at=(JOB,),
     cel=_cel_tf_config_fits(),
-    message=f"TF_CONFIG lists each chief, worker and ps, and would have more than the {_LIMIT:,} bytes with which "
-    "Linux starts a program: use fewer replicas, or a shorter name",
+    message=f"TF_CONFIG lists each chief, worker and ps, and would be longer than {_LIMIT:,} bytes, "
+    "the most that Linux passes to a program in one variable: use fewer replicas, or a "
+    "shorter name",
     holds=lambda job: _least_tf_config(job) <= _LIMIT,
     field="spec.replicaSpecs",
 )

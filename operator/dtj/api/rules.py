@@ -164,7 +164,7 @@ def _shares_logs(checkpoint: JsonValue) -> bool:
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
 _CEL_ROLES: Final = f"[{', '.join(repr(str(role)) for role in Role)}]"
 _KNOWN_ROLES: Final = f": rename or remove it; the roles are {', '.join(Role)}"
-_RESERVED_MESSAGE: Final = "TF_CONFIG and variables that begin with DTJ_ are set by the operator: remove them"
+_RESERVED_MESSAGE: Final = "the operator sets TF_CONFIG and all variables that begin with DTJ_: remove them"
 
 RULES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -180,8 +180,9 @@ RULES: Final[tuple[Rule, ...]] = (
         Rule(
             at=(JOB,),
             cel=f"!('{role}' in self.spec.replicaSpecs) || size(self.metadata.name) <= {_longest_name(role)}",
-            message=f"the name is too long: with role {role} use at most {_longest_name(role)} characters, so that "
-            f"<name>-{role}-<index> and a suffix for restarts fit in {names.MAX_NAME_LENGTH}",
+            message=f"the name is too long: with role {role}, use at most {_longest_name(role)} characters, "
+            f"so that <name>-{role}-<index> and a suffix for restarts fit into "
+            f"{names.MAX_NAME_LENGTH} characters",
             holds=lambda job, role=role: (
                 dig(job, "spec", "replicaSpecs", role) is None  # type: ignore[misc]
                 or len(text(dig(job, "metadata", "name"))) <= _longest_name(role)
@@ -193,7 +194,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(ROLES,),
         cel=f"self.all(r, r in {_CEL_ROLES})",
-        message=f"there are only the roles {', '.join(Role)}: rename or remove the others",
+        message=f"the only roles are {', '.join(Role)}: rename or remove the others",
         holds=lambda roles: all(as_role(role) for role in roles),
         names=lambda roles: f"there is no role {next(role for role in roles if as_role(role) is None)}{_KNOWN_ROLES}",
         # The first of them alone: joining keys, whose length counts as unlimited, is beyond CEL's budget.
@@ -209,7 +210,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
         cel=f"{cel_count(*_TRAINING)} >= 1",
-        message="there is nothing that trains: set replicas of chief or worker to 1 or more",
+        message="no replica trains: set replicas of chief or worker to 1 or more",
         holds=lambda spec: count(spec, *_TRAINING) >= 1,
         field="replicaSpecs",
     ),
@@ -217,7 +218,7 @@ RULES: Final[tuple[Rule, ...]] = (
         Rule(
             at=(SPEC,),
             cel=f"{cel_count(role)} <= 1",
-            message=f"there can be only one {role}: set {role}.replicas to 1",
+            message=f"a job has at most one {role}: set {role}.replicas to 1",
             holds=lambda spec, role=role: count(spec, role) <= 1,  # type: ignore[misc]
             field="replicaSpecs",
         )
@@ -227,7 +228,7 @@ RULES: Final[tuple[Rule, ...]] = (
         Rule(
             at=(SPEC,),
             cel=f"{cel_count(role)} == 0 || {cel_count(other)} >= 1",
-            message=f"role {role} is one half of the tf.data service: add a {other}, or remove {role}",
+            message=f"the tf.data service needs both dispatcher and data-worker: add a {other}, or remove {role}",
             holds=lambda spec, role=role, other=other: count(spec, role) == 0 or count(spec, other) >= 1,  # type: ignore[misc]
             field="replicaSpecs",
         )
@@ -236,8 +237,8 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
         cel=f"!({_cel_strategy(*SINGLE_PROCESS)}) || {cel_count(*_TRAINING)} <= 1",
-        message="strategies OneDevice, Mirrored and CentralStorage train in one process: "
-        "keep one chief or worker, or use strategy MultiWorkerMirrored",
+        message="strategies OneDevice, Mirrored and CentralStorage train in one process: keep one chief "
+        "or worker, or use strategy MultiWorkerMirrored",
         holds=lambda spec: not _strategy(spec, *SINGLE_PROCESS) or count(spec, *_TRAINING) <= 1,
         field="replicaSpecs",
     ),
@@ -294,7 +295,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
         cel=f"self.port != {names.STATUS_PORT}",
-        message=f"port {names.STATUS_PORT} serves the trainer's progress: choose another one",
+        message=f"port {names.STATUS_PORT} serves the progress of the trainer: choose another port",
         holds=lambda spec: spec.get("port") != names.STATUS_PORT,
         field="port",
     ),
@@ -308,7 +309,8 @@ RULES: Final[tuple[Rule, ...]] = (
         at=TEMPLATES,
         cel="!has(self.spec) || !has(self.spec.containers) || size(self.spec.containers) <= 1 || "
         f"self.spec.containers.exists(c, c.name == '{names.MAIN_CONTAINER}')",
-        message="several containers and none named trainer: name the one that trains trainer",
+        message="the template has several containers, and none is named trainer: name the one that runs "
+        "the training trainer",
         holds=lambda template: (
             len(_containers(template)) <= 1
             or any(container.get("name") == names.MAIN_CONTAINER for container in _containers(template))
@@ -317,7 +319,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=TEMPLATES,
         cel="!has(self.spec) || !has(self.spec.restartPolicy)",
-        message="restartPolicy must not be set in a template: restarts are the operator's; remove it",
+        message="restartPolicy must not be set in a template, because the operator restarts pods: remove it",
         holds=lambda template: dig(template, "spec", "restartPolicy") is None,
     ),
     *(
@@ -346,14 +348,14 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=ACCELERATORS,
         cel=f"!has(self.topology) || self.topology.matches('{_TOPOLOGY}')",
-        message="a topology is two or three numbers of chips such as 2x4 or 2x2x4",
+        message="topology must be two or three numbers of chips, such as 2x4 or 2x2x4",
         holds=lambda accelerator: accelerator.get("topology") is None or matches(_TOPOLOGY, accelerator["topology"]),
         field="topology",
     ),
     Rule(
         at=(CHECKPOINT,),
         cel="has(self.path) || has(self.volume) || has(self.claimTemplate)",
-        message="where do checkpoints go? set path, volume or claimTemplate",
+        message="checkpoint needs a place: set path, volume or claimTemplate",
         holds=lambda checkpoint: any(key in checkpoint for key in ("path", "volume", "claimTemplate")),
     ),
     Rule(
@@ -366,7 +368,7 @@ RULES: Final[tuple[Rule, ...]] = (
         at=(CHECKPOINT,),
         cel="!(has(self.volume) || has(self.claimTemplate)) || !has(self.path) || "
         "(self.path.startsWith('/') && !self.path.contains(':'))",
-        message="path is where the volume is mounted: it must begin with '/' and hold no ':'",
+        message="path is the mount point of the volume: it must begin with '/' and must not contain ':'",
         holds=lambda checkpoint: (
             not ("volume" in checkpoint or "claimTemplate" in checkpoint)
             or "path" not in checkpoint
@@ -377,7 +379,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=((*CHECKPOINT, "claimTemplate"),),
         cel=f"self.storage.matches('{_QUANTITY}')",
-        message="storage is a size such as 50Gi",
+        message="storage must be a size such as 50Gi",
         holds=lambda claim: matches(_QUANTITY, claim.get("storage")),
         field="storage",
     ),
@@ -410,7 +412,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=((*RUN_POLICY, "onOutOfMemory"),),
         cel=f"self.maxMemory.matches('{_QUANTITY}')",
-        message="maxMemory is a size such as 64Gi",
+        message="maxMemory must be a size such as 64Gi",
         holds=lambda given: matches(_QUANTITY, given.get("maxMemory")),
         field="maxMemory",
     ),
@@ -419,8 +421,9 @@ RULES: Final[tuple[Rule, ...]] = (
         cel="!has(self.tensorBoard) || !self.tensorBoard.enabled || (has(self.checkpoint) && "
         "(has(self.checkpoint.claimTemplate) || (has(self.checkpoint.volume) ? !has(self.checkpoint.volume.emptyDir) "
         "&& !has(self.checkpoint.volume.ephemeral) : has(self.checkpoint.path) && self.checkpoint.path.contains('://'))))",
-        message="TensorBoard reads the logs below the checkpoint directory, so it must share that with the pods: set "
-        "checkpoint.claimTemplate, checkpoint.volume (no emptyDir, no ephemeral), or a URL as checkpoint.path",
+        message="TensorBoard reads the logs in the checkpoint directory, so it must share that directory "
+        "with the pods: set checkpoint.claimTemplate, checkpoint.volume (not emptyDir or "
+        "ephemeral), or a URL as checkpoint.path",
         holds=lambda spec: (
             dig(spec, "tensorBoard", "enabled") is False
             or not isinstance(spec.get("tensorBoard"), dict)

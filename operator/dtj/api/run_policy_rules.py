@@ -26,7 +26,7 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=((*RUN_POLICY, "exitCodes"),),
         cel="!has(self.retryable) || !has(self.fatal) || self.retryable.all(c, !(c in self.fatal))",
-        message="an exit code is either retryable or fatal: remove it from one of them",
+        message="an exit code cannot be both retryable and fatal: remove it from one of them",
         holds=lambda codes: not set(_numbers(codes, "retryable")) & set(_numbers(codes, "fatal")),
     ),
     Rule(
@@ -42,7 +42,7 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SPEC,),
         cel=f"!has(self.runPolicy.onNaN) || self.runPolicy.onNaN != '{OnNaN.ROLLBACK}' || has(self.checkpoint)",
-        message="Rollback needs a checkpoint to go back to: set checkpoint, or another onNaN",
+        message="Rollback needs a checkpoint: set checkpoint, or another onNaN",
         holds=lambda spec: dig(spec, "runPolicy", "onNaN") != OnNaN.ROLLBACK or spec.get("checkpoint") is not None,
         field="runPolicy.onNaN",
     ),
@@ -56,7 +56,7 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(SCHEDULING,),
         cel=f"self.gang != '{Gang.KUEUE}' || has(self.queue)",
-        message="Kueue needs to know the LocalQueue: set queue",
+        message="Kueue needs the name of a LocalQueue: set queue",
         holds=lambda scheduling: scheduling.get("gang") != Gang.KUEUE or "queue" in scheduling,
         field="queue",
     ),
@@ -64,7 +64,7 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         at=(SPEC,),
         cel="!has(self.runPolicy.scheduling) || !has(self.runPolicy.scheduling.minAvailable) || "
         f"self.runPolicy.scheduling.minAvailable <= {cel_count(*Role)}",
-        message="minAvailable must not be larger than the number of the job's pods: lower it, or leave it out",
+        message="minAvailable must not be larger than the number of the job's pods: lower it, or remove it",
         holds=lambda spec: (
             not isinstance(least := dig(spec, "runPolicy", "scheduling", "minAvailable"), int)
             or least <= count(spec, *Role)
@@ -74,15 +74,15 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
     Rule(
         at=(RUN_POLICY,),
         cel=f"!has(self.onStall) || self.onStall == '{OnStall.NONE}' || has(self.stallTimeoutSeconds)",
-        message="onStall needs to know what a stall is: set stallTimeoutSeconds",
+        message="onStall needs a time limit: set stallTimeoutSeconds",
         holds=lambda policy: policy.get("onStall", OnStall.NONE) == OnStall.NONE or "stallTimeoutSeconds" in policy,
         field="onStall",
     ),
     Rule(
         at=(RUN_POLICY,),
         cel=f'!has(self.managedBy) || self.managedBy.matches("{_CONTROLLER}")',
-        message=f"managedBy names a controller as a domain and a path, such as {names.CONTROLLER}: correct it, or "
-        "remove it",
+        message=f"managedBy must name a controller as a domain and a path, such as {names.CONTROLLER}: "
+        "correct it, or remove it",
         holds=lambda policy: policy.get("managedBy") is None or matches(_CONTROLLER, policy["managedBy"]),
         field="managedBy",
     ),

@@ -147,14 +147,14 @@ class Accelerator(SpecModel):
     profile: str = Field(
         min_length=1,
         max_length=63,
-        description="profile is the name of an accelerator profile of the operator, such as nvidia-l4 or tpu-v5e.",
+        description="profile is the name of one of the operator's accelerator profiles, such as nvidia-l4 or tpu-v5e.",
     )
     count: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="count is the number of accelerators of each pod, in devices. "
-        "Defaults to 1 for GPUs, and for TPUs to what the topology gives each host.",
+        description="count is the number of devices for each pod. Defaults to 1 for GPUs. For TPUs it "
+        "defaults to the number of chips that the topology gives each host.",
     )
     topology: str | None = Field(
         default=None,
@@ -169,7 +169,7 @@ class ReplicaSpec(SpecModel):
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="replicas is the number of pods of this role.")
     template: Template | None = Field(
         default=None,
-        description="template replaces the job's shared pod template for this role, as a whole.",
+        description="template replaces the job's shared pod template for this role. It replaces the whole template.",
     )
     command: list[str] | None = Field(
         default=None,
@@ -184,8 +184,8 @@ class ReplicaSpec(SpecModel):
     env: Annotated[list[JsonObject], PodTemplateFragment("spec", "containers", "env")] | None = Field(
         default=None,
         max_length=256,
-        description="env adds environment variables to the trainer container of this role; "
-        "a variable of the template with the same name is replaced.",
+        description="env adds environment variables to the trainer container of this role. A variable here "
+        "replaces a variable of the same name in the template.",
     )
     resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
         default=None,
@@ -193,19 +193,20 @@ class ReplicaSpec(SpecModel):
     )
     restart_policy: RestartPolicy = Field(
         default=RestartPolicy.ON_FAILURE,
-        description="restartPolicy tells which errors of this role are retried, within runPolicy.backoffLimit: "
-        "OnFailure (all but the exit codes listed as fatal), ExitCode (all but those that no restart can help: 1, 2, "
-        "126, 127, 128, 134, 139, unless listed as retryable) or Never. What the infrastructure takes away comes back "
-        "under each of them.",
+        description="restartPolicy decides which errors of this role are retried, within "
+        "runPolicy.backoffLimit. OnFailure retries all exit codes that are not listed as fatal. "
+        "ExitCode retries all exit codes except those that a restart cannot help (1, 2, 126, "
+        "127, 128, 134, 139), unless they are listed as retryable. Never retries none. Pods that "
+        "the infrastructure removes are replaced under every policy.",
     )
     node_selector: dict[str, str] | None = Field(
         default=None,
-        description="nodeSelector adds node labels that this role's pods require.",
+        description="nodeSelector adds node labels that the pods of this role require.",
     )
     tolerations: Annotated[list[JsonObject], PodTemplateFragment("spec", "tolerations")] | None = Field(
         default=None,
         max_length=64,
-        description="tolerations adds tolerations to this role's pods.",
+        description="tolerations adds tolerations to the pods of this role.",
     )
     accelerator: Accelerator | None = Field(
         default=None,
@@ -217,7 +218,7 @@ class Elastic(SpecModel):
     """How far the number of workers may change while the job runs."""
 
     min_replicas: int = Field(
-        default=1, ge=1, le=MAX_REPLICAS, description="minReplicas is the least number of workers."
+        default=1, ge=1, le=MAX_REPLICAS, description="minReplicas is the smallest number of workers."
     )
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
 
@@ -229,10 +230,12 @@ class ExitCodes(SpecModel):
     """Exit codes whose meaning is not the usual one."""
 
     retryable: list[ExitCode] = Field(
-        default=[], max_length=255, description="retryable are exit codes that restartPolicy ExitCode retries, too."
+        default=[], max_length=255, description="retryable lists exit codes that restartPolicy ExitCode also retries."
     )
     fatal: list[ExitCode] = Field(
-        default=[], max_length=255, description="fatal are exit codes that fail the job at once, under any policy."
+        default=[],
+        max_length=255,
+        description="fatal lists exit codes that fail the job at once, under every restart policy.",
     )
 
 
@@ -241,9 +244,10 @@ class Scheduling(SpecModel):
 
     gang: Gang = Field(
         default=Gang.AUTO,
-        description="gang names who schedules all pods of the job or none: Kueue, Volcano, Coscheduling (of the "
-        "scheduler plugins), Native (the PodGroups of Kubernetes 1.35 and later), None, or Auto: with a queue Kueue or "
-        "Volcano, else Volcano, Coscheduling or Native, whichever the cluster has.",
+        description="gang names the scheduler that starts all pods of the job or none: Kueue, Volcano, "
+        "Coscheduling (of the scheduler plugins), Native (the PodGroups of Kubernetes 1.35 and "
+        "later), None, or Auto. With a queue, Auto takes Kueue or Volcano. Without one, Auto "
+        "takes Volcano, Coscheduling or Native, whichever the cluster has.",
     )
     queue: str | None = Field(
         default=None,
@@ -255,8 +259,8 @@ class Scheduling(SpecModel):
         default=None,
         ge=1,
         le=MAX_REPLICAS,
-        description="minAvailable is the number of pods that must be schedulable before any of them starts; all of "
-        "the job's by default. Kueue admits whole jobs only.",
+        description="minAvailable is the number of pods that must be schedulable before any of them starts. "
+        "Defaults to all pods of the job. Kueue admits whole jobs only.",
     )
     priority_class_name: str | None = Field(
         default=None,
@@ -268,8 +272,8 @@ class Scheduling(SpecModel):
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="timeoutSeconds is how long, in seconds, pods that have found a node keep it while they wait for "
-        "the others; Coscheduling alone knows such a limit.",
+        description="timeoutSeconds is how long, in seconds, pods that have a node keep it while they wait "
+        "for the others. Only Coscheduling has such a limit.",
     )
 
 
@@ -279,13 +283,14 @@ class OnOutOfMemory(SpecModel):
     increase_percent: int = Field(
         ge=1,
         le=1000,
-        description="increasePercent is by how much the memory of the role's pods grows with each such restart, in "
-        "percent of what it was before.",
+        description="increasePercent is how much the memory of the role's pods grows with each such restart, "
+        "in percent of the previous amount.",
     )
     max_memory: str = Field(
         min_length=1,
         max_length=32,
-        description="maxMemory is the most memory that a pod gets this way, as a Kubernetes quantity such as 64Gi.",
+        description="maxMemory is the largest amount of memory that a pod gets this way, as a Kubernetes "
+        "quantity such as 64Gi.",
     )
 
 
@@ -294,8 +299,9 @@ class RunPolicy(SpecModel):
 
     suspend: bool = Field(
         default=False,
-        description="suspend stops the job's pods, which save a checkpoint within their grace period, and keeps the "
-        "job for later. May change at any time; while it is true, templates may change, too.",
+        description="suspend stops the job's pods and keeps the job for later. The pods save a checkpoint "
+        "within their grace period. You can change suspend at any time. While it is true, you "
+        "can also change templates.",
     )
     backoff_limit: int = Field(
         default=3,
@@ -307,82 +313,88 @@ class RunPolicy(SpecModel):
         default=None,
         ge=0,
         le=1_000_000,
-        description="disruptionLimit is the number of restarts that the infrastructure may cause; no limit by default.",
+        description="disruptionLimit is the number of restarts that the infrastructure may cause. There is "
+        "no limit by default.",
     )
     restart_scope: RestartScope = Field(
         default=RestartScope.AUTO,
-        description="restartScope tells who starts again when a replica is lost: Auto (as the strategy needs), Pod "
-        "(that replica alone; with MultiWorkerMirrored the others need dtj-launch, which restarts them in their "
-        "pods) or Job (all of them).",
+        description="restartScope decides which replicas start again when one is lost: Auto (as the strategy "
+        "needs), Pod (only that replica; with MultiWorkerMirrored the other replicas need "
+        "dtj-launch, which restarts them in their pods) or Job (all of them).",
     )
     exit_codes: ExitCodes | None = Field(
-        default=None, description="exitCodes are exit codes whose meaning is not the usual one."
+        default=None, description="exitCodes lists exit codes that have a meaning other than the usual one."
     )
     active_deadline_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="activeDeadlineSeconds is how long the job may run, in seconds from its start or its latest "
-        "resumption; then it fails.",
+        description="activeDeadlineSeconds is how long the job may run, in seconds since it started or was "
+        "last resumed. After that time the job fails.",
     )
     start_deadline_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="startDeadlineSeconds is how long it may take, in seconds from creation or resumption, until all "
-        "pods are ready; then the job fails, and says what kept it.",
+        description="startDeadlineSeconds is how long it may take until all pods are ready, in seconds since "
+        "the job was created or resumed. After that time the job fails, and the message gives "
+        "the reason for the delay.",
     )
     stall_timeout_seconds: int | None = Field(
         default=None,
         ge=1,
         le=2_147_483_647,
-        description="stallTimeoutSeconds is how long a job whose pods are all ready may report the same step, in "
-        "seconds; then the condition Stalled becomes True, or Unknown if nothing was reported. No limit by default.",
+        description="stallTimeoutSeconds is how long a job whose pods are all ready may report the same "
+        "step, in seconds. After that time the condition Stalled becomes True, or Unknown if no "
+        "pod reported progress. There is no limit by default.",
     )
     on_stall: OnStall = Field(
         default=OnStall.NONE,
-        description="onStall is what happens to a stalled job beside the condition: None, Restart (a new attempt of "
-        "all, which backoffLimit pays) or Fail.",
+        description="onStall is what happens to a stalled job in addition to the condition: None, Restart (a "
+        "new attempt of all replicas, which counts against backoffLimit) or Fail.",
     )
     on_nan: OnNaN | None = Field(
         default=None,
         alias="onNaN",
-        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (its default), Rollback to "
-        "the last checkpoint and leave out the batch, or Skip the update. The trainer gets it as DTJ_ON_NAN.",
+        description="onNaN is what the trainer does when a loss is NaN or infinite: Fail (the default of the "
+        "trainer), Rollback (return to the last checkpoint and leave out the batch) or Skip "
+        "(skip the update). The trainer reads it from DTJ_ON_NAN.",
     )
     on_out_of_memory: OnOutOfMemory | None = Field(
         default=None,
-        description="onOutOfMemory gives more memory to pods of a role that was killed for want of it; the same again "
-        "by default.",
+        description="onOutOfMemory gives more memory to the pods of a role after one of them is killed "
+        "because it is out of memory. By default the pods get the same memory again.",
     )
     scheduling: Scheduling | None = Field(
         default=None,
-        description="scheduling has the job's pods scheduled together, or queued; each on its own by default.",
+        description="scheduling lets a scheduler start the job's pods together, or puts the job into a "
+        "queue. By default each pod is scheduled on its own.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,
         ge=0,
         le=2_147_483_647,
-        description="ttlSecondsAfterFinished is how long the job is kept after its end, in seconds; for ever by "
-        "default.",
+        description="ttlSecondsAfterFinished is how long the job is kept after it ends, in seconds. By "
+        "default the job is kept forever.",
     )
     managed_by: str | None = Field(
         default=None,
         min_length=1,
         max_length=63,
-        description="managedBy names the controller that runs the job. With any other name than "
-        f"{names.CONTROLLER} the operator keeps its hands off it.",
+        description="managedBy names the controller that runs the job. The operator ignores the job if the "
+        f"name is not {names.CONTROLLER}.",
     )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,
-        description="cleanPodPolicy tells which pods are deleted at the end: Running (those that still run), "
-        "All or None. Failed pods are kept by default, since their logs are evidence. A pod that only sidecars keep "
-        "running is always deleted.",
+        description="cleanPodPolicy decides which pods are deleted when the job ends: Running (pods that "
+        "still run), All or None. By default failed pods are kept because their logs are "
+        "evidence. A pod in which only sidecars still run is always deleted.",
     )
     success_policy: SuccessPolicy = Field(
         default=SuccessPolicy.CHIEF,
-        description="successPolicy is Chief (the chief's success is the job's; worker 0's where there is no chief) "
-        "or AllWorkers (the chief, where there is one, and all workers must succeed).",
+        description="successPolicy decides when the job succeeds: Chief (when the chief succeeds, or worker "
+        "0 if there is no chief) or AllWorkers (when all workers succeed, and the chief if there "
+        "is one).",
     )
 
 
@@ -390,27 +402,30 @@ class JobSpec(SpecModel):
     """A training job that runs one of TensorFlow's distribution strategies."""
 
     strategy: Strategy = Field(
-        description="strategy is the distribution strategy. It decides which roles are allowed, what TF_CONFIG "
-        "says and what success means; the trainer gets it as DTJ_STRATEGY."
+        description="strategy is the distribution strategy. It decides which roles are allowed, what "
+        "TF_CONFIG contains and what success means. The trainer reads it from DTJ_STRATEGY."
     )
     template: Template | None = Field(
         default=None,
-        description="template is the pod template that all roles share. The container named trainer trains; "
-        "the name may be anything where there is only one container. Its image may be left out where the "
-        "operator has a default one.",
+        description="template is the pod template that all roles share. The container named trainer runs the "
+        "training. If there is only one container, it may have any name. You can leave out its "
+        "image if the operator has a default image.",
     )
     replica_specs: dict[str, ReplicaSpec | None] = Field(
         max_length=8,
-        description="replicaSpecs holds the roles by task type: chief, worker, ps, evaluator, and dispatcher "
-        "and data-worker for the tf.data service.",
+        description="replicaSpecs maps each role to its replicas. The roles are chief, worker, ps and "
+        "evaluator, and dispatcher and data-worker for the tf.data service.",
     )
     accelerator: Accelerator | None = Field(
-        default=None, description="accelerator is the accelerator of each pod that trains; a role's own wins."
+        default=None,
+        description="accelerator is the accelerator of each pod that trains. The accelerator of a role takes "
+        "precedence.",
     )
     elastic: Elastic | None = Field(
         default=None,
-        description="elastic lets the number of workers change while the job runs: kubectl scale, or an autoscaler, "
-        "sets replicaSpecs.worker.replicas, and all replicas start again from the last checkpoint.",
+        description="elastic lets the number of workers change while the job runs. If kubectl scale or an "
+        "autoscaler changes replicaSpecs.worker.replicas, all replicas start again from the last "
+        "checkpoint.",
     )
     port: int = Field(
         default=names.DEFAULT_PORT,
@@ -419,15 +434,15 @@ class JobSpec(SpecModel):
         description="port is the TCP port of TensorFlow's gRPC server in each pod.",
     )
     checkpoint: Checkpoint | None = Field(
-        default=None, description="checkpoint tells where and how often training state is saved."
+        default=None, description="checkpoint configures where and how often the training state is saved."
     )
-    export: Export | None = Field(default=None, description="export tells where the trained model goes.")
+    export: Export | None = Field(default=None, description="export configures where the trained model is written.")
     tensor_board: TensorBoard | None = Field(
         default=None,
-        description="tensorBoard shows the curves of the job, out of logs below the checkpoint directory, while it "
-        "runs and for some time after.",
+        description="tensorBoard shows the curves of the job while it runs and for some time after it ends. "
+        "It reads the logs in the checkpoint directory.",
     )
-    run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy tells how the job runs and ends.")
+    run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy configures how the job runs and ends.")
 
     def replicas(self, role: Role) -> int:
         """Number of pods of ``role``; 0 where the role is absent, null or empty."""

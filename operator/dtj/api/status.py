@@ -51,16 +51,14 @@ class ConditionStatus(_Model):
     type: str = Field(max_length=316, description="type is the kind of condition.")
     status: Literal["True", "False", "Unknown"] = Field(description="status is True, False or Unknown.")
     reason: str = Field(
-        default="", max_length=1024, description="reason is one CamelCase word for the last transition."
+        default="", max_length=1024, description="reason is a CamelCase word that explains the last transition."
     )
-    message: str = Field(
-        default="", max_length=32768, description="message says what happened and what to do, for a person."
-    )
+    message: str = Field(default="", max_length=32768, description="message describes what happened and what to do.")
     last_transition_time: str = Field(
-        default="", description="lastTransitionTime is when status changed last (RFC 3339)."
+        default="", description="lastTransitionTime is the time of the last change of status (RFC 3339)."
     )
     observed_generation: int = Field(
-        default=0, description="observedGeneration is the generation of the job that this was computed from."
+        default=0, description="observedGeneration is the generation of the job that this condition was computed from."
     )
 
 
@@ -68,36 +66,40 @@ class ReplicaStatus(_Model):
     """Counts of the pods of one role, in the current attempt."""
 
     desired: int = Field(default=0, description="desired is the number of pods that this role should have.")
-    active: int = Field(default=0, description="active is the number of pods that are neither ended nor ending.")
+    active: int = Field(
+        default=0, description="active is the number of pods that have not ended and are not being deleted."
+    )
     ready: int = Field(default=0, description="ready is the number of pods that are ready.")
     succeeded: int = Field(default=0, description="succeeded is the number of replicas that completed.")
     failed: int = Field(default=0, description="failed is the number of pods that failed and are not being deleted.")
     completed_indexes: str = Field(
         default="",
         max_length=32768,
-        description="completedIndexes are the replicas that completed in this attempt and do not run again in it, "
-        "such as 0-1,3.",
+        description="completedIndexes lists the replicas that completed in this attempt, such as 0-1,3. They "
+        "do not run again in this attempt.",
     )
     memory_increases: int = Field(
         default=0,
         ge=0,
-        description="memoryIncreases is how often pods of this role were killed for want of memory, and so, with "
-        "runPolicy.onOutOfMemory, how often their memory grew.",
+        description="memoryIncreases is how often pods of this role were killed because they were out of "
+        "memory. With runPolicy.onOutOfMemory, it is also how often their memory grew.",
     )
     restarts: dict[str, int] = Field(
         default={},
         max_length=10_000,
-        description="restarts is how often single replicas were replaced alone, by index; later pods' names count on.",
+        description="restarts counts how often a replica was replaced on its own, by index. The names of "
+        "later pods continue this count.",
     )
     replaced_indexes: str = Field(
         default="",
         max_length=32768,
-        description="replacedIndexes are the replicas that were replaced alone in this attempt, such as 0-1,3.",
+        description="replacedIndexes lists the replicas that were replaced on their own in this attempt, "
+        "such as 0-1,3.",
     )
     restarting: dict[str, str] = Field(
         default={},
         max_length=10_000,
-        description="restarting is when the next pod of a replica replaced alone is due, by index.",
+        description="restarting is when the next pod of a replica that is replaced on its own is due, by index.",
     )
 
 
@@ -111,12 +113,12 @@ class RestartCounts(_Model):
     preemption: int = Field(
         default=0,
         ge=0,
-        description="preemption is the number of restarts of replicas that saved and left when told to.",
+        description="preemption is the number of restarts of replicas that saved a checkpoint and exited on request.",
     )
     disruption: int = Field(
         default=0, ge=0, description="disruption is the number of restarts that the infrastructure caused."
     )
-    total: int = Field(default=0, ge=0, description="total is the sum of all.")
+    total: int = Field(default=0, ge=0, description="total is the sum of all counts.")
 
 
 _MetricName = Annotated[str, StringConstraints(max_length=64)]
@@ -141,26 +143,24 @@ class Progress(_Foreign):
         max_length=32,
         description="phase is what the training does: Gate, Building, Training, Evaluating, Exporting or Done.",
     )
-    step: int | None = Field(default=None, ge=0, le=MOST, description="step is the number of steps that are done.")
-    total_steps: int | None = Field(
-        default=None, ge=0, le=MOST, description="totalSteps is the number of steps in all."
+    step: int | None = Field(default=None, ge=0, le=MOST, description="step is the number of completed steps.")
+    total_steps: int | None = Field(default=None, ge=0, le=MOST, description="totalSteps is the total number of steps.")
+    epoch: int | None = Field(
+        default=None, ge=0, le=MOST, description="epoch is the current epoch. The first epoch is 1."
     )
-    epoch: int | None = Field(default=None, ge=0, le=MOST, description="epoch is the epoch that runs, from 1.")
-    percent: int | None = Field(
-        default=None, ge=0, le=100, description="percent is the part of the steps that is done."
-    )
+    percent: int | None = Field(default=None, ge=0, le=100, description="percent is the percentage of completed steps.")
     eta_seconds: int | None = Field(
-        default=None, ge=0, le=MOST, description="etaSeconds is how long the rest will take, in seconds."
+        default=None, ge=0, le=MOST, description="etaSeconds is the estimated remaining time in seconds."
     )
     examples_per_second: float | None = Field(
         default=None,
         ge=0,
         le=MOST,
-        description="examplesPerSecond is the speed of the last moments, over all replicas.",
+        description="examplesPerSecond is the recent speed over all replicas.",
     )
     metrics: dict[
         Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=32)]
-    ] = Field(default={}, max_length=32, description="metrics are the latest metrics by name, as text.")
+    ] = Field(default={}, max_length=32, description="metrics holds the latest metrics by name, as text.")
     last_checkpoint_step: int | None = Field(
         default=None, ge=0, le=MOST, description="lastCheckpointStep is the step of the newest checkpoint."
     )
@@ -168,25 +168,27 @@ class Progress(_Foreign):
         default=None,
         ge=0,
         le=MOST,
-        description="restartsInPlace is how often the launcher in this pod started the training again without a new "
-        "pod, since a peer was lost.",
+        description="restartsInPlace is how often the launcher in this pod restarted the training without a "
+        "new pod, because a peer was lost.",
     )
     stragglers: tuple[Annotated[str, StringConstraints(max_length=63)], ...] = Field(
         default=(),
         max_length=MOST_STRAGGLERS,
-        description="stragglers are replicas, such as worker-3, whose steps take more than 1.5 times as long as those "
-        "of the others, where each publishes its own speed; the first eight.",
+        description="stragglers lists up to eight replicas, such as worker-3, whose steps take more than 1.5 "
+        "times as long as the steps of the other replicas. It is set only if each replica "
+        "publishes its own speed.",
     )
     text: str = Field(
         default="",
         max_length=32,
-        description="text is how far the training is for people: 24%, or step 1200 where the end is not known; before "
-        "the first step what it does, such as waiting for peers; done when the replica that decides has completed.",
+        description="text is the progress in a form that people read: 24%, or step 1200 if the number of "
+        "steps is unknown. Before the first step it is the phase, such as waiting for peers. It "
+        "is done when the replica that decides has completed.",
     )
     updated_at: str = Field(
         default="",
         max_length=32,
-        description="updatedAt is when the training was seen to advance last (RFC 3339).",
+        description="updatedAt is when the training last advanced (RFC 3339).",
     )
 
     @classmethod
@@ -237,14 +239,14 @@ class ExportedModel(_Model):
         default="", max_length=4096, description="path is the directory of this version of the model, as pods see it."
     )
     formats: tuple[Annotated[str, StringConstraints(max_length=32), _Printable], ...] = Field(
-        default=(), max_length=16, description="formats are those that are there: SavedModel, TFLite, TensorFlowJS."
+        default=(), max_length=16, description="formats lists the available formats: SavedModel, TFLite, TensorFlowJS."
     )
-    size: int | None = Field(default=None, ge=0, le=2**53, description="size is the size of all its files, in bytes.")
+    size: int | None = Field(default=None, ge=0, le=2**53, description="size is the total size of its files, in bytes.")
     digest: Annotated[str, _Printable] = Field(
         default="",
         max_length=128,
-        description="digest is sha256: and the SHA-256 of the list of all its files with theirs; docs/export.md has "
-        "the command that computes it.",
+        description="digest is sha256: followed by the SHA-256 of the list of all files with their digests. "
+        "docs/export.md has the command that computes it.",
     )
 
     @classmethod
@@ -299,30 +301,34 @@ class JobStatus(_Model):
     )
     state: str = Field(
         default="",
-        description="state sums the job up in one word for people: Pending, Starting, Running, Restarting, Suspended, "
-        "Succeeded, Failed. Programs read the conditions.",
+        description="state summarizes the job in one word for people: Pending, Starting, Running, "
+        "Restarting, Suspended, Succeeded, Failed. Programs read the conditions.",
     )
-    reason: str = Field(default="", description="reason is why the job is in this state, in one word.")
-    ready: str = Field(default="", description="ready is the number of ready pods out of all, such as 3/4.")
+    reason: str = Field(default="", description="reason explains in one word why the job is in this state.")
+    ready: str = Field(default="", description="ready is the number of ready pods out of all pods, such as 3/4.")
     conditions: tuple[ConditionStatus, ...] = Field(
         default=(),
         max_length=32,
-        description="conditions are PodsReady, Suspended, Restarting, Stalled, Invalid, Complete and Failed; "
-        "conditions of other types are left alone.",
+        description="conditions are PodsReady, Suspended, Restarting, Stalled, Invalid, SuccessCriteriaMet, "
+        "FailureTarget, Complete and Failed. The operator leaves conditions of other types "
+        "unchanged.",
     )
     start_time: str | None = Field(
         default=None,
-        description="startTime is when the pods of this run were first created (RFC 3339); a suspended job has none.",
+        description="startTime is when the pods of this run were first created (RFC 3339). A suspended job "
+        "has no startTime.",
     )
     ready_time: str | None = Field(
         default=None, description="readyTime is when all pods of this run were ready for the first time (RFC 3339)."
     )
     completion_time: str | None = Field(
-        default=None, description="completionTime is when the job ended, with success or without (RFC 3339)."
+        default=None, description="completionTime is when the job succeeded or failed (RFC 3339)."
     )
-    attempt: int = Field(default=0, description="attempt counts the runs of the whole job, from 1.")
+    attempt: int = Field(
+        default=0, description="attempt is the number of the current attempt of the whole job. The first attempt is 1."
+    )
     last_restart_time: str | None = Field(
-        default=None, description="lastRestartTime is when the latest attempt after the first began (RFC 3339)."
+        default=None, description="lastRestartTime is when the latest attempt after the first one began (RFC 3339)."
     )
     ready_attempt: int = Field(
         default=0,
@@ -330,26 +336,26 @@ class JobStatus(_Model):
         description="readyAttempt is the latest attempt whose pods were all ready.",
     )
     pending_restart: PendingRestart | None = Field(
-        default=None, description="pendingRestart is a restart of all that waits."
+        default=None, description="pendingRestart is a restart of all replicas that waits."
     )
     restarts: RestartCounts = Field(
         default=RestartCounts(),
-        description="restarts counts restarts by who caused them, over the whole life of the job.",
+        description="restarts counts restarts by cause, over the whole life of the job.",
     )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
     progress: Progress | None = Field(
-        default=None, description="progress is how far the training is, where its image publishes it."
+        default=None, description="progress is how far the training is, if its image publishes it."
     )
-    root_cause: RootCause | None = Field(
-        default=None, description="rootCause is the first failure, where there was one."
-    )
+    root_cause: RootCause | None = Field(default=None, description="rootCause is the first failure, if there was one.")
     export: ExportedModel | None = Field(
-        default=None, description="export is the model that the job has exported, where its image tells of it."
+        default=None, description="export is the model that the job exported, if its image reports it."
     )
     gang: str = Field(
-        default="", description="gang is who schedules this run's pods together: one of runPolicy.scheduling.gang."
+        default="",
+        description="gang is what schedules the pods of this run together: one of the values of "
+        "runPolicy.scheduling.gang.",
     )
-    selector: str = Field(default="", description="selector selects the worker pods, for the scale subresource.")
+    selector: str = Field(default="", description="selector selects the worker pods for the scale subresource.")
 
     @classmethod
     def from_object(cls, raw: object) -> JobStatus:

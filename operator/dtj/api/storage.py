@@ -28,13 +28,13 @@ class ClaimTemplate(SpecModel):
     storage_class_name: str | None = Field(
         default=None,
         max_length=253,
-        description="storageClassName is the storage class; the cluster's default class where it is not set.",
+        description="storageClassName is the storage class. Defaults to the default class of the cluster.",
     )
     access_modes: list[AccessMode] = Field(
         default=[AccessMode.READ_WRITE_MANY],
         min_length=1,
         max_length=4,
-        description="accessModes are the claim's access modes; pods on several nodes need ReadWriteMany.",
+        description="accessModes are the access modes of the claim. Pods on several nodes need ReadWriteMany.",
     )
     storage: str = Field(
         min_length=1,
@@ -50,26 +50,27 @@ class Checkpoint(SpecModel):
         default=None,
         min_length=1,
         max_length=1024,
-        description="path is the checkpoint directory, given to every pod as DTJ_CHECKPOINT_DIR. "
-        f"Defaults to {names.CHECKPOINT_MOUNT} where volume or claimTemplate is set, and is their mount point.",
+        description="path is the checkpoint directory, which every pod gets as DTJ_CHECKPOINT_DIR. If volume "
+        "or claimTemplate is set, path is the mount point and defaults to "
+        f"{names.CHECKPOINT_MOUNT}.",
     )
     volume: Annotated[JsonObject, PodTemplateFragment(*VOLUME_SOURCE)] | None = Field(
         default=None,
-        description="volume is a pod volume source, mounted at path in every pod; "
-        "with more than one node it must be one that several pods can write to.",
+        description="volume is a pod volume source that is mounted at path in every pod. If the pods run on "
+        "more than one node, several pods must be able to write to it.",
     )
     claim_template: ClaimTemplate | None = Field(
         default=None,
-        description="claimTemplate makes one PersistentVolumeClaim for the job, mounted at path in every pod "
-        "and deleted with the job.",
+        description="claimTemplate creates one PersistentVolumeClaim for the job. It is mounted at path in "
+        "every pod and deleted with the job.",
     )
     every_seconds: int | None = Field(
         default=None, ge=1, description="everySeconds is the time between two checkpoints, in seconds."
     )
     every_steps: int | None = Field(
-        default=None, ge=1, description="everySteps is the distance of two checkpoints, in training steps."
+        default=None, ge=1, description="everySteps is the number of training steps between two checkpoints."
     )
-    keep: int | None = Field(default=None, ge=1, description="keep is the number of newest checkpoints that are kept.")
+    keep: int | None = Field(default=None, ge=1, description="keep is the number of newest checkpoints to keep.")
 
     @property
     def mounted(self) -> bool:
@@ -96,14 +97,15 @@ class Export(SpecModel):
     path: str = Field(
         min_length=1,
         max_length=1024,
-        description="path is the directory of the exported model, given to every pod as DTJ_EXPORT_DIR; each export "
-        "is a version below it, as TensorFlow Serving wants it.",
+        description="path is the directory of the exported model, which every pod gets as DTJ_EXPORT_DIR. "
+        "Each export is a version in this directory, as TensorFlow Serving expects it.",
     )
     formats: list[ExportFormat] = Field(
         default=[ExportFormat.SAVED_MODEL],
         min_length=1,
         max_length=len(ExportFormat),
-        description="formats are what the model is exported as: SavedModel, which is always among them, TFLite and "
-        "TensorFlowJS; given to every pod as DTJ_EXPORT_FORMATS. What cannot be converted fails the job once the "
-        "SavedModel is there.",
+        description="formats are the formats in which the model is exported: SavedModel, TFLite and "
+        "TensorFlowJS. SavedModel is always one of them. Every pod gets them as "
+        "DTJ_EXPORT_FORMATS. If a conversion fails, the job fails after the SavedModel is "
+        "written.",
     )

@@ -16,24 +16,26 @@ class TensorBoard(SpecModel):
 
     enabled: bool = Field(
         default=True,
-        description="enabled is whether there is a TensorBoard: a pod and a Service named <job>-tensorboard, which "
-        "dtj tensorboard opens. May change at any time, also after the job's end.",
+        description="enabled is whether the job has a TensorBoard: a pod and a Service named "
+        "<job>-tensorboard, which dtj tensorboard opens. You can change it at any time, also "
+        "after the job has ended.",
     )
     image: str | None = Field(
         default=None,
         min_length=1,
         max_length=1024,
-        description="image is an image that has the command tensorboard; by default that of the containers that "
-        "train. Takes effect when the pod is made.",
+        description="image is an image that has the command tensorboard. Defaults to the image of the "
+        "trainer containers. A change takes effect when the pod is created.",
     )
     resources: Annotated[JsonObject, PodTemplateFragment("spec", "containers", "resources")] | None = Field(
         default=None,
-        description="resources are what TensorBoard's container gets; by default it asks for 50m of a CPU and 256Mi "
-        "of memory, and is limited to 2Gi. Takes effect when the pod is made.",
+        description="resources are the resources of TensorBoard's container. By default it requests 50m of a "
+        "CPU and 256Mi of memory, and its limit is 2Gi. A change takes effect when the pod is "
+        "created.",
     )
     ttl_seconds: int = Field(
         default=3600,
         ge=0,
         le=2_147_483_647,
-        description="ttlSeconds is how long TensorBoard is kept after the job's end, in seconds; 0 for not at all.",
+        description="ttlSeconds is how long TensorBoard is kept after the job ends, in seconds. 0 removes it at once.",
     )

@@ -20,7 +20,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class PortTaken(Exception):
-    """A port cannot be listened on."""
+    """A port is not available."""
 
 
 def health_routes(*, longest_pass: Callable[[], float], ready: Callable[[], bool]) -> dict[str, Handler]:
@@ -64,7 +64,7 @@ async def serving(port: int, routes: dict[str, Handler]) -> AsyncIterator[None]:
         try:
             await web.TCPSite(runner, None, port).start()
         except OSError as error:
-            raise PortTaken(f"port {port} cannot be listened on: {error.strerror}") from error
+            raise PortTaken(f"cannot listen on port {port}: {error.strerror}") from error
         yield
     finally:
         await runner.cleanup()

@@ -21,12 +21,12 @@ def job_access(text: str) -> JobAccess:
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"is no JSON: {error}") from None
+        raise ValueError(f"is not valid JSON: {error}") from None
     if not isinstance(given, dict):
-        raise ValueError(f"is no JSON object; give one with {' and '.join(_FIELDS)}")
+        raise ValueError(f"must be a JSON object with {' and '.join(_FIELDS)}")
     for field in given:
         if field not in _FIELDS:
-            raise ValueError(f"{field}: no such field; there are {' and '.join(_FIELDS)}")
+            raise ValueError(f"{field}: unknown field; the fields are {' and '.join(_FIELDS)}")
     return JobAccess(
         status=_peers("statusFrom", given.get("statusFrom")),
         tensorboard=_peers("tensorBoardFrom", given.get("tensorBoardFrom")),
@@ -37,7 +37,7 @@ def _peers(field: str, given: object) -> tuple[JsonObject, ...]:
     if given is None:
         return ()
     if not isinstance(given, list):
-        raise ValueError(f"{field}: is no list of NetworkPolicy peers")
+        raise ValueError(f"{field}: must be a list of NetworkPolicy peers")
     for index, peer in enumerate(given):
         known = (
             isinstance(peer, dict)
@@ -46,5 +46,5 @@ def _peers(field: str, given: object) -> tuple[JsonObject, ...]:
         )
         if not known:
             # A peer without any selector would let everybody in.
-            raise ValueError(f"{field}[{index}]: give an object with {', '.join(_SELECTORS)}")
+            raise ValueError(f"{field}[{index}]: must be an object with {', '.join(_SELECTORS)}")
     return tuple(given)

@@ -62,29 +62,41 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 
 
 @click.command(context_settings={"auto_envvar_prefix": "DTJ_OPERATOR", "help_option_names": ["-h", "--help"]})
-@click.option("--namespace", "-n", "namespaces", multiple=True, help="Run jobs of this namespace only; repeatable.")
-@click.option("--all-namespaces", "-A", is_flag=True, help="Run jobs of all namespaces; the default.")
-@_option("kubeconfig", type=click.Path(), help="Kubeconfig file; in a cluster, the pod's service account.")
-@_option("context", help="Context of the kubeconfig; its current one by default.")
-@_option("workers", type=click.IntRange(1, 256), help="Jobs of a namespace that are worked on at the same time.")
-@_option("relist_seconds", type=click.FloatRange(min=1.0), help="Time between two full lists of jobs.")
-@_option("leader_elect", is_flag=True, help="Run jobs only while holding a lease.")
-@_option("lease_namespace", help="Namespace of the lease; required with --leader-elect.")
+@click.option(
+    "--namespace",
+    "-n",
+    "namespaces",
+    multiple=True,
+    help="Run the jobs of this namespace only. You can repeat this option.",
+)
+@click.option("--all-namespaces", "-A", is_flag=True, help="Run the jobs of all namespaces. This is the default.")
+@_option(
+    "kubeconfig", type=click.Path(), help="Kubeconfig file. In a cluster, the default is the pod's service account."
+)
+@_option("context", help="Context of the kubeconfig. The default is its current context.")
+@_option(
+    "workers", type=click.IntRange(1, 256), help="Number of jobs of a namespace that are reconciled at the same time."
+)
+@_option("relist_seconds", type=click.FloatRange(min=1.0), help="Seconds between two full lists of jobs.")
+@_option("leader_elect", is_flag=True, help="Run jobs only while this operator holds a lease.")
+@_option("lease_namespace", help="Namespace of the lease. Required with --leader-elect.")
 @_option("lease_name", help="Name of the lease.")
 @_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
-@_option("restricted", is_flag=True, help='Make pods fit the Pod Security Standard "restricted".')
-@_option("trainer_image", help="Image of trainer containers whose template names none.")
+@_option("restricted", is_flag=True, help='Make pods meet the Pod Security Standard "restricted".')
+@_option("trainer_image", help="Image for trainer containers whose template has no image.")
 @_option(
     "network_policies",
     metavar="JSON",
     callback=_job_access,
-    help="Give each job a NetworkPolicy that lets in its own pods and these peers: "
+    help="Create a NetworkPolicy for each job that admits its own pods and these peers: "
     '{"statusFrom": [PEER...], "tensorBoardFrom": [PEER...]}.',
 )
-@_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz; 0 for none.")
-@_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics; 0 for none.")
-@_option("log_format", type=click.Choice(list(map(str, logs.LogFormat))), callback=_log_format, help="Look of the log.")
-@_option("verbose", is_flag=True, help="Log what usually nobody wants to know.")
+@_option("health_port", type=click.IntRange(0, 65535), help="Port of /healthz and /readyz. 0 disables them.")
+@_option("metrics_port", type=click.IntRange(0, 65535), help="Port of /metrics. 0 disables it.")
+@_option(
+    "log_format", type=click.Choice(list(map(str, logs.LogFormat))), callback=_log_format, help="Format of the log."
+)
+@_option("verbose", is_flag=True, help="Also log debug messages.")
 @click.version_option(__version__, prog_name="dtj-operator")
 def main(*, namespaces: tuple[str, ...], all_namespaces: bool, **options: Any) -> None:
     """Run DistributedTrainingJobs: watch them, create their pods, and keep their status.
@@ -108,15 +120,15 @@ def operate(settings: OperatorSettings) -> int:
         log.error("%s", error)
         return EXIT_USAGE
     except LeaseLost as error:
-        log.error("%s; the process ends, since another operator may lead now", error)
+        log.error("%s; the operator exits because another operator may lead now", error)
         return EXIT_LEASE_LOST
     except CredentialsRefused as error:
         log.error("%s", error)
         return EXIT_API
     except Exception:
-        log.exception("a part of the operator ended; the process ends with it")
+        log.exception("a part of the operator ended; the operator exits")
         return EXIT_DEFECT
-    log.info("dtj-operator has stopped; jobs go on")
+    log.info("dtj-operator has stopped; jobs continue to run")
     return 0
 
 

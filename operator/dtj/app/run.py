@@ -1,7 +1,7 @@
 """The operator's process: puts the parts together, keeps them running, and takes them down together.
 
 The engine, the lease and the HTTP endpoints run in one event loop, kopf in another (see :mod:`dtj.app.watch`). When
-one of them ends unasked, the whole process ends, and says why: a restarted operator is safe at any point, half an
+one of them ends unexpectedly, the whole process ends, and says why: a restarted operator is safe at any point, half an
 operator is not. Only kopf's end is no reason: it is begun again.
 """
 
@@ -116,7 +116,7 @@ async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Eve
     parts = {engine_task, watch_task}
     try:
         await _first_of(*parts, stop.wait())
-        unasked = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
+        unexpected = [part.get_name() for part in parts if part.done()] if not stop.is_set() else []
         stop.set()
         engine.stop()
         watch_task.cancel()
@@ -128,8 +128,8 @@ async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Eve
     for part in parts:
         if not part.cancelled():
             part.result()
-    if unasked:
-        raise RuntimeError(f"{' and '.join(unasked)} ended unasked")
+    if unexpected:
+        raise RuntimeError(f"{' and '.join(unexpected)} ended unexpectedly")
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

@@ -80,7 +80,7 @@ class OperatorSettings:
     """``json``, ``text``, or ``auto``: text on a terminal, JSON elsewhere."""
 
     verbose: bool = False
-    """Whether the log also tells what usually nobody wants to know."""
+    """Whether the log also has debug messages."""
 
     instance: str = field(default_factory=socket.gethostname)
     """Who we are in events (``reportingInstance``) and in the lease: the host name, in a cluster the pod's."""

@@ -75,7 +75,7 @@ class JobWatch:
             why = await self._watch()
             failures = 1 if loop.time() - began > LASTING_SECONDS else failures + 1
             delay = self._backoff.delay(failures)
-            log.warning("the watch on jobs ended: %s; listing and watching again in %.1f s", why, delay)
+            log.warning("the watch on jobs ended: %s; the operator lists and watches jobs again in %.1f s", why, delay)
             await asyncio.sleep(delay)
             self._feed.relist_soon()
 
@@ -91,7 +91,7 @@ class JobWatch:
             renewing.cancel()
             watching.stop()
             await asyncio.wait([watching.ended], timeout=STOP_SECONDS)
-        return watching.why() if not self._renew.is_set() else "the API server's history was turned back"
+        return watching.why() if not self._renew.is_set() else "the API server went back to an older history"
 
     def _take(self, kind: str | None, body: JsonObject) -> None:
         if kind == "DELETED":

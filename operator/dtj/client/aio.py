@@ -316,7 +316,7 @@ def _check_scale(job: Job, replicas: int) -> None:
     if elastic is None:
         raise InvalidRequest(
             f"{job.name}: spec.elastic: is not set, and without it the number of workers is fixed: delete the job, and "
-            "create it anew with spec.elastic or the new number"
+            "create it again with spec.elastic or the new number"
         )
     if not elastic.min_replicas <= replicas <= elastic.max_replicas:
         raise InvalidRequest(

@@ -59,7 +59,7 @@ class JobFeed:
         self._recorder = recorder
         self._wanted = asyncio.Event()
         self.on_turned_back: Callable[[], None] = lambda: None
-        """Called when a list shows that the API server's history was turned back: a watch that goes on from before
+        """Called when a list shows that the API server went back to an older history: a watch that goes on from before
         would see nothing for a long time."""
 
     def put(self, body: JsonObject) -> None:
@@ -100,7 +100,7 @@ class JobFeed:
             self._forget(jobs.remove(record.job.key, uid=record.job.uid))
         if version.isdecimal() and int(version) < newest:
             log.warning(
-                "the API server's history was turned back from version %d to %s: all jobs are read and watched again",
+                "the API server went back from version %d to %s of its history: all jobs are read and watched again",
                 newest,
                 version,
             )

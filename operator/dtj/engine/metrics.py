@@ -46,33 +46,34 @@ class Described:
         return self.name + {"counter": "_total", "info": "_info"}.get(self.kind, "")
 
 
-JOBS: Final = Described("gauge", "dtj_jobs", "Jobs, by state.", ("state",))
+JOBS: Final = Described("gauge", "dtj_jobs", "Jobs by state.", ("state",))
 FINISHED: Final = Described(
     "counter",
     "dtj_jobs_finished",
-    "Jobs that ended: outcome is Succeeded or Failed, class is what kind of end failed it, as status.rootCause.class; "
-    "None where no replica did.",
+    "Jobs that ended. outcome is Succeeded or Failed. class is the failure class as in "
+    "status.rootCause.class, or None if no replica failed.",
     ("outcome", "class"),
 )
-RESTARTS: Final = Described("counter", "dtj_restarts", "Restarts, by who caused them, as status.restarts.", ("class",))
+RESTARTS: Final = Described("counter", "dtj_restarts", "Restarts by cause, as in status.restarts.", ("class",))
 LAUNCH: Final = Described(
     "histogram",
     "dtj_launch_seconds",
-    "Seconds from creation, resumption or admission of a job until FirstPod (its pods are being created) and until "
-    "AllReady (all of them are ready for the first time).",
+    "Seconds from the creation, resumption or admission of a job until FirstPod (the "
+    "operator creates its pods) and until AllReady (all pods are ready for the first time).",
     ("until",),
     _SLOW,
 )
 RECOVERY: Final = Described(
     "histogram",
     "dtj_recovery_seconds",
-    "Seconds from the loss of a replica until all are ready again, backoff included.",
+    "Seconds from the loss of a replica until all replicas are ready again, including backoff.",
     buckets=_SLOW,
 )
 PROGRESS: Final = Described(
     "counter",
     "dtj_progress_reads",
-    "Questions to pods for their progress, by result: read, or silent (no answer in time, or none that can be read).",
+    "Requests to pods for their progress, by result: read, or silent (no answer in time, or "
+    "an answer that cannot be read).",
     ("result",),
 )
 RECONCILE: Final = Described(
@@ -81,33 +82,36 @@ RECONCILE: Final = Described(
 REQUESTS: Final = Described(
     "counter",
     "dtj_api_requests",
-    "Calls to the API server, by verb, resource and HTTP status (0: no answer). A list that is not the first after a "
-    "start is a watch that lost its place.",
+    "Calls to the API server, by verb, resource and HTTP status (0: no answer). A list after "
+    "the first one since the start means that a watch lost its position.",
     ("verb", "resource", "code"),
 )
 REQUEST_SECONDS: Final = Described(
-    "histogram", "dtj_api_request_seconds", "Seconds of calls to the API server, watches aside.", ("verb",)
+    "histogram", "dtj_api_request_seconds", "Seconds of calls to the API server, without watches.", ("verb",)
 )
-LEADER: Final = Described("gauge", "dtj_leader", "1 where this operator runs the jobs, 0 where it stands by.")
-BUILD: Final = Described("info", "dtj_build", "1, with the version of the operator.", ("version",))
+LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs the jobs, 0 if it stands by.")
+BUILD: Final = Described("info", "dtj_build", "Always 1. The label is the version of the operator.", ("version",))
 DEPTH: Final = Described("gauge", "workqueue_depth", "Jobs that wait for a worker.", ("name",))
-ADDS: Final = Described("counter", "workqueue_adds", "Jobs that were put into the queue.", ("name",))
+ADDS: Final = Described("counter", "workqueue_adds", "Jobs that were added to the queue.", ("name",))
 RETRIES: Final = Described(
-    "counter", "workqueue_retries", "Jobs whose pass failed and that were put into it again.", ("name",)
+    "counter", "workqueue_retries", "Jobs that were added to the queue again because their pass failed.", ("name",)
 )
 WAITED: Final = Described(
     "histogram", "workqueue_queue_duration_seconds", "Seconds that jobs wait for a worker.", ("name",)
 )
 WORKED: Final = Described(
-    "histogram", "workqueue_work_duration_seconds", "Seconds that workers spend with a job.", ("name",)
+    "histogram", "workqueue_work_duration_seconds", "Seconds that workers spend on a job.", ("name",)
 )
 UNFINISHED: Final = Described(
-    "gauge", "workqueue_unfinished_work_seconds", "Seconds of running passes together.", ("name",)
+    "gauge",
+    "workqueue_unfinished_work_seconds",
+    "Sum of the seconds that the running passes have taken so far.",
+    ("name",),
 )
 LONGEST: Final = Described(
     "gauge",
     "workqueue_longest_running_processor_seconds",
-    "Seconds of the oldest pass; at 600 the liveness probe fails.",
+    "Seconds of the longest running pass. At 600 the liveness probe fails.",
     ("name",),
 )
 

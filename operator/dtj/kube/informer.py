@@ -123,7 +123,7 @@ class Informer(Generic[R, T]):
         """Versions of lists only grow, unless etcd was restored from a backup."""
         before, self._listed_version = self._listed_version, version
         if version.isdecimal() and before.isdecimal() and int(version) < int(before):
-            log.warning("%s: the API server's history was turned back to version %s", self._title(), version)
+            log.warning("%s: the API server went back to an older history, version %s", self._title(), version)
             self._on_turned_back()
 
     async def _watch(self, version: str) -> str | None:

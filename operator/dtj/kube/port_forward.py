@@ -28,7 +28,7 @@ _ERROR: Final = 1
 
 
 class PortTaken(Exception):
-    """The port cannot be listened on; the message names it."""
+    """The port is not available; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ async def forwarded(
     try:
         server = await asyncio.start_server(handle, HOST, port)
     except OSError as error:
-        raise PortTaken(f"port {port} cannot be listened on: {error.strerror}") from error
+        raise PortTaken(f"cannot listen on port {port}: {error.strerror}") from error
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

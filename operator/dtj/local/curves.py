@@ -93,7 +93,7 @@ def _free(port: int) -> int:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            message = f"port {port} cannot be listened on: {error.strerror}: give another one with --port, or 0 for any"
+            message = f"cannot listen on port {port}: {error.strerror}: choose another port with --port, or 0 for any"
             raise NoCurves(message) from error
         return int(probe.getsockname()[1])
 
