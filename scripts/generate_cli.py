@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 import click
 from generated import ROOT, write_or_check
 
-from dtj.cli.exit_codes import Exit
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.sections import Section
 from dtj.cli.main import START, cli
-from dtj.cli.sections import Section
 
 TARGET = ROOT / "docs" / "cli.md"
 

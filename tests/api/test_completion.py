@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from builders import manifest
-from dtj.cli.completion import PATIENCE, kubectl_lines
+from dtj.cli.completion.command import PATIENCE, kubectl_lines
 from dtj.cli.main import cli
 from testbed import ControlPlane
 

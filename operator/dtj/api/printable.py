@@ -2,8 +2,8 @@
 
 A program chooses its last words, a manifest the names of its fields, a server its error messages. A terminal that gets
 them as they are obeys what stands in them: it writes the clipboard (OSC 52), moves the cursor and writes over what
-stands above, takes a new title. What is shown of others' text goes through this module; :mod:`dtj.cli.terminal` sees
-to it for all that the command line prints.
+stands above, takes a new title. What is shown of others' text goes through this module;
+:mod:`dtj.cli.common.terminal` sees to it for all that the command line prints.
 """
 
 from __future__ import annotations

@@ -12,25 +12,25 @@ from typing import NoReturn
 import click
 
 from dtj import __version__
-from dtj.cli.completion import PROGRAM, VARIABLE, completion
-from dtj.cli.convert import convert_files
-from dtj.cli.doctor import doctor
-from dtj.cli.exit_codes import Exit
-from dtj.cli.explain import explain
-from dtj.cli.init import init
-from dtj.cli.list_jobs import list_jobs
-from dtj.cli.logs import logs
-from dtj.cli.quantities import shown_path
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.formatting import shown_path
+from dtj.cli.common.sections import Section, SectionedGroup
+from dtj.cli.common.terminal import SafeHandler, say_lines, show_error
+from dtj.cli.completion.command import PROGRAM, VARIABLE, completion
+from dtj.cli.convert.command import convert_files
+from dtj.cli.doctor.command import doctor
+from dtj.cli.explain.command import explain
+from dtj.cli.init.command import init
+from dtj.cli.list.command import list_jobs
+from dtj.cli.logs.command import logs
 from dtj.cli.report.command import report
-from dtj.cli.run import run
-from dtj.cli.sections import Section, SectionedGroup
-from dtj.cli.status import status
-from dtj.cli.steer import delete, resume, scale, suspend
-from dtj.cli.submit import submit
-from dtj.cli.tensorboard import tensorboard
-from dtj.cli.terminal import SafeHandler, say_lines, show_error
-from dtj.cli.validate import validate
-from dtj.cli.wait import wait
+from dtj.cli.run.command import run
+from dtj.cli.status.command import status
+from dtj.cli.steer.command import delete, resume, scale, suspend
+from dtj.cli.submit.command import submit
+from dtj.cli.tensorboard.command import tensorboard
+from dtj.cli.validate.command import validate
+from dtj.cli.wait.command import wait
 
 START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
@@ -76,7 +76,7 @@ cli.add_command(completion, section=Section.TOOLS)
 
 
 def main() -> NoReturn:
-    """Run the command line, and leave with one of :class:`~dtj.cli.exit_codes.Exit`."""
+    """Run the command line, and leave with one of :class:`~dtj.cli.common.exit_codes.Exit`."""
     logging.lastResort = SafeHandler(logging.WARNING)
     try:
         code = cli.main(prog_name=_program(Path(sys.argv[0])), complete_var=VARIABLE, standalone_mode=False)

@@ -12,10 +12,10 @@ from typing import Final
 from dtj import __version__
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import printable
+from dtj.cli.common.yaml_text import as_yaml
 from dtj.cli.report.evidence import Evidence, event_count, event_time
 from dtj.cli.report.page import render_page
 from dtj.cli.report.view import clock, page_view
-from dtj.cli.yaml_text import as_yaml
 
 INDEX: Final = "INDEX"
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
-from dtj.cli.cluster import Place, place_options, with_client
-from dtj.cli.completion import JobName
-from dtj.cli.exit_codes import Exit
-from dtj.cli.quantities import counted, short_number, shown_path
+from dtj.cli.common.connection import Place, place_options, with_client
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.formatting import counted, short_number, shown_path
+from dtj.cli.common.run_options import check_one_is_given, job_or_run
+from dtj.cli.common.terminal import say
+from dtj.cli.completion.command import JobName
 from dtj.cli.report import cluster
 from dtj.cli.report import run as local_run
 from dtj.cli.report.bundle import files, packed, plain
@@ -18,8 +20,6 @@ from dtj.cli.report.evidence import Evidence
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import without_secrets
 from dtj.cli.report.view import page_view
-from dtj.cli.run_options import check_one_is_given, job_or_run
-from dtj.cli.terminal import say
 from dtj.client import AsyncClient
 from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun

@@ -11,7 +11,7 @@ from datetime import datetime
 from math import ceil, floor, log10
 from typing import Final
 
-from dtj.cli.quantities import short_number, short_time
+from dtj.cli.common.formatting import short_number, short_time
 from dtj.cli.report.curves import Curve, Point
 from dtj.cli.report.history import Bar, History, Row
 from dtj.cli.report.markup import safe

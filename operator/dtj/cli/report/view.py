@@ -14,7 +14,7 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition, State
 from dtj.api.status import RestartCounts, RootCause
-from dtj.cli.quantities import counted, listed, short_number, short_time
+from dtj.cli.common.formatting import counted, listed, short_number, short_time
 from dtj.cli.report.curves import SPEED, Curve, curves
 from dtj.cli.report.evidence import (
     Evidence,

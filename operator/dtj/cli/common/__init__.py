@@ -1,0 +1,1 @@
+"""What several commands share: the connection, exit codes, formatting, output, the terminal."""

@@ -1,0 +1,45 @@
+"""Objects of a cluster as kubectl shows them: by name, as JSON, as YAML. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import yaml
+
+from dtj.api import names
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.printable import one_line
+from dtj.cli.common.json_text import as_json
+
+KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
+
+
+def named(name: str) -> str:
+    """How kubectl names a job: ``distributedtrainingjob.training.dtj.dev/digits``."""
+    return f"{KIND}/{name}"
+
+
+def dumped(objects: Sequence[JsonObject], form: str) -> str:
+    """The objects as a List, in ``json`` or ``yaml``, or a line each with its ``name``; ends with a line break.
+
+    Who owns which field is left out, as kubectl leaves it out.
+    """
+    if form == "name":
+        return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
+    whole: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+        "items": list(map(_plain, objects)),
+    }
+    if form == "yaml":
+        return yaml.safe_dump(whole, sort_keys=False)
+    return as_json(whole, indent=4)
+
+
+def _plain(body: JsonObject) -> JsonObject:
+    metadata = body.get("metadata")
+    if not isinstance(metadata, dict):
+        return body
+    return {**body, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}

@@ -1,0 +1,44 @@
+"""The options by which commands name runs on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from dtj.cli.common.connection import Place
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+RUNS: Final = Path("dtj-runs")
+"""Where runs are kept unless somebody says otherwise."""
+
+
+def runs_option(words: str) -> Callable[[F], F]:
+    """Give a command ``--output-dir DIR``, as ``runs``, with ``words`` as its help."""
+    return click.option(
+        "--output-dir",
+        "runs",
+        type=click.Path(path_type=Path),
+        default=RUNS,
+        show_default=True,
+        metavar="DIR",
+        help=words,
+    )
+
+
+def job_or_run(command: F) -> F:
+    """Give a command ``--run RUN``, for a run on this machine in place of a job, and where such are kept."""
+    kept = runs_option("Where runs are kept, with --run.")(command)
+    words = "A run on this machine instead: its folder, or the name of its job."
+    return click.option("--run", metavar="RUN", help=words)(kept)
+
+
+def check_one_is_given(name: str | None, run: str | None, place: Place) -> None:
+    """Raises UsageError where both a job and a run are given, or neither, or a run and where a cluster is."""
+    if (name is None) == (run is None):
+        raise click.UsageError("give the name of a job on the cluster, or a run on this machine with --run")
+    if run is not None and place != Place(None, None, None):
+        raise click.UsageError("--run means a run on this machine: leave out --namespace, --context and --kubeconfig")

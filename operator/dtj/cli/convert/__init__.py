@@ -1,0 +1,1 @@
+"""``dtj convert``: TFJobs of Kubeflow as jobs of ours."""

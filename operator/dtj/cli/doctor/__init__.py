@@ -1,0 +1,1 @@
+"""``dtj doctor``: whether jobs can run on this cluster."""

@@ -1,0 +1,349 @@
+"""The checks of ``dtj doctor``: what was found of an installation goes in, findings come out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dtj import __version__
+from dtj.api import names, quantities
+from dtj.api.crd import job_schema
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.profiles import SHIPPED_PROFILES, Profile
+from dtj.cli.common.formatting import counted, listed, short_time
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
+from dtj.core.observed import GangApi
+from dtj.engine.profile_file import ProfilesError, read_profiles
+from dtj.kube.rights import FOR_GANGS
+
+OLDEST_KUBERNETES: Final = (1, 30)
+"""The oldest Kubernetes that is supported: what the chart's kubeVersion says, too."""
+
+_NEARLY_FULL: Final = 0.9
+"""A quota of which more is used is near its limit."""
+
+_LITTLE_MEMORY: Final = 2**30
+"""Bytes below which TensorFlow hardly starts."""
+
+_MOST_NAMED: Final = 3
+"""So many fields or rights are named; of more, only the number."""
+
+
+class Verdict(StrEnum):
+    """What came of a check."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    UNKNOWN = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of one check, in a sentence, and what to do where it is not well."""
+
+    verdict: Verdict
+    title: str
+    words: str
+    remedy: str = ""
+
+
+def findings(found: Installation) -> tuple[Finding, ...]:
+    """All checks, in the order in which one depends on the other."""
+    return tuple(finding for check in _CHECKS for finding in check(found))
+
+
+# -- the cluster -----------------------------------------------------------------------------------------------
+
+
+def _version(found: Installation) -> Iterator[Finding]:
+    match = re.match(r"v?(\d+)\.(\d+)", found.version)
+    words = f"{found.server} answers: Kubernetes {found.version}"
+    if match is None:
+        yield Finding(Verdict.WARN, "cluster", f"{words}, which is no version that can be read")
+    elif (int(match[1]), int(match[2])) < OLDEST_KUBERNETES:
+        oldest = ".".join(map(str, OLDEST_KUBERNETES))
+        yield Finding(Verdict.FAIL, "cluster", f"{words}; {oldest} or newer is needed", "upgrade the cluster")
+    else:
+        yield Finding(Verdict.OK, "cluster", words)
+
+
+def _definition(found: Installation) -> Iterator[Finding]:
+    install = "helm upgrade --install dtj charts/dtj, or kubectl apply -f crds/"
+    if not found.served:
+        yield Finding(Verdict.FAIL, "CRD", f"{names.KIND} is not known to the cluster", install)
+        return
+    if not found.crd.items:
+        yield Finding(Verdict.UNKNOWN, "CRD", f"it is installed; whether it fits: {found.crd.unread}")
+        return
+    different = schema_differences(found.crd.items[0])
+    if different:
+        more = f" and {len(different) - _MOST_NAMED} more" if len(different) > _MOST_NAMED else ""
+        words = f"it is not that of dtj {__version__}: {', '.join(different[:_MOST_NAMED])}{more}"
+        yield Finding(Verdict.WARN, "CRD", words, f"have operator, CRD and this program of one version: {install}")
+    else:
+        yield Finding(Verdict.OK, "CRD", f"{names.API_VERSION}, the same as that of dtj {__version__}")
+
+
+def schema_differences(crd: JsonObject) -> tuple[str, ...]:
+    """The fields in which the installed CRD's schema is not ours. Descriptions do not count."""
+    versions = [v for v in objects(dig(crd, "spec", "versions")) if v.get("name") == names.VERSION]
+    if not versions:
+        return (f"version {names.VERSION} is missing",)
+    theirs = dig(versions[0], "schema", "openAPIV3Schema")
+    return tuple(dict.fromkeys(_differences(job_schema(), theirs, ())))
+
+
+def _differences(ours: object, theirs: object, path: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        for key in dict.fromkeys((*ours, *theirs)):
+            if key != "description" or "properties" in path[-1:]:
+                yield from _differences(ours.get(key), theirs.get(key), (*path, str(key)))
+    elif ours != theirs:
+        named = [part for place, part in enumerate(path) if place and path[place - 1] == "properties"]
+        how = " is unknown to it" if theirs is None and path[-2:-1] == ("properties",) else ""
+        yield (".".join(named) or "the whole") + how
+
+
+# -- operators -------------------------------------------------------------------------------------------------
+
+
+def _operators(found: Installation) -> Iterator[Finding]:
+    if found.operators.unread:
+        words = f"{found.operators.unread}; name its namespace with --operator-namespace"
+        yield Finding(Verdict.UNKNOWN, "operator", words)
+        return
+    if not found.operators.items:
+        words = "no Deployment of an operator is in this cluster; one that runs elsewhere cannot be seen"
+        yield Finding(Verdict.FAIL, "operator", words, "helm install dtj charts/dtj -n dtj-system --create-namespace")
+        return
+    serving = [operator for operator in found.operators.items if operator.serves(found.namespace)]
+    for operator in serving or found.operators.items:
+        yield from _operator(operator, found)
+    if not serving:
+        there = "; ".join(
+            f"{_place(each)} runs those of {', '.join(each.namespaces)}" for each in found.operators.items
+        )
+        words = f"none runs the jobs of namespace {found.namespace}: {there}"
+        yield Finding(Verdict.FAIL, "operator", words, f"add {found.namespace} to namespaces of its chart")
+    elif len(serving) > 1:
+        both = listed(map(_place, serving))
+        words = f"{both} all run the jobs of namespace {found.namespace}: they undo each other's work"
+        yield Finding(Verdict.FAIL, "operator", words, "uninstall all but one, or give them namespaces of their own")
+
+
+def _place(operator: Operator) -> str:
+    return f"{operator.namespace}/{operator.name}"
+
+
+def _operator(operator: Operator, found: Installation) -> Iterator[Finding]:
+    wanted, ready = dig(operator.body, "spec", "replicas"), dig(operator.body, "status", "readyReplicas")
+    counts = f"{ready or 0} of {wanted} pods are ready"
+    look = f"kubectl -n {operator.namespace} describe deployment/{operator.name}"
+    logs = f"kubectl -n {operator.namespace} logs deployment/{operator.name}"
+    verdict = Verdict.OK if ready == wanted else Verdict.WARN if ready else Verdict.FAIL
+    yield Finding(verdict, "operator", f"{_place(operator)}: {counts}", "" if verdict is Verdict.OK else look)
+    if operator.version and operator.version != __version__:
+        words = f"{_place(operator)} is of version {operator.version}, this program of {__version__}"
+        yield Finding(Verdict.WARN, "operator", words, "use the same version of both")
+    if operator.lease.unread:
+        yield Finding(Verdict.UNKNOWN, "leader", operator.lease.unread)
+    for lease in operator.lease.items:
+        age = f"{short_time((found.at - lease.renewed_at).total_seconds())} ago" if lease.renewed_at else "never"
+        if lease.alive(found.at):
+            yield Finding(Verdict.OK, "leader", f"{lease.holder} leads")
+        else:
+            holder = lease.holder or "nobody"
+            words = f"{holder} holds the lease of {_place(operator)}, renewed {age}: no operator works"
+            yield Finding(Verdict.FAIL, "leader", words, logs)
+
+
+def _operator_rights(found: Installation) -> Iterator[Finding]:
+    for operator in found.operators.items:
+        if operator.rights.unread:
+            yield Finding(Verdict.UNKNOWN, "operator's rights", operator.rights.unread)
+            continue
+        optional = {right for rights in FOR_GANGS.values() for right in rights}
+        missing = [each for each in operator.rights.items if not each.allowed and each.right not in optional]
+        if missing:
+            words = f"{_place(operator)} may not {_said(missing)} in namespace {found.namespace}"
+            yield Finding(Verdict.FAIL, "operator's rights", words, "set rbac.create of its chart, and upgrade")
+        elif operator.rights.items:
+            words = f"{_place(operator)} has all that it needs in namespace {found.namespace}"
+            yield Finding(Verdict.OK, "operator's rights", words)
+
+
+def _rights(found: Installation) -> Iterator[Finding]:
+    if found.rights.unread:
+        yield Finding(Verdict.UNKNOWN, "your rights", found.rights.unread)
+        return
+    missing = [each for each in found.rights.items if not each.allowed]
+    if not missing:
+        words = f"in namespace {found.namespace} you may see, submit, change and delete jobs, and read logs"
+        yield Finding(Verdict.OK, "your rights", words)
+        return
+    blind = any(each.right == OF_A_PERSON[0] for each in missing)
+    words = f"in namespace {found.namespace} you may not {_said(missing)}"
+    remedy = f"ask for the role edit in namespace {found.namespace}, which the chart adds jobs to"
+    yield Finding(Verdict.FAIL if blind else Verdict.WARN, "your rights", words, remedy)
+
+
+def _said(missing: Sequence[Answered]) -> str:
+    """The first of the missing rights with what they are for, and how many more there are."""
+    first = [f"{each.verb} {each.right.path} ({each.right.why})" for each in missing[:_MOST_NAMED]]
+    more = len(missing) - len(first)
+    return listed([*first, *([f"{more} more"] if more else [])])
+
+
+def _gangs(found: Installation) -> Iterator[Finding]:
+    if found.gangs.unread:
+        yield Finding(Verdict.UNKNOWN, "gang schedulers", found.gangs.unread)
+        return
+    if not found.gangs.items:
+        words = "none: pods of a job are scheduled one by one"
+        yield Finding(Verdict.OK, "gang schedulers", words)
+        return
+    for api in found.gangs.items:
+        yield _gang(api, found)
+
+
+def _gang(api: GangApi, found: Installation) -> Finding:
+    """Whether the operators may use a scheduler that is there."""
+    name = f"{api.gang} ({api.api_version})"
+    rights = [right for right in FOR_GANGS[api.gang] if right.resource.plural == api.plural]
+    asked = [
+        (operator, answer.allowed)
+        for operator in found.operators.items
+        for answer in operator.rights.items
+        if answer.right in rights
+    ]
+    denied = next((operator for operator, allowed in asked if not allowed), None)
+    if denied is not None:
+        words = f"the cluster has {name}, but {_place(denied)} has no right to tell it of jobs"
+        remedy = f"add {api.gang} to gangSchedulers of its chart"
+        return Finding(Verdict.WARN, "gang schedulers", words, remedy)
+    if asked:
+        return Finding(Verdict.OK, "gang schedulers", f"{name}, which the operator may use")
+    words = f"the cluster has {name}; whether the operator may use it cannot be seen"
+    return Finding(Verdict.UNKNOWN, "gang schedulers", words)
+
+
+# -- what jobs need --------------------------------------------------------------------------------------------
+
+
+def _profiles(found: Installation) -> Iterator[Finding]:
+    if found.nodes.unread:
+        yield Finding(Verdict.UNKNOWN, "accelerators", found.nodes.unread)
+        return
+    own: dict[str, Profile] = {}
+    for operator in found.operators.items:
+        if operator.profiles.unread:
+            yield Finding(Verdict.UNKNOWN, "accelerators", operator.profiles.unread)
+        for file in operator.profiles.items:
+            try:
+                own |= {profile.name: profile for profile in read_profiles(file, where=f"of {_place(operator)}")}
+            except ProfilesError as error:
+                yield Finding(Verdict.FAIL, "accelerators", str(error), "mend them in the values of its chart")
+    profiles = {**SHIPPED_PROFILES, **own}
+    nodes = {name: _nodes_of(profile, found.nodes.items) for name, profile in profiles.items()}
+    usable = [f"{name} ({counted(count, 'node')})" for name, (_, count) in nodes.items() if count]
+    none = "no node has an accelerator that a profile names"
+    yield Finding(Verdict.OK, "accelerators", f"profiles with nodes: {', '.join(usable)}" if usable else none)
+    for name, profile in profiles.items():
+        yield from _profile(profile, *nodes[name], configured=name in own)
+
+
+def _profile(profile: Profile, labelled: int, usable: int, *, configured: bool) -> Iterator[Finding]:
+    """A profile that should have nodes and has none that can be used."""
+    if labelled and not usable and profile.node_selector:
+        words = f"profile {profile.name}: {counted(labelled, 'node')} with its labels, but no {profile.resource} on any"
+        remedy = f"see whether the device plugin of {profile.resource} runs"
+        yield Finding(Verdict.WARN, "accelerators", words, remedy)
+    elif configured and not usable:
+        words = f"profile {profile.name} matches no node: a job that asks for it waits until one is there"
+        remedy = "mend its nodeSelector, if nodes are not made on demand"
+        yield Finding(Verdict.WARN, "accelerators", words, remedy)
+
+
+def _nodes_of(profile: Profile, nodes: Sequence[JsonObject]) -> tuple[int, int]:
+    """How many nodes have the profile's labels, and how many of them its resource, too."""
+    labelled = [
+        node
+        for node in nodes
+        if all(dig(node, "metadata", "labels", key) == value for key, value in profile.node_selector.items())
+    ]
+    return len(labelled), len(
+        [node for node in labelled if quantities.parse(dig(node, "status", "allocatable", profile.resource))]
+    )
+
+
+def _quotas(found: Installation) -> Iterator[Finding]:
+    if found.quotas.unread:
+        yield Finding(Verdict.UNKNOWN, "quotas", found.quotas.unread)
+        return
+    tight = [line for quota in found.quotas.items for line in _tight(quota)]
+    if tight:
+        remedy = f"wait, ask for less, or have it raised: kubectl -n {found.namespace} describe resourcequota"
+        yield Finding(Verdict.WARN, "quotas", f"near or at their limit: {', '.join(tight)}", remedy)
+    else:
+        there = "none" if not found.quotas.items else "room in all"
+        yield Finding(Verdict.OK, "quotas", f"namespace {found.namespace}: {there}")
+
+
+def _tight(quota: JsonObject) -> Iterator[str]:
+    hard = dig(quota, "status", "hard")
+    for resource, limit in hard.items() if isinstance(hard, dict) else ():
+        used = dig(quota, "status", "used", resource)
+        most, taken = quantities.parse(limit), quantities.parse(used)
+        if most is not None and taken is not None and (taken >= most or taken >= most * _NEARLY_FULL):
+            yield f"{text(dig(quota, 'metadata', 'name'))} {resource} {used} of {limit}"
+
+
+def _limits(found: Installation) -> Iterator[Finding]:
+    if found.limit_ranges.unread:
+        yield Finding(Verdict.UNKNOWN, "limits", found.limit_ranges.unread)
+        return
+    said = False
+    for limits in found.limit_ranges.items:
+        name = text(dig(limits, "metadata", "name"))
+        for limit in objects(dig(limits, "spec", "limits")):
+            for field, words, remedy in (
+                ("max", "refuses a {kind} with more memory than {value}", "have LimitRange {name} raised"),
+                ("default", "gives a {kind} that names no limit {value} of memory", "set resources in the manifest"),
+            ):
+                value = dig(limit, field, "memory")
+                bytes_ = quantities.parse(value)
+                if bytes_ is not None and bytes_ < _LITTLE_MEMORY:
+                    said = True
+                    told = words.format(kind=str(limit.get("type")).lower(), value=value)
+                    hint = f"TensorFlow hardly starts in less than 1Gi: {remedy.format(name=name)}"
+                    yield Finding(Verdict.WARN, "limits", f"LimitRange {name} {told}", hint)
+    if not said:
+        yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is in the way")
+
+
+def _admission(found: Installation) -> Iterator[Finding]:
+    if found.refusal.unread:
+        yield Finding(Verdict.UNKNOWN, "submitting", found.refusal.unread)
+    elif found.refusal.items:
+        words = f"a small job is refused: {found.refusal.items[0]}"
+        yield Finding(Verdict.FAIL, "submitting", words, "mend what the message names")
+    else:
+        yield Finding(Verdict.OK, "submitting", f"namespace {found.namespace} takes a small job (dry run)")
+
+
+_CHECKS: Final[tuple[Callable[[Installation], Iterator[Finding]], ...]] = (
+    _version,
+    _definition,
+    _operators,
+    _operator_rights,
+    _rights,
+    _admission,
+    _gangs,
+    _profiles,
+    _quotas,
+    _limits,
+)

@@ -1,0 +1,377 @@
+"""What would be created for a job, as text: a rehearsal goes in, lines come out. Pure.
+
+Who starts again, and who decides, is asked of the functions by which the planner decides.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from dtj.api.base import SpecModel
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Env, Label
+from dtj.api.spec import JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
+from dtj.api.status import JobStatus
+from dtj.cli.common.formatting import counted, listed
+from dtj.cli.common.terminal import Text
+from dtj.cli.explain.simulation import UID, Rehearsal
+from dtj.core.endings import LATEST, Ended, Ending
+from dtj.core.manifests import main_container
+from dtj.core.observed import Phase, Pod, Termination
+from dtj.core.outcome import concerns_all, must_be_gone
+from dtj.core.recovery import HOPELESS, refusal
+from dtj.core.replicas import Replica, deciding_replicas
+
+_SHOWN: Final = 6
+"""Most pods of a role that are listed one by one."""
+
+_FURTHER: Final = " " * 6
+
+_GRACE: Final = 30
+"""What Kubernetes takes for terminationGracePeriodSeconds where nothing is said."""
+
+_LOSS_EXIT: Final = 3
+"""An exit code that stands for errors in general: none that is known to be hopeless."""
+
+Row = tuple[str, ...]
+
+
+def explanation(
+    rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None, width: int | None = None
+) -> tuple[Text, ...]:
+    """All of it in titled sections; with ``role``, what concerns pods is shown for that role alone.
+
+    Lines that are longer than ``width`` go on below, indented; words, and TF_CONFIG is one, stay whole to be copied.
+    """
+    roles = tuple(one for one in spec.roles() if role in (None, one))
+    lines = [_headline(rehearsal, spec)]
+    for title, body in (
+        ("Pods", _pods(rehearsal, roles)),
+        *((f"Each {one}", _container(_pods_of(rehearsal, one)[0])) for one in roles if _pods_of(rehearsal, one)),
+        *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(rehearsal)),
+        *_shared(rehearsal),
+        *_environments(rehearsal, roles, every=role is not None),
+        ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
+        ("The end", _endings(spec)),
+        ("Limits in force", _columns(_limits(spec))),
+    ):
+        lines += [Text(""), Text(title, style="bold")]
+        lines += [Text(part, limit=None) for line in body for part in _fitted(f"  {line}".rstrip(), width)]
+    return tuple(lines)
+
+
+def _fitted(line: str, width: int | None) -> list[str]:
+    if width is None or len(line) <= width:
+        return [line]
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=_FURTHER,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+    )
+
+
+def _headline(rehearsal: Rehearsal, spec: JobSpec) -> Text:
+    job = rehearsal.job
+    who = listed(counted(spec.replicas(role), str(role)) for role in spec.roles())
+    attempt = f", attempt {job.status.attempt}" if job.status.attempt > 1 else ""
+    return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}{attempt}")
+
+
+# -- pods ----------------------------------------------------------------------------------------------------
+
+
+def _pods(rehearsal: Rehearsal, roles: Sequence[Role]) -> list[str]:
+    rows: list[Row] = [("NAME", "ROLE", "INDEX", "ADDRESS")]
+    for role in roles:
+        pods = _pods_of(rehearsal, role)
+        rows += map(_pod_row, _few(pods))
+        if len(pods) > _SHOWN:
+            rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
+    rows += map(_pod_row, _beside(rehearsal))
+    return _columns(rows)
+
+
+def _few(pods: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """All, or the first ones and the last."""
+    return pods if len(pods) <= _SHOWN else (*pods[: _SHOWN - 2], pods[-1])
+
+
+def _pod_row(pod: JsonObject) -> Row:
+    name = text(dig(pod, "metadata", "name"))
+    return (name, _label(pod, Label.ROLE), _label(pod, Label.INDEX), _address(pod))
+
+
+def _address(pod: JsonObject) -> str:
+    """Where its TensorFlow server is reached; nothing for a pod that has none."""
+    host, subdomain = (text(dig(pod, "spec", key)) for key in ("hostname", "subdomain"))
+    ports = {text(port.get("name")): port.get("containerPort") for port in objects(_main(pod).get("ports"))}
+    if not host or "tf" not in ports:
+        return ""
+    return f"{host}.{subdomain}.{text(dig(pod, 'metadata', 'namespace'))}.svc:{ports['tf']}"
+
+
+def _container(pod: JsonObject) -> list[str]:
+    """What all pods of a role have in common."""
+    spec, main = dig(pod, "spec"), _main(pod)
+    command = _words(main.get("command")) or "the image's own"
+    rows: list[Row] = [("image", text(main.get("image")) or "none: the operator's default"), ("command", command)]
+    others = [c for c in objects(dig(spec, "containers")) if c.get("name") != main.get("name")]
+    facts = (
+        ("arguments", _words(main.get("args"))),
+        ("resources", _resources(main)),
+        ("node labels", _pairs(dig(spec, "nodeSelector"))),
+        ("tolerates", ", ".join(text(one.get("key")) or "all" for one in objects(dig(spec, "tolerations")))),
+        ("scheduler", text(dig(spec, "schedulerName"))),
+        ("priority", text(dig(spec, "priorityClassName"))),
+        ("volumes", ", ".join(map(_mount, objects(main.get("volumeMounts"))))),
+        ("beside it", ", ".join(text(c.get("name")) for c in others)),
+        ("before it", ", ".join(text(c.get("name")) for c in objects(dig(spec, "initContainers")))),
+    )
+    return _columns([*rows, *((name, value) for name, value in facts if value)])
+
+
+def _resources(container: JsonObject) -> str:
+    """Requests and limits, each thing once where both are the same."""
+    requests, limits = (dig(container, "resources", kind) for kind in ("requests", "limits"))
+    asked = requests if isinstance(requests, dict) else {}
+    least = limits if isinstance(limits, dict) else {}
+    words = [f"{name} {amount}" for name, amount in {**least, **asked}.items()]
+    words += [f"at most {name} {amount}" for name, amount in least.items() if asked.get(name, amount) != amount]
+    return ", ".join(words)
+
+
+def _mount(mount: JsonObject) -> str:
+    return f"{text(mount.get('name'))} at {text(mount.get('mountPath'))}"
+
+
+# -- what pods share -----------------------------------------------------------------------------------------
+
+
+def _shared(rehearsal: Rehearsal) -> Iterator[tuple[str, list[str]]]:
+    for service in rehearsal.of_kind("Service"):
+        ports = (f"{text(p.get('name'))} {p.get('port')}" for p in objects(dig(service, "spec", "ports")))
+        rows = [
+            ("kind", "headless" if dig(service, "spec", "clusterIP") == "None" else "with an address of its own"),
+            ("ports", ", ".join(ports)),
+            ("selects", _pairs(dig(service, "spec", "selector")).replace(UID, "<that of the job>")),
+        ]
+        yield f"Service {_name(service)}", _columns(rows)
+    for claim in rehearsal.of_kind("PersistentVolumeClaim"):
+        modes = dig(claim, "spec", "accessModes")
+        rows = [
+            ("size", str(dig(claim, "spec", "resources", "requests", "storage"))),
+            ("access", ", ".join(map(str, modes)) if isinstance(modes, list) else ""),
+            ("class", text(dig(claim, "spec", "storageClassName")) or "the cluster's default"),
+        ]
+        yield f"PersistentVolumeClaim {_name(claim)}", _columns(rows)
+    if rehearsal.gang is not None:
+        for gang in rehearsal.of_kind(rehearsal.gang.kind):
+            rows = [(key, _plain(value)) for key, value in _fields(dig(gang, "spec")).items() if key != "podSets"]
+            rows += [("pods", _pod_sets(gang))] if dig(gang, "spec", "podSets") else []
+            title = f"{rehearsal.gang.kind} {_name(gang)} ({rehearsal.gang.api_version}, {rehearsal.gang.gang})"
+            yield title, _columns(rows)
+
+
+def _pod_sets(gang: JsonObject) -> str:
+    return ", ".join(counted(int(str(s["count"])), text(s["name"])) for s in objects(dig(gang, "spec", "podSets")))
+
+
+# -- environment ---------------------------------------------------------------------------------------------
+
+
+def _environments(rehearsal: Rehearsal, roles: Sequence[Role], *, every: bool) -> Iterator[tuple[str, list[str]]]:
+    """TF_CONFIG and the other variables of ours: of the first replica of each role, or of ``every`` one."""
+    shown = {
+        f"{_label(pod, Label.ROLE)}-{_label(pod, Label.INDEX)}": _variables(pod)
+        for role in roles
+        for pod in _pods_of(rehearsal, role)[: _SHOWN if every else 1]
+    }
+    yield "TF_CONFIG", _columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
+    ours = dict.fromkeys(name for variables in shown.values() for name in variables if name in _OURS)
+    yield "Environment", _columns((name, _value(name, shown)) for name in ours if name != Env.TF_CONFIG)
+
+
+def _variables(pod: JsonObject) -> dict[str, str]:
+    return {text(variable.get("name")): text(variable.get("value")) for variable in objects(_main(pod).get("env"))}
+
+
+def _value(name: str, shown: dict[str, dict[str, str]]) -> str:
+    """What a variable holds: the same for all, or who has what."""
+    values = {replica: variables[name] for replica, variables in shown.items() if name in variables}
+    if len(set(values.values())) == 1 and len(values) == len(shown):
+        return next(iter(values.values()))
+    return ", ".join(f"{value} in {replica}" for replica, value in values.items())
+
+
+_OURS: Final = frozenset(value for name, value in vars(Env).items() if name.isupper())
+
+"""The variables that the operator sets."""
+
+
+# -- what happens then ---------------------------------------------------------------------------------------
+
+
+def _losses(spec: JobSpec, roles: Sequence[Role]) -> Iterator[Row]:
+    """For each role: what follows an error of its own, and what follows when it is taken away."""
+    for role in roles:
+        yield str(role), "error", _after_error(spec, role)
+        yield "", "disruption", _after_disruption(spec, role)
+
+
+def _remarks(spec: JobSpec) -> Iterator[str]:
+    yield "A disruption is what the infrastructure does: a node is lost or drained, a pod is preempted."
+    if spec.checkpoint is None:
+        yield "spec.checkpoint is not set: who starts again begins at step 0, unless the script saves somewhere itself."
+
+
+def _after_error(spec: JobSpec, role: Role) -> str:
+    if refusal(spec, JobStatus(), _ended(role, Ending.USER_ERROR)) is not None:
+        return "the job fails"
+    limit = spec.run_policy.backoff_limit
+    again = f"{_restart(spec, role, Ending.USER_ERROR)}, at most {counted(limit, 'time')} in all"
+    codes = spec.run_policy.exit_codes
+    fatal = set(codes.fatal) if codes is not None else set()
+    if (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy is RestartPolicy.EXIT_CODE:
+        fatal |= HOPELESS - set(codes.retryable if codes is not None else ())
+    return again + (f"; after exit code {listed(map(str, sorted(fatal)))} the job fails" if fatal else "")
+
+
+def _after_disruption(spec: JobSpec, role: Role) -> str:
+    limit = spec.run_policy.disruption_limit
+    if limit == 0:
+        return "the job fails"
+    often = "without limit" if limit is None else f"at most {counted(limit, 'time')} in all"
+    return f"{_restart(spec, role, Ending.DISRUPTION)}, {often}"
+
+
+def _restart(spec: JobSpec, role: Role, ending: Ending) -> str:
+    if concerns_all(spec, _ended(role, ending)):
+        return "all start again from the last checkpoint"
+    if must_be_gone(spec, Replica(role, 0)):
+        return "it starts again alone, once the one before has ended for certain"
+    return "it starts again alone"
+
+
+def _ended(role: Role, ending: Ending) -> Ended:
+    """A replica that has just ended so."""
+    error = Termination(exit_code=_LOSS_EXIT) if ending is Ending.USER_ERROR else None
+    pod = Pod("", "", "", "", "", str(role), 0, phase=Phase.FAILED, termination=error)
+    return Ended(pod, ending, LATEST)
+
+
+def _endings(spec: JobSpec) -> list[str]:
+    """When the job has succeeded, and what is left of it then."""
+    who = sorted(deciding_replicas(spec))
+    policy = spec.run_policy
+    kept = {
+        "Running": "Pods that still run are stopped; those that have ended are kept for their logs.",
+        "All": "All pods are deleted.",
+        "None": "All pods are left as they are; those that run go on.",
+    }[policy.clean_pod_policy]
+    completed = f"{who[0].hostname} has" if len(who) == 1 else f"all {len(who)} that train have"
+    ttl = policy.ttl_seconds_after_finished
+    return [
+        f"The job succeeds when {completed} completed.",
+        kept,
+        "The job is kept until you delete it." if ttl is None else f"The job is deleted {ttl} s after its end.",
+    ]
+
+
+def _limits(spec: JobSpec) -> Iterator[Row]:
+    """Every number and policy by which the operator goes, also those that the manifest leaves out."""
+    for role in spec.roles():
+        role_spec = spec.replica_specs.get(role) or ReplicaSpec()
+        yield f"replicaSpecs.{role}.restartPolicy", _setting(role_spec, "restart_policy")
+    for name, field in type(spec).model_fields.items():
+        part = getattr(spec, name)
+        if isinstance(part, SpecModel):
+            yield from _settings(part, str(field.alias))
+    yield "port", _setting(spec, "port")
+    grace = dig(spec.template or {}, "spec", "terminationGracePeriodSeconds")
+    yield "terminationGracePeriodSeconds", _marked(str(_GRACE if grace is None else grace), default=grace is None)
+
+
+def _settings(model: SpecModel, path: str) -> Iterator[Row]:
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, SpecModel):
+            yield from _settings(value, f"{path}.{field.alias}")
+        else:
+            yield f"{path}.{field.alias}", _setting(model, name)
+
+
+def _setting(model: SpecModel, name: str) -> str:
+    value = getattr(model, name)
+    return _marked("none" if value is None else _plain(value), default=name not in model.model_fields_set)
+
+
+def _marked(value: str, *, default: bool) -> str:
+    return f"{value} (default)" if default else value
+
+
+# -- text ----------------------------------------------------------------------------------------------------
+
+
+def _columns(rows: Iterable[Row]) -> list[str]:
+    """Rows as lines; all columns but the last as wide as their widest cell."""
+    rows = list(rows)
+    count = max(map(len, rows), default=0)
+    full = [row for row in rows if len(row) == count]
+    widths = [max((len(row[place]) for row in full), default=0) for place in range(count - 1)]
+    return [
+        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + list(row[count - 1 :]))
+        for row in rows
+    ]
+
+
+def _plain(value: object) -> str:
+    """A value in a few words."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value)) or "none"
+    return str(value)
+
+
+def _words(value: JsonValue) -> str:
+    return shlex.join(map(str, value)) if isinstance(value, list) else ""
+
+
+def _pairs(value: JsonValue) -> str:
+    return ", ".join(f"{key}={inner}" for key, inner in value.items()) if isinstance(value, dict) else ""
+
+
+def _fields(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _pods_of(rehearsal: Rehearsal, role: Role) -> list[JsonObject]:
+    return [pod for pod in rehearsal.pods if _label(pod, Label.ROLE) == role]
+
+
+def _beside(rehearsal: Rehearsal) -> list[JsonObject]:
+    """The pods that are no replica's."""
+    return [pod for pod in rehearsal.pods if as_role(_label(pod, Label.ROLE)) is None]
+
+
+def _label(pod: JsonObject, label: str) -> str:
+    return text(dig(pod, "metadata", "labels", label))
+
+
+def _main(pod: JsonObject) -> JsonObject:
+    spec = dig(pod, "spec")
+    return main_container(spec) if isinstance(spec, dict) else {}
+
+
+def _name(item: JsonObject) -> str:
+    return text(dig(item, "metadata", "name"))

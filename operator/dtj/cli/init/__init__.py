@@ -1,0 +1,1 @@
+"""``dtj init``: a manifest and a script to start from."""

@@ -1,0 +1,85 @@
+"""``dtj init``: a manifest and a script to start from."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+import yaml
+
+from dtj.api.spec import MAX_REPLICAS, Strategy
+from dtj.api.validation import validate
+from dtj.cli.common.choices import OneOf
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.formatting import counted
+from dtj.cli.common.terminal import say
+from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, name_from, starter
+
+
+@click.command("init")
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--strategy",
+    type=OneOf(Strategy),
+    default=str(Strategy.MULTI_WORKER_MIRRORED),
+    show_default=True,
+    help="How the workers work together.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MAX_REPLICAS),
+    metavar="N",
+    help="Number of workers; else what suits the strategy.",
+)
+@click.option(
+    "--style",
+    type=OneOf(Style),
+    default=str(Style.MODEL),
+    show_default=True,
+    help="model: two functions, and the trainer drives; session: your own loop, with five lines of ours; "
+    "script: any script.",
+)
+@click.option("--name", metavar="NAME", help="Name of the job; else that of the directory.")
+@click.option("--force", is_flag=True, help="Overwrite the files that are there.")
+def init(directory: Path, strategy: Strategy, workers: int | None, style: Style, name: str | None, force: bool) -> int:
+    """Write a manifest and a training script to start from.
+
+    DIR gets job.yaml and train.py, which run as they are. Then put your own model and data in place of the example's.
+
+    Exit codes: 0 done, 2 bad input.
+    """
+    name = name or name_from(directory.absolute().name)
+    try:
+        made = starter(name=name, strategy=strategy, style=style, workers=workers)
+    except Unsuitable as error:
+        say(str(error), err=True)
+        return Exit.USAGE
+    # The name is written into the manifest as it is: one that is none could make anything of it.
+    plain = starter(name="plain", strategy=strategy, style=style, workers=workers)
+    found = validate({**yaml.safe_load(plain.manifest), "metadata": {"name": name}})
+    present = [directory / file for file in (MANIFEST, SCRIPT) if (directory / file).exists()]
+    if found or (present and not force):
+        for violation in found:
+            say(str(violation), err=True)
+        for file in () if found else present:
+            say(f"{file}: exists already: --force overwrites it, or name another directory", err=True)
+        return Exit.USAGE
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / MANIFEST).write_text(made.manifest, encoding="utf-8")
+        (directory / SCRIPT).write_text(made.script, encoding="utf-8")
+    except OSError as error:
+        say(f"{error.filename or directory}: cannot be written: {error.strerror}", err=True)
+        return Exit.USAGE
+    _say_next(directory, made)
+    return Exit.OK
+
+
+def _say_next(directory: Path, made: Starter) -> None:
+    say(f"Wrote {directory / MANIFEST} and {directory / SCRIPT}. Next:")
+    say("")
+    if directory.absolute() != Path.cwd():
+        say(f"  cd {shlex.quote(str(directory))}")
+    say(f"  dtj run {MANIFEST}        train here, {counted(made.workers, 'worker')}")
+    say(f"  dtj explain {MANIFEST}    what a cluster would be asked for")

@@ -1,0 +1,1 @@
+"""``dtj list``: the jobs of a namespace, a line each."""

@@ -1,0 +1,1 @@
+"""``dtj logs``: what the pods of a job wrote."""

@@ -1,0 +1,101 @@
+"""``dtj run --cluster``: submits manifests and follows them, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.api.spec import JobSpec
+from dtj.cli.common.connection import Place, told, with_client
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.formatting import counted, listed
+from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.terminal import Console, Text, say
+from dtj.cli.run.follow import follow
+from dtj.cli.run.render_cluster_end import end_of_job, next_commands
+from dtj.cli.run.screen import screen
+from dtj.cli.submit.command import refusal
+from dtj.client import ApiError, AsyncClient, Unavailable
+from dtj.client.checks import Checked, Manifest
+from dtj.client.manifests import sound
+
+
+def run_on_cluster(checked: Checked, place: Place, *, timeout: float | None, console: Console) -> int:
+    """Submit each job, and follow it to its end, up to the first that does not succeed. Returns the exit code."""
+
+    async def run_all(client: AsyncClient) -> int:
+        jobs = client.placed(sound(checked))
+        for number, (manifest, namespace) in enumerate(jobs, start=1):
+            rest = [later.job.name for later, _ in jobs[number:]]
+            try:
+                code = await _run_one(client, manifest, namespace, timeout=timeout, console=console)
+            except asyncio.CancelledError:
+                _say_rest(rest, console)
+                raise
+            if code != Exit.OK:
+                _say_rest(rest, console)
+                return code
+            if number < len(jobs):
+                console.print()
+        return Exit.OK
+
+    return with_client(place, run_all)
+
+
+async def _run_one(
+    client: AsyncClient, manifest: Manifest, namespace: str, *, timeout: float | None, console: Console
+) -> int:
+    try:
+        job = await client.create(manifest, namespace=namespace)
+    except Unavailable:
+        raise
+    except ApiError as error:
+        say(refusal(manifest, error), err=True)
+        return Exit.API
+    shown = screen(console)
+    shown.say(_first_line(job, manifest.spec))
+    try:
+        with shown.shown():
+            async with asyncio.timeout(timeout) as limit:
+                job = await follow(client, job, shown)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        _say_going_on(job, f"The {timeout:g} seconds are over.", console)
+        return Exit.TIMEOUT
+    except asyncio.CancelledError:
+        _say_going_on(job, "Detached.", console)
+        raise
+    except ApiError as error:
+        say(told(error), err=True)
+        _say_going_on(job, "It cannot be followed any more.", console)
+        return Exit.API
+    for line in end_of_job(job, again=next_command, now=datetime.now(UTC)):
+        console.print(line, soft_wrap=True)
+    return _exit_code(job)
+
+
+def _exit_code(job: Job) -> int:
+    if job.status.is_true(Condition.COMPLETE):
+        return Exit.OK
+    return Exit.FAILED if job.status.is_true(Condition.FAILED) else Exit.USAGE
+
+
+def _first_line(job: Job, spec: JobSpec) -> str:
+    roles = listed(counted(spec.replicas(role), role) for role in spec.roles())
+    return f"{job.name}: {spec.strategy} with {roles}, submitted to namespace {job.namespace}"
+
+
+def _say_going_on(job: Job, why: str, console: Console) -> None:
+    """That we leave, the job does not, and how to come back to it."""
+    console.print(Text(f"{why} {job.name} goes on in the cluster."), soft_wrap=True)
+    for line in next_commands(job, again=next_command):
+        console.print(line, soft_wrap=True)
+
+
+def _say_rest(names: Sequence[str], console: Console) -> None:
+    if names:
+        console.print(Text(f"Not submitted: {listed(names)}."), soft_wrap=True)

@@ -1,0 +1,94 @@
+"""What is said of a job of a cluster when it has ended, or is left: the job goes in, lines come out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TypeAlias
+
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.api.status import RootCause
+from dtj.cli.common.formatting import short_number, short_time
+from dtj.cli.common.terminal import Text
+from dtj.cli.run.cluster_view import lasted
+from dtj.cli.run.render_end import cause_lines, command, field, headline, measures
+
+Again: TypeAlias = Callable[..., str]
+"""Makes of a command's words the line to type."""
+
+
+def end_of_job(job: Job, *, again: Again, now: datetime) -> Iterator[Text]:
+    """How the job ended, what it left, and what to type next."""
+    after = short_time(lasted(job, now=now))
+    if job.status.is_true(Condition.COMPLETE):
+        yield headline(job.name, "succeeded", "bold green", after=after)
+        yield from _results(job)
+    elif job.status.is_true(Condition.FAILED):
+        yield headline(job.name, "failed", "bold red", after=after)
+        yield from _failure(job)
+    else:
+        yield headline(job.name, "cannot run", "bold red", after=after)
+        invalid = job.status.condition(Condition.INVALID)
+        yield field("cause", invalid.message if invalid is not None else "not known")
+    yield from next_commands(job, again=again)
+
+
+def next_commands(job: Job, *, again: Again) -> Iterator[Text]:
+    """What to type next about a job that is there."""
+    yield Text("Next")
+    if job.status.is_true(Condition.INVALID):
+        yield command(again("delete", job.name), "remove it, mend the manifest and submit it again")
+        return
+    if job.status.terminal:
+        if job.status.root_cause is not None and job.status.is_true(Condition.FAILED):
+            yield command(again("logs", job.name, "--first-error"), "where it went wrong")
+        yield command(again("logs", job.name), "what its pods have printed")
+        yield command(again("status", job.name), "everything about it")
+        yield command(again("delete", job.name), "remove it and its pods")
+        return
+    yield command(again("status", job.name), "how it goes")
+    yield command(again("logs", "-f", job.name), "what its pods print")
+    yield command(again("wait", job.name), "return when it has ended")
+    yield command(again("suspend", job.name), "stop it, and go on later")
+
+
+def _results(job: Job) -> Iterator[Text]:
+    progress = job.status.progress
+    if progress is not None and progress.metrics:
+        yield field("metrics", "  ".join(f"{name} {value}" for name, value in progress.metrics.items()))
+    if progress is not None and progress.examples_per_second is not None:
+        yield field("speed", f"{short_number(progress.examples_per_second)} examples/s at the end")
+    if job.status.export is not None:
+        yield field("model", job.status.export.path + measures(job.status.export))
+    yield from _restarts(job)
+
+
+def _failure(job: Job) -> Iterator[Text]:
+    failed = job.status.condition(Condition.FAILED)
+    if failed is not None:
+        yield field("why", failed.message or failed.reason)
+    cause = job.status.root_cause
+    if cause is not None:
+        yield from cause_lines(cause, how=_how(cause))
+    yield from _restarts(job)
+
+
+def _how(cause: RootCause) -> str:
+    """``exited with code 137 (OOMKilled) on node-3``."""
+    code = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "was lost"
+    reason = f" ({cause.reason})" if cause.reason not in ("", "Error") else ""
+    return code + reason + (f" on {cause.node}" if cause.node else "")
+
+
+def _restarts(job: Job) -> Iterator[Text]:
+    counts = job.status.restarts
+    if counts.total:
+        by = {
+            "errors": counts.user,
+            "out of memory": counts.out_of_memory,
+            "preemption": counts.preemption,
+            "disruption": counts.disruption,
+        }
+        parts = ", ".join(f"{name} {number}" for name, number in by.items() if number)
+        yield field("restarts", f"{counts.total} ({parts})" if parts else str(counts.total))

@@ -1,0 +1,170 @@
+"""What is said of a run before it begins and after it has ended: plain values go in, lines come out. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from signal import Signals
+from typing import Final
+
+from dtj.api.names import Condition
+from dtj.api.status import ExportedModel, RootCause
+from dtj.cli.common.formatting import short_number, short_time, shown_path
+from dtj.cli.common.terminal import Text
+from dtj.client.manifest_files import Document
+from dtj.local.run_directory import RunDirectory
+from dtj.local.runner import End, Ended, Result
+
+_CAUSE_LINES: Final = 12
+"""How many of the last lines of a failed replica are shown; the whole log is one command away."""
+
+_OUT_OF_MEMORY: Final = "the kernel kills so when memory runs out: use fewer replicas or smaller batches"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run came from and where it is.
+
+    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again.
+    """
+
+    document: Document
+    directory: RunDirectory
+    base: Path
+    command: tuple[str, ...] = ("dtj", "run")
+
+    def shown(self, path: Path) -> str:
+        return shown_path(path, base=self.base)
+
+
+def end_lines(ended: Ended, place: Place) -> tuple[Text, ...]:
+    """How the run ended, what it left and where, and what to type next."""
+    lines = {
+        End.SUCCEEDED: _succeeded,
+        End.FAILED: _failed,
+        End.INVALID: _invalid,
+        End.STOPPED: _stopped,
+    }
+    return tuple(lines[ended.end](ended, place))
+
+
+def _succeeded(ended: Ended, place: Place) -> Iterator[Text]:
+    yield _headline(ended, "succeeded", "bold green")
+    result = ended.result
+    if result is not None and (quality := _quality(result)) is not None:
+        loss = f"  (loss {result.loss:.4f})" if result.loss is not None else ""
+        yield field(quality[0], f"{quality[1]} on held-out examples{loss}")
+    if result is not None and result.examples_per_second is not None:
+        steps = f"  ({result.steps} steps in {short_time(result.duration_seconds or 0)})" if result.steps else ""
+        yield field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
+    exported = ended.status.export
+    if exported is not None:
+        yield field("model", place.shown(Path(exported.path)) + measures(exported))
+    yield from _folders(place)
+    yield from _next_steps(place)
+
+
+def measures(exported: ExportedModel) -> str:
+    """``  (SavedModel, TFLite; 1.9M bytes)``; the digest is for programs, and too long for a line."""
+    size = "" if exported.size is None else f"{short_number(exported.size)} bytes"
+    known = "; ".join(filter(None, (", ".join(exported.formats), size)))
+    return f"  ({known})" if known else ""
+
+
+def _quality(result: Result) -> tuple[str, str] | None:
+    """What the trainer measured of the model, if it is one of the two that its tasks measure."""
+    if result.accuracy is not None:
+        return "accuracy", f"{100 * result.accuracy:.2f} %"
+    if result.mean_absolute_error is not None:
+        return "error", f"{result.mean_absolute_error:.4g} in the mean"
+    return None
+
+
+def _failed(ended: Ended, place: Place) -> Iterator[Text]:
+    yield _headline(ended, "failed", "bold red")
+    cause = ended.status.root_cause
+    if cause is not None:
+        yield from cause_lines(cause, how=_how(cause))
+        yield field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
+    else:
+        condition = ended.status.condition(Condition.FAILED)
+        yield field("cause", condition.message if condition is not None else "not known")
+    yield from _folders(place)
+    yield Text("Next")
+    yield _look(place, ("report", "--html"), "see it all, as a page")
+
+
+def _invalid(ended: Ended, place: Place) -> Iterator[Text]:
+    condition = ended.status.condition(Condition.INVALID)
+    yield Text(f"{place.document.title}: {condition.message if condition is not None else 'cannot be run'}")
+
+
+def _stopped(ended: Ended, place: Place) -> Iterator[Text]:
+    yield _headline(ended, "stopped", "bold yellow")
+    yield from _folders(place)
+    if place.document.path is not None:
+        yield Text("Next")
+        again = shlex.join((*place.command, "--resume", place.document.path))
+        yield command(again, "go on from the last checkpoint")
+
+
+def headline(job: str, word: str, style: str, *, after: str) -> Text:
+    """``digits succeeded after 14s``."""
+    return Text.assemble((job, "bold"), " ", (word, style), f" after {after}")
+
+
+def _headline(ended: Ended, word: str, style: str) -> Text:
+    return headline(ended.view.job, word, style, after=short_time(ended.view.elapsed))
+
+
+def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
+    """The replica that failed first and ``how``, its last words, and what to do."""
+    yield field("cause", f"{cause.role}-{cause.index} {how}")
+    for line in cause.log_tail.splitlines()[-_CAUSE_LINES:]:
+        yield Text(f"               {line}")
+    if cause.hint:
+        yield field("hint", cause.hint)
+
+
+def _how(cause: RootCause) -> str:
+    """``exited with code 3``, or ``was ended by SIGKILL (…)``."""
+    if cause.signal is None:
+        return f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
+    name = Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}"
+    hint = f" ({_OUT_OF_MEMORY})" if name == "SIGKILL" else ""
+    return f"was ended by {name}{hint}"
+
+
+def _folders(place: Place) -> Iterator[Text]:
+    directory = place.directory
+    if any(directory.checkpoint.iterdir()):
+        yield field("checkpoints", place.shown(directory.checkpoint))
+    yield field("logs", place.shown(directory.logs))
+
+
+def _next_steps(place: Place) -> Iterator[Text]:
+    yield Text("Next")
+    yield _look(place, ("report", "--html"), "see it all, as a page")
+    yield _look(place, ("tensorboard",), "see the curves")
+    if place.document.path is not None:
+        yield command(shlex.join((*place.command, place.document.path)), "run it again")
+        yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
+
+
+def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
+    """A command that looks at the run."""
+    program = place.command[: place.command.index("run")]
+    name, *options = words
+    return command(shlex.join((*program, name, "--run", place.shown(place.directory.path), *options)), purpose)
+
+
+def field(name: str, value: str) -> Text:
+    """A line of the summary."""
+    return Text.assemble("  ", (f"{name:<13}", "dim"), value)
+
+
+def command(line: str, purpose: str) -> Text:
+    """A line that can be typed, and what for."""
+    return Text.assemble("  ", (line, "bold"), ("  # " + purpose, "dim"))

@@ -1,0 +1,44 @@
+"""A run as plain lines, for logs and pipes: two views go in, what changed between them comes out. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dtj.cli.common.formatting import short_number, short_time
+from dtj.local.view import RunView
+
+_UNSAID: Final = "Pending"
+"""The state that lasts for a moment and means nothing to a person."""
+
+
+def change_lines(before: RunView | None, after: RunView) -> tuple[str, ...]:
+    """One line for each new state, naming the replicas that are in it now."""
+    known = {} if before is None else {replica.name: replica.state for replica in before.replicas}
+    moved: dict[str, list[str]] = {}
+    for replica in after.replicas:
+        if replica.state not in (known.get(replica.name), _UNSAID):
+            moved.setdefault(replica.state, []).append(replica.name)
+    return tuple(stamped(after, f"{', '.join(names)}: {state}") for state, names in moved.items())
+
+
+def progress_words(view: RunView) -> str | None:
+    """How far the training is, by the first replica that knows; None where none does, or that one is past it."""
+    for replica in view.replicas:
+        progress = replica.progress
+        if progress.step is None or not progress.total_steps:
+            continue
+        if replica.state != "Training":
+            return None
+        parts = [f"step {progress.step}/{progress.total_steps} ({100 * progress.step // progress.total_steps}%)"]
+        parts += [f"{name} {value}" for name, value in progress.metrics.items()]
+        if progress.examples_per_second is not None:
+            parts.append(f"{short_number(progress.examples_per_second)} examples/s")
+        if progress.eta_seconds is not None:
+            parts.append(f"ETA {short_time(progress.eta_seconds)}")
+        return "  ".join(parts)
+    return None
+
+
+def stamped(view: RunView, words: str) -> str:
+    """The words, after how long the run has lasted."""
+    return f"{short_time(view.elapsed):>6}  {words}"

@@ -1,0 +1,83 @@
+"""Showing a run while it goes on: a live table on a terminal, one line a change elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
+
+from rich.live import Live
+
+from dtj.cli.common.terminal import Console, Text
+from dtj.cli.run.render_lines import change_lines, progress_words, stamped
+from dtj.cli.run.render_table import run_table
+from dtj.local.view import RunView
+
+LINE_INTERVAL: Final = 5.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+class Screen(Protocol):
+    """Where a run is shown. The context it gives surrounds one run."""
+
+    def shown(self) -> AbstractContextManager[object]:
+        """While a run goes on."""
+
+    def show(self, view: RunView) -> None:
+        """The run as it is now."""
+
+    def say(self, line: str) -> None:
+        """A line that stays, above whatever moves."""
+
+
+def screen(console: Console) -> Screen:
+    """The screen that suits the console."""
+    return TableScreen(console) if console.is_terminal and not console.is_dumb_terminal else LineScreen(console)
+
+
+class TableScreen:
+    """A table that is drawn anew in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = _live(console)
+
+    def shown(self) -> AbstractContextManager[object]:
+        self._live = _live(self._console)
+        return self._live
+
+    def show(self, view: RunView) -> None:
+        self._live.update(run_table(view, width=self._console.width), refresh=True)
+
+    def say(self, line: str) -> None:
+        self._console.print(Text(line))
+
+
+class LineScreen:
+    """A line a change, and one of progress every few seconds where there is any."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._before: RunView | None = None
+        self._progress_at = 0.0
+        self._progress: str | None = None
+
+    def shown(self) -> AbstractContextManager[object]:
+        self._before, self._progress_at, self._progress = None, 0.0, None
+        return nullcontext()
+
+    def show(self, view: RunView) -> None:
+        for line in change_lines(self._before, view):
+            self.say(line)
+        self._before = view
+        progress = progress_words(view) if view.elapsed >= self._progress_at else None
+        if progress is not None and progress != self._progress:
+            self._progress_at, self._progress = view.elapsed + LINE_INTERVAL, progress
+            self.say(stamped(view, progress))
+
+    def say(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+
+def _live(console: Console) -> Live:
+    """Drawn when there is something new, not on a thread of its own."""
+    return Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)

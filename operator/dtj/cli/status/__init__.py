@@ -1,0 +1,1 @@
+"""``dtj status``: one job in detail."""

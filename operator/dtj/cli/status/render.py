@@ -1,0 +1,398 @@
+"""A job and what is around it, as titled sections for a terminal of some width. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from dtj.api.job import parse_time
+from dtj.api.json import dig, text
+from dtj.api.names import Condition, Reason, State
+from dtj.api.status import JobStatus, Progress, RestartCounts
+from dtj.cli.common.formatting import counted, listed, short_number, short_time
+from dtj.cli.common.terminal import Text, coloured
+from dtj.client.overview import Event, Overview, Part
+from dtj.client.pods import JobPod
+from dtj.client.why import reasons
+from dtj.core.manifests import main_container
+from dtj.core.observed import Phase
+from dtj.core.outcome import how_it_failed
+from dtj.core.replicas import deciding_replica
+
+Typed = Callable[[Sequence[str]], str]
+"""Makes of a command's words the line that a person types for this cluster and namespace."""
+
+_MOST_ROWS: Final = 20
+"""So many pods are shown one by one; of more only those that do not run."""
+
+_MOST_EVENTS: Final = 8
+_MOST_LOG_LINES: Final = 12
+_MAX_WORDS: Final = 600
+"""Most characters of a line of a log, a condition or an event: there may be many of them."""
+
+_ROOMY: Final = 70
+"""Width of a terminal in which all columns stand side by side."""
+
+_WIDEST_BAR: Final = 60
+
+_COLOURS: Final = {
+    "Succeeded": "green",
+    "Running": "cyan",
+    "Failed": "bold red",
+    "Stopping": "yellow",
+    "Suspended": "yellow",
+    "Restarting": "yellow",
+}
+
+
+def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
+    """All sections that have something to say, in ``width`` columns."""
+    sections = (
+        ("Why is it not running", _why(overview, typed)),
+        ("Root cause", _root_cause(overview)),
+        ("Progress", _progress(overview, width)),
+        ("Replicas", _replicas(overview, width)),
+        ("Volumes", _claims(overview)),
+        ("Conditions", _conditions(overview)),
+        ("Events", _events(overview)),
+        ("Next", _next(overview, width, typed)),
+    )
+    parts: list[RenderableType] = [*_summary(overview)]
+    for title, lines in sections:
+        found = list(lines)
+        if found:
+            parts += [
+                Text(""),
+                Text(title, style="bold"),
+                *(Padding.indent(line, 2) for line in found),
+            ]
+    return Group(*parts)
+
+
+def change_line(overview: Overview) -> str:
+    """The job in one line, for where no screen can be drawn anew."""
+    status = overview.job.status
+    words = [status.state or "Pending", status.ready]
+    if status.state != State.SUCCEEDED:
+        words.append(_told_reason(status))
+    if status.progress is not None:
+        words.append(", ".join(_steps(status.progress)))
+    return "  ".join(filter(None, words))
+
+
+def _told_reason(status: JobStatus) -> str:
+    """The reason of a state; that of a job whose pods all run goes without saying."""
+    plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
+    return "" if plain else status.reason
+
+
+# -- summary ---------------------------------------------------------------------------------------------------
+
+
+def _summary(overview: Overview) -> Iterator[RenderableType]:
+    job, status = overview.job, overview.job.status
+    state = status.state or "Pending"
+    since = _since(overview)
+    yield Text.assemble(
+        (job.name, "bold"),
+        "  ",
+        (state, _COLOURS.get(state, "")),
+        f" {status.ready}" if status.ready and not status.terminal else "",
+        f" for {since}" if since and not status.terminal else f" {since} ago" if since else "",
+        (f"  {reason}" if (reason := _told_reason(status)) else "", "dim"),
+    )
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    for name, fact in _facts(overview):
+        facts.add_row(Text(name, style="dim"), Text(fact))
+    yield Padding.indent(facts, 2)
+
+
+def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    job, status = overview.job, overview.job.status
+    yield "namespace", job.namespace
+    if job.spec is not None:
+        roles = [counted(job.spec.replicas(role), role) for role in job.spec.roles()]
+        yield "strategy", f"{job.spec.strategy} with {listed(roles)}" if roles else str(job.spec.strategy)
+    if image := _image(overview):
+        yield "image", image
+    if job.created_at is not None:
+        yield "age", _ago(overview, job.created_at)
+    if status.attempt > 1:
+        yield "attempt", str(status.attempt)
+    if status.restarts.total:
+        yield "restarts", _restarts(status.restarts)
+    if status.gang and status.gang != "None":
+        yield "gang", status.gang
+    if status.export is not None and status.export.path:
+        yield "model", f"{status.export.path} ({', '.join(status.export.formats)})"
+
+
+def _since(overview: Overview) -> str:
+    """How long the job has been in its state, as far as the status tells."""
+    status = overview.job.status
+    if status.terminal:
+        moment = parse_time(status.completion_time)
+        return _ago(overview, moment) if moment is not None else ""
+    kind = {State.SUSPENDED: Condition.SUSPENDED, State.RESTARTING: Condition.RESTARTING}.get(
+        State(status.state) if status.state in set(State) else State.PENDING, Condition.PODS_READY
+    )
+    condition = status.condition(kind)
+    moment = parse_time(condition.last_transition_time) if condition is not None else None
+    return _ago(overview, moment) if moment is not None else ""
+
+
+def _image(overview: Overview) -> str:
+    job = overview.job
+    if job.spec is None:
+        return ""
+    replica_specs = filter(None, job.spec.replica_specs.values())
+    templates = [job.spec.template, *(replica.template for replica in replica_specs)]
+    specs = (dig(template, "spec") for template in templates if template is not None)
+    images = (text(main_container(spec).get("image")) for spec in specs if isinstance(spec, dict))
+    return ", ".join(dict.fromkeys(filter(None, images)))
+
+
+def _restarts(restarts: RestartCounts) -> str:
+    by_class = {
+        "error": restarts.user,
+        "out of memory": restarts.out_of_memory,
+        "preemption": restarts.preemption,
+        "disruption": restarts.disruption,
+    }
+    said = ", ".join(f"{number} {name}" for name, number in by_class.items() if number)
+    return f"{restarts.total} ({said})" if said else str(restarts.total)
+
+
+# -- sections --------------------------------------------------------------------------------------------------
+
+
+def _why(overview: Overview, typed: Typed) -> Iterator[RenderableType]:
+    for why in reasons(overview):
+        yield Text.assemble((why.reason, "bold yellow"), ": ", why.words)
+        if why.remedy:
+            yield Text.assemble(("do: ", "dim"), why.remedy)
+        for command in why.commands:
+            yield Text(f"    {typed(command)}")
+
+
+def _root_cause(overview: Overview) -> Iterator[RenderableType]:
+    cause = overview.job.status.root_cause
+    if cause is None or overview.job.status.is_true(Condition.COMPLETE):
+        return
+    on = f", on node {cause.node}" if cause.node else ""
+    kind = f"  [{cause.kind}{on}]" if cause.kind or on else ""
+    yield Text.assemble((how_it_failed(cause), "red"), (kind, "dim"))
+    if cause.hint:
+        yield Text.assemble(("hint: ", "bold"), cause.hint)
+    lines = cause.log_tail.splitlines()
+    for line in lines[-_MOST_LOG_LINES:] if len(lines) > 1 else ():
+        yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
+
+
+def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
+    status = overview.job.status
+    progress = status.progress
+    if progress is None:
+        return
+    if progress.step is not None and progress.total_steps:
+        bar = Table.grid()
+        size = min(width - 2, _WIDEST_BAR)
+        bar.add_row(ProgressBar(total=progress.total_steps, completed=progress.step, width=size))
+        yield bar
+    yield Text(", ".join(_steps(progress)) or progress.text)
+    if progress.metrics:
+        yield Text(", ".join(f"{name} {value}" for name, value in progress.metrics.items()))
+    if progress.stragglers:
+        yield Text(f"slower than the others: {', '.join(progress.stragglers)}", style="yellow")
+    marks = []
+    if progress.last_checkpoint_step is not None:
+        marks.append(f"last checkpoint at step {progress.last_checkpoint_step}")
+    if progress.restarts_in_place:
+        marks.append(f"{counted(progress.restarts_in_place, 'restart')} in place")
+    moved = parse_time(progress.updated_at)
+    if moved is not None and not status.terminal:
+        marks.append(f"advanced {_ago(overview, moved)} ago")
+    if marks:
+        yield Text(", ".join(marks), style="dim")
+
+
+def _steps(progress: Progress) -> Iterator[str]:
+    if progress.phase and progress.phase != "Training":
+        yield progress.phase
+    if progress.step is not None:
+        total = f"/{progress.total_steps}" if progress.total_steps else ""
+        percent = f" ({progress.percent}%)" if progress.percent is not None else ""
+        yield f"step {progress.step}{total}{percent}"
+    if progress.epoch is not None:
+        yield f"epoch {progress.epoch}"
+    if progress.examples_per_second is not None:
+        yield f"{short_number(progress.examples_per_second)} examples/s"
+    if progress.eta_seconds is not None:
+        yield f"ETA {short_time(progress.eta_seconds)}"
+
+
+def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
+    if overview.pods.unread:
+        yield _unread(overview.pods)
+        return
+    current = {each.uid for each in overview.current_pods}
+    rows = [*overview.pods.items]
+    if len(rows) > _MOST_ROWS:
+        rows = [each for each in rows if each.uid in current and not _is_well(each)][:_MOST_ROWS]
+    missing = overview.missing_pods[:_MOST_ROWS]
+    if rows or missing:
+        yield _pod_table(overview, rows, missing, width=width)
+    left = len(overview.pods.items) - len(rows)
+    if left:
+        well = len([each for each in overview.current_pods if _is_well(each)])
+        yield Text(f"{len(overview.pods.items)} pods, of which {well} run or have succeeded", style="dim")
+
+
+def _is_well(each: JobPod) -> bool:
+    return each.pod.succeeded or (each.pod.ready and not each.pod.terminating)
+
+
+def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str], *, width: int) -> Table:
+    roomy = width >= _ROOMY
+    current = {each.uid for each in overview.current_pods}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    progress = overview.job.status.progress
+    steps = ("STEP",) if progress is not None and progress.reported else ()
+    titles = ("POD", "STATE", "NODE", "RESTARTS", *steps, "AGE") if roomy else ("POD", "STATE", "AGE")
+    for title in titles:
+        table.add_column(title, no_wrap=True, overflow="ellipsis")
+    for each in rows:
+        cells = {
+            "POD": Text(each.title),
+            "STATE": _state_of(each),
+            "NODE": Text(each.pod.node),
+            "RESTARTS": Text(_restarts_of(each)),
+            "STEP": Text(_step_of(overview, each)),
+            "AGE": Text(_ago(overview, each.pod.created_at) if each.pod.created_at is not None else ""),
+        }
+        table.add_row(*(cells[title] for title in titles), style="" if each.uid in current else "dim")
+    for name in missing:
+        table.add_row(Text(name.removeprefix(f"{overview.job.name}-")), Text("Missing", style="yellow"))
+    return table
+
+
+def _state_of(each: JobPod) -> Text:
+    pod = each.pod
+    if pod.succeeded:
+        words = "Succeeded"
+    elif pod.failed:
+        code = f" ({pod.termination.exit_code})" if pod.termination is not None else f" ({pod.reason})"
+        words = f"Failed{code if code != ' ()' else ''}"
+    elif pod.terminating:
+        words = "Stopping"
+    elif pod.ready:
+        words = "Running"
+    elif pod.blocker is not None:
+        words = str(pod.blocker.reason)
+    elif pod.phase is Phase.RUNNING:
+        words = "Not ready"
+    else:
+        words = "Starting" if pod.node else "Pending"
+    return Text(words, style=_COLOURS.get(words.partition(" ")[0], "yellow"))
+
+
+def _restarts_of(each: JobPod) -> str:
+    """How often the replica was started before this pod: its name counts them."""
+    _, _, number = each.title.removeprefix(each.pod.role).partition("-r")
+    return number or "0"
+
+
+def _step_of(overview: Overview, each: JobPod) -> str:
+    """The step of the replica that publishes it for the job."""
+    job = overview.job
+    deciding = deciding_replica(job.spec) if job.spec is not None else None
+    if deciding is None or each.replica != (str(deciding.role), deciding.index) or each.pod.ended:
+        return ""
+    progress = job.status.progress
+    return str(progress.step) if progress is not None and progress.step is not None else ""
+
+
+def _claims(overview: Overview) -> Iterator[RenderableType]:
+    if overview.claims.unread:
+        yield _unread(overview.claims)
+    for claim in overview.claims.items:
+        phase = text(dig(claim, "status", "phase"), "Pending")
+        size = text(dig(claim, "status", "capacity", "storage")) or text(
+            dig(claim, "spec", "resources", "requests", "storage")
+        )
+        yield Text.assemble(
+            text(dig(claim, "metadata", "name")), "  ", (phase, "" if phase == "Bound" else "yellow"), f"  {size}"
+        )
+
+
+def _conditions(overview: Overview) -> Iterator[RenderableType]:
+    status = overview.job.status
+    passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
+    told = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
+    told = [c for c in told if not (status.terminal and c.type in passing)]
+    if not told:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for condition in told:
+        moment = parse_time(condition.last_transition_time)
+        # What is said of a job that does not run stands above, with what to do.
+        told_above = not condition.message or not status.terminal
+        words = condition.reason if told_above else f"{condition.reason}: {condition.message}"
+        table.add_row(
+            Text(condition.type),
+            Text(condition.status, style="" if condition.status == "True" else "yellow"),
+            Text(_ago(overview, moment) if moment is not None else "", style="dim"),
+            Text(words, limit=_MAX_WORDS),
+        )
+    yield table
+
+
+def _events(overview: Overview) -> Iterator[RenderableType]:
+    if overview.events.unread:
+        yield _unread(overview.events)
+    if not overview.events.items:
+        return
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for event in overview.events.items[-_MOST_EVENTS:]:
+        table.add_row(
+            Text(_ago(overview, event.last) if event.last is not None else "", style="dim"),
+            Text(event.reason, style="yellow" if event.type == "Warning" else ""),
+            Text(_event_words(overview, event), limit=_MAX_WORDS),
+        )
+    yield table
+
+
+def _event_words(overview: Overview, event: Event) -> str:
+    about = f"{event.about}: " if event.about not in ("", overview.job.name) else ""
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{about}{' '.join(event.note.split())}{times}"
+
+
+def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableType]:
+    job, status = overview.job, overview.job.status
+    commands: list[tuple[tuple[str, ...], str]] = []
+    if status.is_true(Condition.FAILED):
+        commands = [(("dtj", "logs", job.name, "--first-error"), "where it began")]
+    elif status.is_true(Condition.COMPLETE):
+        commands = [(("dtj", "logs", job.name), "what it printed")]
+    elif not status.is_true(Condition.SUSPENDED):
+        commands = [
+            (("dtj", "logs", job.name, "-f"), "follow what it prints"),
+            (("dtj", "status", job.name, "--watch"), "watch this"),
+        ]
+    for command, purpose in commands:
+        yield Text.assemble((typed(command), "bold"), (f"  # {purpose}" if width >= _ROOMY else "", "dim"))
+
+
+def _unread(part: Part[Any]) -> Text:
+    return Text(f"cannot be read: {part.unread}", style="yellow")
+
+
+def _ago(overview: Overview, moment: datetime) -> str:
+    return short_time((overview.at - moment).total_seconds())

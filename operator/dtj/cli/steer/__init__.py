@@ -1,0 +1,1 @@
+"""``dtj suspend``, ``resume``, ``scale`` and ``delete``."""

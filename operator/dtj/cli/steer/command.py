@@ -1,0 +1,129 @@
+"""``dtj suspend``, ``resume``, ``scale`` and ``delete``: what a person may do to a job that is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import click
+
+from dtj.cli.common.connection import cluster_command, told
+from dtj.cli.common.durations import Duration
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.objects import KIND, named
+from dtj.cli.common.terminal import say
+from dtj.cli.completion.command import JobName
+from dtj.client import ApiError, AsyncClient, InvalidRequest, Unavailable
+
+_WAIT = click.option("--wait", is_flag=True, help="Return when its pods are gone.")
+_TIMEOUT = click.option(
+    "--timeout", type=Duration(), metavar="TIME", help="With --wait: how long at most, such as 90s or 10m. No limit."
+)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
+@_WAIT
+@_TIMEOUT
+@cluster_command
+async def suspend(client: AsyncClient, names: tuple[str, ...], wait: bool, timeout: float | None) -> int:
+    """Stop jobs so that they can go on.
+
+    Their pods save a checkpoint within their grace period, and end; `dtj resume` goes on from it.
+
+    Exit codes: 0 done, 2 bad input or a job that has ended, 3 the time is over, 4 the cluster refused or does not
+    answer.
+    """
+    _check_timeout(wait, timeout)
+
+    async def one(name: str) -> None:
+        if wait:
+            await client.stop(name, timeout=timeout)
+        else:
+            await client.suspend(name)
+        say(f"{named(name)} suspended")
+
+    return await _each(names, one)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
+@cluster_command
+async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
+    """Let suspended jobs go on, from their last checkpoint.
+
+    Exit codes: 0 done, 2 bad input or a job that has ended, 4 the cluster refused or does not answer.
+    """
+
+    async def one(name: str) -> None:
+        await client.resume(name)
+        say(f"{named(name)} resumed")
+
+    return await _each(names, one)
+
+
+@click.command()
+@click.argument("name", type=JobName())
+@click.option(
+    "--replicas", type=click.IntRange(min=1), required=True, metavar="N", help="How many workers there shall be."
+)
+@cluster_command
+async def scale(client: AsyncClient, name: str, replicas: int) -> int:
+    """Set the number of workers of an elastic job.
+
+    All replicas start again from the last checkpoint, with the new number of workers. The job needs spec.elastic.
+
+    Exit codes: 0 done, 2 bad input, a job that is not elastic or has ended, 4 the cluster refused or does not answer.
+    """
+    await client.scale(name, replicas)
+    say(f"{named(name)} scaled")
+    return Exit.OK
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
+@_WAIT
+@_TIMEOUT
+@cluster_command
+async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeout: float | None) -> int:
+    """Delete jobs and their pods, without asking.
+
+    Checkpoints in a volume of your own stay; those in a claim that the job has made (checkpoint.claimTemplate) go with
+    it. `dtj suspend` stops a job and loses nothing.
+
+    Exit codes: 0 done, 2 bad input, 3 the time is over, 4 the cluster refused or does not answer.
+    """
+    _check_timeout(wait, timeout)
+
+    async def one(name: str) -> None:
+        try:
+            await client.delete(name, wait=wait, timeout=timeout)
+        except asyncio.CancelledError:
+            say(f"{name} is being deleted all the same; what is left: {next_command('list')}", err=True)
+            raise
+        say(f'{KIND} "{name}" deleted')
+
+    return await _each(names, one)
+
+
+async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> int:
+    """Do it to all of them; what is refused of one does not keep the others from it. The exit code of the first."""
+    code = 0
+    for name in dict.fromkeys(names):
+        try:
+            await do(name)
+        except Unavailable:
+            raise
+        except InvalidRequest as error:
+            say(str(error), err=True)
+            code = code or Exit.USAGE
+        except ApiError as error:
+            say(told(error), err=True)
+            code = code or Exit.API
+    return code
+
+
+def _check_timeout(wait: bool, timeout: float | None) -> None:
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is how long --wait waits: give both")

@@ -1,0 +1,1 @@
+"""``dtj submit``: creates jobs on a cluster."""

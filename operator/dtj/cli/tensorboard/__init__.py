@@ -1,0 +1,1 @@
+"""``dtj tensorboard``: the curves of a job or a run in a browser."""

@@ -1,0 +1,96 @@
+"""What a job and its TensorBoard's pod say of it, in words. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import datetime
+from typing import Final
+
+from dtj.api import rules
+from dtj.api.job import Job, parse_time
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Condition
+from dtj.cli.common.formatting import short_time
+
+
+def problem_of(job: Job, *, now: datetime) -> str | None:
+    """Why there will be no TensorBoard unless somebody changes the job; None where there will be one."""
+    wanted = job.spec.tensor_board if job.spec is not None else None
+    if wanted is None or not wanted.enabled:
+        return _how_to_enable(job)
+    ended = parse_time(job.status.completion_time)
+    if job.status.terminal and job.status.ready_time is None:
+        return f"{job.name} has no curves: it ended before all its pods were ready"
+    if job.status.terminal and ended is not None and (now - ended).total_seconds() >= wanted.ttl_seconds:
+        since = short_time((now - ended).total_seconds())
+        patch = _patch(job, {"ttlSeconds": 2 * int((now - ended).total_seconds()) + 3600})
+        return (
+            f"{job.name} ended {since} ago, and spec.tensorBoard.ttlSeconds is {wanted.ttl_seconds}: to have it back, "
+            f"raise that: {patch}"
+        )
+    if job.spec is not None and job.spec.run_policy.suspend:
+        return f"{job.name} is suspended: TensorBoard comes back when it goes on (runPolicy.suspend: false)"
+    return None
+
+
+def _how_to_enable(job: Job) -> str:
+    refused = rules.check(name=job.name, spec={**job.raw_spec, "tensorBoard": {"enabled": True}})
+    about = next((violation for violation in refused if violation.field == "spec.tensorBoard"), None)
+    if about is not None:
+        return f"{job.name} has no TensorBoard (spec.tensorBoard), and can have none: {about.message}"
+    return f"{job.name} has no TensorBoard: set spec.tensorBoard.enabled: {_patch(job, {'enabled': True})}"
+
+
+def _patch(job: Job, fields: JsonObject) -> str:
+    patch = json.dumps({"spec": {"tensorBoard": fields}}, separators=(",", ":"))
+    where = ["-n", job.namespace] if job.namespace != "default" else []
+    return shlex.join(["kubectl", "patch", *where, f"dtj/{job.name}", "--type=merge", "-p", patch])
+
+
+_HOPELESS: Final = {
+    "CrashLoopBackOff": "it ends again and again",
+    "RunContainerError": "its image has no command tensorboard, most likely",
+    "CreateContainerError": "its container cannot be made",
+    "CreateContainerConfigError": "its container cannot be made",
+    "InvalidImageName": "there can be no such image",
+    "ErrImagePull": "its image cannot be pulled",
+    "ImagePullBackOff": "its image cannot be pulled",
+}
+
+
+def trouble_of(pod: JsonObject) -> str | None:
+    """Why TensorBoard's pod does not start, where waiting is of no use."""
+    for status in objects(dig(pod, "status", "containerStatuses")):
+        reason = text(dig(status, "state", "waiting", "reason"))
+        last = text(dig(status, "lastState", "terminated", "message"))
+        words = last or text(dig(status, "state", "waiting", "message"))
+        if reason in _HOPELESS:
+            said = " ".join(words.split())
+            return (
+                f"{_HOPELESS[reason]} ({reason}){': ' + said if said else ''}; set spec.tensorBoard.image to an image "
+                f"that has tensorboard, or look at kubectl logs {text(dig(pod, 'metadata', 'name'))}"
+            )
+    return None
+
+
+def is_ready(pod: JsonObject) -> bool:
+    """Whether it can be shown."""
+    going = dig(pod, "metadata", "deletionTimestamp") is not None
+    conditions = objects(dig(pod, "status", "conditions"))
+    return not going and any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def reason_to_wait(job: Job, pod: JsonObject | None) -> str:
+    """What TensorBoard waits for."""
+    if pod is None:
+        invalid = job.status.condition(Condition.INVALID)
+        if invalid is not None and invalid.status == "True":
+            return f"{job.name} cannot run: {invalid.message}"
+        if job.status.state in ("Running", "Succeeded", "Failed"):
+            return f"{job.name} is {job.status.state}: its TensorBoard is about to be made"
+        return f"{job.name} is {job.status.state or 'new'}: its TensorBoard comes when all its pods run"
+    for condition in objects(dig(pod, "status", "conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"TensorBoard finds no node: {text(condition.get('message'))}"
+    return "TensorBoard is starting"

@@ -1,0 +1,1 @@
+"""``dtj validate``: checks manifests without a cluster."""

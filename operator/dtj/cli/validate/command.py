@@ -1,0 +1,32 @@
+"""``dtj validate``: says what an API server would say of manifests, without one."""
+
+from __future__ import annotations
+
+import click
+
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.platform_option import platform_option
+from dtj.cli.common.terminal import say
+from dtj.client.checks import Manifest, check
+from dtj.core.platform import Platform
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
+@platform_option
+def validate(files: tuple[str, ...], platform: Platform) -> int:
+    """Check manifests without a cluster.
+
+    Says of each document of each FILE (- is standard input) whether it is valid, or what is wrong with it and what
+    to do: the same words as `kubectl apply` would use.
+
+    Exit codes: 0 all are valid, 2 some are not.
+    """
+    checked = check(files, platform)
+    for item in checked.items:
+        if isinstance(item, Manifest):
+            say(f"{item.document.file}: {item.job.name}: valid")
+        else:
+            for line in item:
+                say(line, err=True)
+    return Exit.USAGE if checked.problems else Exit.OK

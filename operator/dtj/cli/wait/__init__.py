@@ -1,0 +1,1 @@
+"""``dtj wait``: waits for a state of a job."""

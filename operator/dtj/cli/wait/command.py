@@ -1,0 +1,55 @@
+"""``dtj wait``: returns when a job has ended, or is in some condition."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from dtj.api.names import Condition
+from dtj.cli.common.connection import cluster_command
+from dtj.cli.common.durations import Duration
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.objects import named
+from dtj.cli.common.terminal import say
+from dtj.cli.completion.command import JobName
+from dtj.client import AsyncClient
+
+
+@click.command()
+@click.argument("name", type=JobName())
+@click.option(
+    "--for",
+    "wanted",
+    metavar="CONDITION",
+    help="complete, failed, ready, suspended or any other condition of a job; without it, either end.",
+)
+@click.option(
+    "--timeout",
+    type=Duration(zero=True),
+    metavar="TIME",
+    help="How long at most, such as 600s or 10m; 0 asks once. No limit.",
+)
+@cluster_command
+async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: float | None) -> int:
+    """Wait for a job's end, or for a condition.
+
+    Exit codes: 0 it is there, and the job has not failed; 1 the job failed, ended otherwise or was deleted; 2 bad
+    input; 3 the time is over; 4 the cluster refused or does not answer; 130 after Ctrl-C, and the job goes on.
+    """
+    try:
+        job = await client.wait(name, wanted, timeout=timeout)
+    except asyncio.CancelledError:
+        say(f"{name} goes on; wait again: {next_command('wait', name)}", err=True)
+        raise
+    if wanted is not None:
+        say(f"{named(name)} condition met")
+        return Exit.OK
+    say(f"{named(name)} {'failed' if job.status.is_true(Condition.FAILED) else 'complete'}")
+    if job.status.is_true(Condition.FAILED):
+        failed = job.status.condition(Condition.FAILED)
+        assert failed is not None
+        say(f"{name}: {failed.message or failed.reason}", err=True)
+        return Exit.FAILED
+    return Exit.OK

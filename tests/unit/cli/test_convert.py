@@ -1,0 +1,313 @@
+"""``dtj convert``: TFJobs of all shapes become jobs that are valid, and what is lost is said."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dtj.cli.convert.tfjob import convert
+from dtj.cli.convert.tfjob_pods import NotConvertible
+from dtj.cli.main import cli
+from support.tfjobs import SHAPES
+
+pytestmark = pytest.mark.unit
+
+Caught = pytest.CaptureFixture[str]
+
+
+def run(*arguments: object) -> object:
+    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+
+
+def file_of(folder: Path, text: str) -> Path:
+    file = folder / "tfjob.yaml"
+    file.write_text(text)
+    return file
+
+
+class Converted:
+    """What became of a TFJob: the one job, its comment, and what was said."""
+
+    def __init__(self, folder: Path, caught: Caught, text: str, *options: str) -> None:
+        assert run("convert", file_of(folder, text), *options) == 0
+        output = caught.readouterr()
+        self.text, self.said = output.out, output.err
+        self.body: dict[str, Any] = yaml.safe_load(output.out)
+        self.spec = self.body["spec"]
+        self.main = self.spec["template"]["spec"]["containers"][-1]
+        result = folder / "job.yaml"
+        result.write_text(output.out)
+        assert run("validate", result) == 0, caught.readouterr().err
+        caught.readouterr()
+
+
+STRATEGIES = {
+    "servers and workers": "ParameterServer",
+    "one worker with a claim": "OneDevice",
+    "an estimator with a chief and an evaluator": "MultiWorkerMirrored",
+    "Keras on two workers with GPUs": "MultiWorkerMirrored",
+    "one worker with several GPUs": "Mirrored",
+    "workers alone": "MultiWorkerMirrored",
+    "a chief alone, its restart policy in the template": "OneDevice",
+    "a master, and the run policy beside the roles": "ParameterServer",
+    "a gang in a queue of Volcano": "MultiWorkerMirrored",
+    "a job of Kueue as a cluster shows it": "MultiWorkerMirrored",
+    "dynamic workers beside a sidecar": "ParameterServer",
+    "servers that differ from the workers by a little": "ParameterServer",
+    "an old TPU": "OneDevice",
+}
+
+
+def test_every_shape_has_a_strategy_here() -> None:
+    assert set(STRATEGIES) == set(SHAPES)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Path, capsys: Caught, shape: str) -> None:
+    made = Converted(tmp_path, capsys, SHAPES[shape])
+    assert made.spec["strategy"] == STRATEGIES[shape]
+    assert made.body["kind"] == "DistributedTrainingJob"
+    assert "tensorflow" not in [c["name"] for c in made.spec["template"]["spec"]["containers"]]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_to_be_checked_stands_above_the_job_and_is_said_line_by_line(
+    tmp_path: Path, capsys: Caught, shape: str
+) -> None:
+    made = Converted(tmp_path, capsys, SHAPES[shape])
+    comments = [line.removeprefix("# - ") for line in made.text.splitlines() if line.startswith("# - ")]
+    assert comments
+    assert made.text.startswith("# From a TFJob of kubeflow.org/")
+    assert all(line.endswith(f": {words}") for line, words in zip(made.said.splitlines(), comments, strict=True))
+
+
+def test_a_claim_a_command_and_a_namespace_come_along(tmp_path: Path, capsys: Caught) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["one worker with a claim"])
+    assert made.body["metadata"] == {"name": "summaries", "namespace": "kubeflow"}
+    assert made.main["command"] == ["python", "/var/mnist.py", "--log_dir=/train/logs"]
+    assert made.spec["template"]["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "events"}
+    assert made.spec["runPolicy"] == {"cleanPodPolicy": "None"}
+    assert made.spec["replicaSpecs"] == {"worker": {"replicas": 1, "restartPolicy": "Never"}}
+
+
+def test_equal_templates_become_the_shared_one_and_small_differences_stay_small(tmp_path: Path, capsys: Caught) -> None:
+    same = Converted(tmp_path, capsys, SHAPES["servers and workers"])
+    assert all("template" not in role for role in same.spec["replicaSpecs"].values())
+    uneven = Converted(tmp_path, capsys, SHAPES["servers that differ from the workers by a little"])
+    assert uneven.main["args"] == ["--worker"]
+    assert uneven.spec["replicaSpecs"] == {
+        "chief": {"replicas": 1, "args": ["--chief"], "resources": {}},
+        "worker": {"replicas": 2},
+        "ps": {"replicas": 1, "args": [], "resources": {}},
+    }
+
+
+def test_a_role_that_differs_otherwise_keeps_its_own_template(tmp_path: Path, capsys: Caught) -> None:
+    text = SHAPES["servers that differ from the workers by a little"].replace("example/u:1", "example/v:1", 1)
+    made = Converted(tmp_path, capsys, text)
+    assert made.spec["replicaSpecs"]["chief"]["template"]["spec"]["containers"][0]["image"] == "example/v:1"
+
+
+def test_the_run_policy_beside_the_roles_is_taken_too(tmp_path: Path, capsys: Caught) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["a master, and the run policy beside the roles"])
+    assert made.spec["runPolicy"] == {
+        "backoffLimit": 5,
+        "activeDeadlineSeconds": 7200,
+        "ttlSecondsAfterFinished": 600,
+        "cleanPodPolicy": "All",
+    }
+    assert list(made.spec["replicaSpecs"]) == ["chief", "worker", "ps"]
+    assert made.body["metadata"]["name"] == "tfjob"
+
+
+def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, capsys: Caught) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["a gang in a queue of Volcano"])
+    assert made.spec["runPolicy"] == {
+        "backoffLimit": 2,
+        "successPolicy": "AllWorkers",
+        "scheduling": {
+            "gang": "Volcano",
+            "queue": "research",
+            "minAvailable": 3,
+            "priorityClassName": "high",
+            "timeoutSeconds": 60,
+        },
+    }
+    assert "schedulingPolicy.minResources: left out" in made.said
+    assert "restartPolicy: Always became OnFailure" in made.said
+
+
+def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_path: Path, capsys: Caught) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["a job of Kueue as a cluster shows it"])
+    assert made.body["metadata"] == {"name": "queued", "namespace": "team", "labels": {"team": "vision"}}
+    assert made.spec["runPolicy"] == {"scheduling": {"gang": "Kueue", "queue": "team-queue"}}
+    assert "runPolicy.suspend: was Kueue's doing" in made.said
+    assert "status" not in made.body
+
+
+def test_another_controllers_job_stays_another_controllers(tmp_path: Path, capsys: Caught) -> None:
+    text = SHAPES["a job of Kueue as a cluster shows it"].replace("kubeflow.org/training-operator", "example.com/them")
+    made = Converted(tmp_path, capsys, text)
+    assert made.spec["runPolicy"]["managedBy"] == "example.com/them"
+    assert "the operator leaves this job to example.com/them" in made.said
+
+
+def test_variables_of_the_operator_ports_and_names_of_the_container_are_taken_care_of(
+    tmp_path: Path, capsys: Caught
+) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"])
+    pod = made.spec["template"]["spec"]
+    assert made.spec["port"] == 3333
+    assert made.main["ports"] == [{"name": "board", "containerPort": 6006}]
+    assert [variable["name"] for variable in made.main["env"]] == ["CPUS"]
+    assert made.main["env"][0]["valueFrom"]["resourceFieldRef"]["containerName"] == "trainer"
+    assert [variable["name"] for variable in pod["initContainers"][0]["env"]] == ["A"]
+    assert made.spec["elastic"] == {"minReplicas": 1, "maxReplicas": 3}
+    assert "variable TF_CONFIG of container trainer left out" in made.said
+    assert "variable DTJ_X of container fetch left out" in made.said
+
+
+def test_a_restart_policy_in_the_template_counts_for_nothing_as_in_a_tfjob(tmp_path: Path, capsys: Caught) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["a chief alone, its restart policy in the template"])
+    assert made.spec["replicaSpecs"]["chief"] == {"replicas": 1, "restartPolicy": "Never"}
+    assert "template.spec.restartPolicy: left out" in made.said
+    assert "not set, which means Never in a TFJob" in made.said
+
+
+def test_unlimited_restarts_are_named(tmp_path: Path, capsys: Caught) -> None:
+    assert "backoffLimit: not set, which means no limit" in Converted(tmp_path, capsys, SHAPES["workers alone"]).said
+    assert "backoffLimit" not in Converted(tmp_path, capsys, SHAPES["servers and workers"]).said
+
+
+def test_a_field_that_nobody_knows_is_left_out_aloud(tmp_path: Path, capsys: Caught) -> None:
+    text = SHAPES["workers alone"].replace("spec:\n  tfReplica", "spec:\n  paused: true\n  tfReplica", 1)
+    assert "spec.paused: has no counterpart and was left out" in Converted(tmp_path, capsys, text).said
+
+
+def test_more_pods_wanted_at_once_than_there_are_is_corrected(tmp_path: Path, capsys: Caught) -> None:
+    text = SHAPES["a gang in a queue of Volcano"].replace("minAvailable: 3", "minAvailable: 4")
+    made = Converted(tmp_path, capsys, text)
+    assert "minAvailable" not in made.spec["runPolicy"]["scheduling"]
+    assert "minAvailable: 4 is more than the job's 3 pods" in made.said
+
+
+def test_the_port_of_our_own_progress_is_not_taken(tmp_path: Path, capsys: Caught) -> None:
+    text = SHAPES["dynamic workers beside a sidecar"].replace("3333", "2223")
+    made = Converted(tmp_path, capsys, text)
+    assert "port" not in made.spec
+    assert "spec.port: 2223 cannot be it" in made.said
+
+
+def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: Caught) -> None:
+    assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).said
+
+
+def test_the_choice_of_the_strategy_is_said_first(tmp_path: Path, capsys: Caught) -> None:
+    first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).said.splitlines()[0]
+    assert "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps" in first
+
+
+def test_the_strategy_can_be_said(tmp_path: Path, capsys: Caught) -> None:
+    made = Converted(tmp_path, capsys, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
+    assert made.spec["strategy"] == "CentralStorage"
+    assert "was chosen" not in made.said
+
+
+def test_what_does_not_fit_the_wanted_strategy_is_said_first_and_is_no_failure(tmp_path: Path, capsys: Caught) -> None:
+    file = file_of(tmp_path, SHAPES["servers and workers"])
+    assert run("convert", file, "--strategy", "OneDevice") == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert "spec.replicaSpecs: strategies OneDevice, Mirrored" in first
+    assert first.endswith("(dtj validate refuses this as it stands)")
+
+
+def test_other_objects_of_a_file_are_printed_as_they_are(tmp_path: Path, capsys: Caught) -> None:
+    claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: events}\n---"
+    assert run("convert", file_of(tmp_path, claim + SHAPES["one worker with a claim"])) == 0
+    output = capsys.readouterr()
+    kinds = [body["kind"] for body in yaml.safe_load_all(output.out)]
+    assert kinds == ["PersistentVolumeClaim", "DistributedTrainingJob"]
+    assert "PersistentVolumeClaim: printed as it is" in output.err
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+SIMPLE = SHAPES["workers alone"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "x: no TFJob: apiVersion kubeflow.org/"),
+        (changed(SIMPLE, "Worker:", "Boss:"), "spec.tfReplicaSpecs.Boss: no role of a TFJob: there are chief, master"),
+        (changed(SIMPLE, "tfReplicaSpecs:", "replicaSpecs:"), "spec.replicaSpecs: a TFJob of v1alpha1"),
+        (changed(SIMPLE, "template:", "pod:"), "spec.tfReplicaSpecs.Worker.template: is missing"),
+        ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: {}\n", "tfReplicaSpecs: is missing"),
+        ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: 7\n", "spec: must hold fields"),
+        ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\n", "x: spec: is missing"),
+        (
+            "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: {tfReplicaSpecs: {}}\n",
+            "spec.tfReplicaSpecs: there is no role in it",
+        ),
+        (
+            "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: {tfReplicaSpecs: {Worker: null}}\n",
+            "spec.tfReplicaSpecs.Worker: is missing",
+        ),
+        (
+            changed(SHAPES["dynamic workers beside a sidecar"], "name: tensorflow\n", "name: trains\n"),
+            "spec.containers: none is named tensorflow: name the one that trains so",
+        ),
+    ],
+)
+def test_what_is_no_tfjob_is_one_line_and_code_2(tmp_path: Path, capsys: Caught, text: str, complaint: str) -> None:
+    assert run("convert", file_of(tmp_path, text)) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert complaint in output.err
+    assert output.err.count("\n") == 1
+
+
+def test_a_chief_and_a_master_are_one_too_many(tmp_path: Path, capsys: Caught) -> None:
+    text = changed(SHAPES["an estimator with a chief and an evaluator"], "Evaluator:", "Master:")
+    assert run("convert", file_of(tmp_path, text)) == 2
+    assert "there is a chief already" in capsys.readouterr().err
+
+
+# -- whatever is in the file ---------------------------------------------------------------------------------
+
+
+JUNK: tuple[Any, ...] = (None, 7, "x", [], {"a": None})
+
+
+def places(value: object, above: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where there is something in a document, at all depths."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in inner:
+        yield (*above, key)
+        yield from places(child, (*above, key))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str) -> None:
+    body = yaml.safe_load(SHAPES[shape])
+    body = body["items"][0] if body["kind"] == "List" else body
+    for place in places(body):
+        for junk in JUNK:
+            changed_body = copy.deepcopy(body)
+            holder = changed_body
+            for step in place[:-1]:
+                holder = holder[step]
+            holder[place[-1]] = junk
+            try:
+                said = convert(changed_body).notes
+            except NotConvertible as error:
+                said = (str(error),)
+            assert not any("\n" in line for line in said), place

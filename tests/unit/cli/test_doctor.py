@@ -1,0 +1,249 @@
+"""What ``dtj doctor`` makes of what it found."""
+
+from __future__ import annotations
+
+import copy
+import io
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from builders import NOW
+from dtj import __version__
+from dtj.api.crd import custom_resource_definition
+from dtj.api.json import JsonObject, dig
+from dtj.cli.doctor.checks import OLDEST_KUBERNETES, Finding, Verdict, findings, schema_differences
+from dtj.cli.doctor.command import report
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
+from dtj.client.overview import Part
+from dtj.core.gangs import APIS
+from dtj.kube.rights import FOR_GANGS, WHERE_JOBS_RUN
+
+pytestmark = pytest.mark.unit
+
+CHART = Path(__file__).resolve().parents[3] / "charts" / "dtj" / "Chart.yaml"
+
+
+def deployment(*args: str, name: str = "dtj", replicas: int = 2, ready: int = 2) -> JsonObject:
+    labels: JsonObject = {"app.kubernetes.io/version": __version__}
+    container: JsonObject = {"name": "operator", "args": ["--lease-namespace=dtj-system", "--lease-name=dtj", *args]}
+    return {
+        "metadata": {"name": name, "namespace": "dtj-system", "labels": labels},
+        "spec": {"replicas": replicas, "template": {"spec": {"serviceAccountName": "dtj", "containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
+def operator(
+    *args: str, name: str = "dtj", ready: int = 2, renewed: float = 1, profiles: str = "", denied: str = ""
+) -> Operator:
+    rights = (*WHERE_JOBS_RUN, *(right for rights in FOR_GANGS.values() for right in rights))
+    answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
+    lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
+    files = (profiles,) if profiles else ()
+    return Operator(deployment(*args, name=name, ready=ready), Part((lease,)), Part(tuple(answers)), Part(files))
+
+
+def node(resource: str = "", labels: JsonObject | None = None) -> JsonObject:
+    return {
+        "metadata": {"name": "a", "labels": labels or {}},
+        "status": {"allocatable": {resource: "4"} if resource else {}},
+    }
+
+
+def installation(*operators: Operator, **changes: object) -> Installation:
+    """One in which nothing is wrong."""
+    healthy = Installation(
+        server="https://api:6443",
+        namespace="team-a",
+        at=NOW,
+        version="v1.33.1",
+        served=True,
+        crd=Part((custom_resource_definition(),)),
+        operators=Part(operators or (operator(),)),
+        rights=Part(tuple(Answered(right, allowed=True) for right in OF_A_PERSON)),
+        nodes=Part((node(),)),
+        quotas=Part(),
+        limit_ranges=Part(),
+        gangs=Part(),
+        refusal=Part(),
+    )
+    return replace(healthy, **changes)  # type: ignore[arg-type]
+
+
+def bad(found: Installation) -> list[Finding]:
+    return [finding for finding in findings(found) if finding.verdict is not Verdict.OK]
+
+
+def test_a_healthy_installation_has_nothing_to_mend() -> None:
+    assert bad(installation()) == []
+
+
+def test_every_finding_that_is_not_well_says_what_to_do() -> None:
+    quota: JsonObject = {"metadata": {"name": "gpus"}, "status": {"hard": {"pods": "10"}, "used": {"pods": "9"}}}
+    worst = installation(
+        operator(ready=0, renewed=600, denied="pods", profiles="- {name: x, resource: x/y}"),
+        version="v1.29.0",
+        rights=Part(tuple(Answered(right, allowed=False, verb="get") for right in OF_A_PERSON)),
+        quotas=Part((quota,)),
+        limit_ranges=Part(({"metadata": {"name": "l"}, "spec": {"limits": [{"max": {"memory": "1M"}}]}},)),
+        refusal=Part(("no",)),
+    )
+    assert len(bad(worst)) >= 9
+    assert [finding for finding in bad(worst) if not finding.remedy] == []
+
+
+def test_what_cannot_be_asked_is_not_checked_and_not_a_failure() -> None:
+    blind = {"crd", "operators", "nodes", "quotas", "limit_ranges", "gangs", "refusal"}
+    found = installation(**{part: Part(unread=f"{part} is forbidden") for part in blind})
+    assert {finding.verdict for finding in bad(found)} == {Verdict.UNKNOWN}
+    assert len(bad(found)) == len(blind)
+
+
+def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
+    wanted = yaml.safe_load(CHART.read_text())["kubeVersion"]
+    assert wanted == ">=" + ".".join(map(str, OLDEST_KUBERNETES)) + ".0-0"
+    (finding,) = bad(installation(version="v1.29.4-gke.1"))
+    assert finding.verdict is Verdict.FAIL
+    assert "1.30 or newer" in finding.words
+
+
+def test_a_crd_that_is_missing_is_told_before_all_else() -> None:
+    found = bad(installation(served=False, crd=Part(unread="not found"), refusal=Part(unread="not known")))
+    assert (found[0].title, found[0].verdict) == ("CRD", Verdict.FAIL)
+    assert "kubectl apply -f crds/" in found[0].remedy
+
+
+def test_a_crd_of_another_version_is_told_by_its_fields() -> None:
+    older = copy.deepcopy(custom_resource_definition())
+    spec = dig(older, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec", "properties")
+    assert isinstance(spec, dict)
+    del spec["tensorBoard" if "tensorBoard" in spec else "export"]
+    spec["novelty"] = {"type": "string"}
+    spec["strategy"]["description"] = "other words"  # type: ignore[index,call-overload]
+    assert len(schema_differences(older)) == 2
+    (finding,) = bad(installation(crd=Part((older,))))
+    assert finding.verdict is Verdict.WARN
+    assert "is unknown to it" in finding.words
+    assert "spec.novelty" in finding.words
+    assert schema_differences({"spec": {"versions": [{"name": "v2"}]}}) == ("version v1alpha1 is missing",)
+
+
+def test_an_operator_without_a_ready_pod_fails_and_one_of_two_warns() -> None:
+    assert bad(installation(operator(ready=0)))[0].verdict is Verdict.FAIL
+    assert bad(installation(operator(ready=1)))[0].verdict is Verdict.WARN
+
+
+def test_a_lease_that_nobody_renews_fails() -> None:
+    (finding,) = bad(installation(operator(renewed=300)))
+    assert finding.words == "dtj-0 holds the lease of dtj-system/dtj, renewed 5m00s ago: no operator works"
+    assert finding.verdict is Verdict.FAIL
+
+
+def test_a_lease_that_changes_is_alive_whatever_its_clock_says() -> None:
+    old = LeaseSeen("dtj-0", NOW - timedelta(days=1), moved=True)
+    assert bad(installation(replace(operator(), lease=Part((old,))))) == []
+
+
+def test_no_operator_for_this_namespace_fails_and_names_those_that_are() -> None:
+    assert "no Deployment" in bad(installation(operators=Part()))[0].words
+    (finding,) = bad(installation(operator("--namespace=team-b", "--namespace=team-c")))
+    assert finding.words == "none runs the jobs of namespace team-a: dtj-system/dtj runs those of team-b, team-c"
+
+
+def test_two_operators_for_one_namespace_fail() -> None:
+    (finding,) = bad(installation(operator(), operator(name="other")))
+    assert finding.words.startswith("dtj-system/dtj and dtj-system/other all run the jobs of namespace team-a")
+
+
+def test_a_right_that_the_operator_lacks_is_named() -> None:
+    (finding,) = bad(installation(operator(denied="persistentvolumeclaims")))
+    assert finding.verdict is Verdict.FAIL
+    assert "may not list persistentvolumeclaims (for checkpoint.claimTemplate)" in finding.words
+
+
+def test_rights_that_the_person_lacks_are_named_and_fatal_only_where_jobs_cannot_be_seen() -> None:
+    answers = [Answered(right, allowed=right.verbs != ("create",), verb="create") for right in OF_A_PERSON]
+    (finding,) = bad(installation(rights=Part(tuple(answers))))
+    assert finding.verdict is Verdict.WARN
+    assert "may not create distributedtrainingjobs (to submit them)" in finding.words
+    answers[0] = Answered(OF_A_PERSON[0], allowed=False, verb="get")
+    assert bad(installation(rights=Part(tuple(answers))))[0].verdict is Verdict.FAIL
+
+
+def test_a_gang_scheduler_that_the_operator_may_not_use_warns() -> None:
+    kueue = next(api for api in APIS if api.gang == "Kueue")
+    assert bad(installation(gangs=Part((kueue,)))) == []
+    (finding,) = bad(installation(operator(denied="workloads"), gangs=Part((kueue,))))
+    assert finding.remedy == "add Kueue to gangSchedulers of its chart"
+
+
+def test_a_configured_profile_that_matches_no_node_warns_and_shipped_ones_do_not() -> None:
+    profiles = "- {name: h200, resource: nvidia.com/gpu, nodeSelector: {gpu: h200}}"
+    (finding,) = bad(installation(operator(profiles=profiles)))
+    assert finding.words.startswith("profile h200 matches no node")
+    there = node("nvidia.com/gpu", {"gpu": "h200"})
+    assert bad(installation(operator(profiles=profiles), nodes=Part((there,)))) == []
+    (broken,) = bad(installation(operator(profiles="- {nme: h200}")))
+    assert (broken.verdict, "\n" in broken.words) == (Verdict.FAIL, False)
+
+
+def test_nodes_with_a_profiles_labels_and_no_device_point_at_the_device_plugin() -> None:
+    labelled = node(labels={"cloud.google.com/gke-accelerator": "nvidia-l4"})
+    (finding,) = bad(installation(nodes=Part((labelled,))))
+    assert finding.words == "profile gke-nvidia-l4: 1 node with its labels, but no nvidia.com/gpu on any"
+
+
+def test_a_quota_near_its_limit_warns() -> None:
+    quota: JsonObject = {
+        "metadata": {"name": "gpus"},
+        "status": {
+            "hard": {"requests.nvidia.com/gpu": "10", "memory": "100Gi", "pods": "0"},
+            "used": {"requests.nvidia.com/gpu": "9", "memory": "80Gi", "pods": "0"},
+        },
+    }
+    (finding,) = bad(installation(quotas=Part((quota,))))
+    assert finding.words == "near or at their limit: gpus requests.nvidia.com/gpu 9 of 10, gpus pods 0 of 0"
+
+
+def test_a_limit_range_that_starves_a_trainer_warns() -> None:
+    limits: JsonObject = {
+        "metadata": {"name": "small"},
+        "spec": {"limits": [{"type": "Container", "default": {"memory": "512Mi"}, "max": {"memory": "64Gi"}}]},
+    }
+    (finding,) = bad(installation(limit_ranges=Part((limits,))))
+    assert finding.words == "LimitRange small gives a container that names no limit 512Mi of memory"
+
+
+def test_what_admission_says_against_a_job_fails() -> None:
+    (finding,) = bad(installation(refusal=Part(("admission webhook denied the request",))))
+    assert finding.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_the_report_fits_the_terminal_and_counts(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    found = findings(installation(operator(ready=0), nodes=Part(unread="nodes is forbidden")))
+    for line in report(found, wrapped=True):
+        console.print(line)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line.rstrip()) <= width for line in lines)
+    assert lines[-1].strip() == "9 ok, 1 fail, 1 not checked"
+    assert any(line.startswith("not checked  accelerators: nodes is forbidden") for line in lines)
+
+
+def test_without_a_terminal_no_line_is_broken() -> None:
+    console = Console(file=io.StringIO(), width=40, color_system=None, highlight=False)
+    long = Finding(Verdict.FAIL, "leader", "nobody " * 30, "look " * 30)
+    for line in report([long], wrapped=False):
+        console.print(line, soft_wrap=True)
+    assert isinstance(console.file, io.StringIO)
+    first, second, last, _ = console.file.getvalue().split("\n")
+    assert first.startswith("fail         leader: nobody nobody")
+    assert second.startswith("             do: look look")
+    assert last == "1 fail"

@@ -1,0 +1,374 @@
+"""``dtj explain``: shows what the planner would create, in sections or as objects, and what fields mean."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from builders import manifest, stored
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig
+from dtj.api.spec import Strategy
+from dtj.cli.explain.render import explanation
+from dtj.cli.explain.simulation import UID, rehearse
+from dtj.cli.main import cli
+from dtj.core.manifests import PodRenderer
+from dtj.core.platform import Platform
+from dtj.core.replicas import replicas
+from support.local_runs import write
+
+pytestmark = pytest.mark.unit
+
+Caught = pytest.CaptureFixture[str]
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+
+
+def run(*arguments: object) -> object:
+    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+
+
+def explained(caught: Caught, *arguments: object) -> str:
+    """The output of an explanation that succeeds."""
+    assert run("explain", *arguments) == 0
+    return caught.readouterr().out
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a title, without their indent."""
+    lines = text.splitlines()
+    start = lines.index(title) + 1
+    end = lines.index("", start) if "" in lines[start:] else len(lines)
+    return [line.strip() for line in lines[start:end]]
+
+
+def objects_of(body: JsonObject, *, attempt: int = 1) -> tuple[JsonObject, ...]:
+    return rehearse(body, Platform(), namespace="default", attempt=attempt, now=datetime.now(UTC)).objects
+
+
+def kinds(found: tuple[JsonObject, ...]) -> list[str]:
+    return [str(item["kind"]) for item in found]
+
+
+# -- what would be created -----------------------------------------------------------------------------------
+
+
+def test_the_pods_are_those_that_the_operator_makes() -> None:
+    body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    job = Job.from_object(stored(body, uid=UID))
+    assert job.spec is not None
+    wanted = tuple(map(PodRenderer(job, job.spec, Platform()).render, replicas(job.spec)))
+    assert tuple(item for item in objects_of(body) if item["kind"] == "Pod") == wanted
+
+
+def test_service_and_claim_come_before_the_pods() -> None:
+    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
+
+
+def test_tensorboard_beside_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"enabled": True})
+    assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
+    text = explained(capsys, write(tmp_path, body))
+    assert section(text, "Pods")[-1].startswith("digits-tensorboard")
+    assert "image      example/trainer:1" in section(text, "Pod digits-tensorboard")
+    assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
+
+
+def test_a_later_attempt_has_names_of_its_own_and_its_service_selects_it() -> None:
+    service, *pods = objects_of(manifest(), attempt=3)
+    assert [dig(pod, "metadata", "name") for pod in pods] == ["digits-worker-0-r2", "digits-worker-1-r2"]
+    assert dig(service, "spec", "selector", "training.dtj.dev/attempt") == "3"
+
+
+def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest(runPolicy={"suspend": True}))
+    assert run("explain", file) == 0
+    output = capsys.readouterr()
+    assert "digits-worker-1" in output.out
+    assert "runPolicy.suspend is true: nothing is created before it is false" in output.err
+
+
+def test_of_another_controllers_job_nothing_is_made(tmp_path: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest(runPolicy={"managedBy": "example.com/other"}))
+    assert run("explain", file) == 0
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "our operator creates nothing for this job" in output.err
+
+
+@pytest.mark.parametrize(
+    ("scheduling", "kind", "pods_carry"),
+    [
+        ({"gang": "Volcano", "minAvailable": 2}, "PodGroup", ("spec", "schedulerName")),
+        ({"gang": "Coscheduling"}, "PodGroup", ("metadata", "labels", "scheduling.x-k8s.io/pod-group")),
+        ({"gang": "Native"}, "PodGroup", ("spec", "schedulingGroup", "podGroupName")),
+        ({"gang": "Kueue", "queue": "team"}, "Workload", ("metadata", "name")),
+        ({"queue": "team"}, "Workload", ("metadata", "name")),
+    ],
+)
+def test_a_gang_is_shown_as_on_a_cluster_that_has_it(
+    tmp_path: Path, capsys: Caught, scheduling: dict[str, object], kind: str, pods_carry: tuple[str, ...]
+) -> None:
+    body = manifest(runPolicy={"scheduling": scheduling})
+    found = objects_of(body)
+    assert sorted(kinds(found)) == sorted([kind, "Pod", "Pod", "Service"])
+    assert all(dig(item, *pods_carry) for item in found if item["kind"] == "Pod")
+    assert run("explain", write(tmp_path, body)) == 0
+    output = capsys.readouterr()
+    assert f"{kind} digits (" in output.out
+    assert "runPolicy.scheduling: as on a cluster with " in output.err
+
+
+# -- sections ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_each_example_can_be_explained(capsys: Caught, example: Path) -> None:
+    text = explained(capsys, example)
+    assert {"Pods", "TF_CONFIG", "Environment", "When a pod is lost", "The end", "Limits in force"} <= set(
+        text.splitlines()
+    )
+
+
+def test_pods_have_names_and_addresses(tmp_path: Path, capsys: Caught) -> None:
+    text = explained(capsys, write(tmp_path, manifest(port=3333)), "--namespace", "team")
+    assert text.startswith("digits: MultiWorkerMirrored with 2 workers, in namespace team\n")
+    assert section(text, "Pods")[1:] == [
+        "digits-worker-0  worker  0      worker-0.digits.team.svc:3333",
+        "digits-worker-1  worker  1      worker-1.digits.team.svc:3333",
+    ]
+
+
+def test_of_a_hundred_workers_the_first_and_the_last_are_listed(tmp_path: Path, capsys: Caught) -> None:
+    text = explained(capsys, write(tmp_path, manifest(roles={"worker": 100})))
+    rows = [row.split("  ")[0] for row in section(text, "Pods")]
+    assert rows == ["NAME", *(f"digits-worker-{n}" for n in range(4)), "… 95 more …", "digits-worker-99"]
+
+
+def test_each_role_says_what_its_pods_need(tmp_path: Path, capsys: Caught) -> None:
+    container = {
+        "name": "trainer",
+        "image": "example/trainer:1",
+        "command": ["python", "-m", "my train"],
+        "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}},
+    }
+    body = manifest(
+        template={"spec": {"containers": [container, {"name": "logger", "image": "x"}]}},
+        accelerator={"profile": "gke-nvidia-l4", "count": 2},
+    )
+    assert section(explained(capsys, write(tmp_path, body)), "Each worker") == [
+        "image        example/trainer:1",
+        "command      python -m 'my train'",
+        "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
+        "node labels  cloud.google.com/gke-accelerator=nvidia-l4",
+        "tolerates    nvidia.com/gpu",
+        "beside it    logger",
+    ]
+
+
+def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 3, "ps": 1}))
+    whole = section(explained(capsys, file), "TF_CONFIG")
+    assert [line.split()[0] for line in whole] == ["chief-0", "worker-0", "ps-0"]
+    workers = explained(capsys, file, "--role", "worker")
+    config = section(workers, "TF_CONFIG")
+    assert [line.split()[0] for line in config] == ["worker-0", "worker-1", "worker-2"]
+    assert json.loads(config[2].split(maxsplit=1)[1])["task"] == {"type": "worker", "index": 2}
+    assert "DTJ_INDEX        0 in worker-0, 1 in worker-1, 2 in worker-2" in section(workers, "Environment")
+    assert "Each ps" not in workers
+
+
+def test_a_narrow_terminal_gets_lines_that_go_on_below_and_tf_config_whole() -> None:
+    body = manifest()
+    rehearsal = rehearse(body, Platform(), namespace="default", attempt=1, now=datetime.now(UTC))
+    assert rehearsal.job.spec is not None
+    lines = [line.plain for line in explanation(rehearsal, rehearsal.job.spec, width=50)]
+    assert all(len(line) <= 50 for line in lines[1:] if '{"cluster"' not in line)
+    assert any(json.loads(line)["task"]["index"] == 0 for line in lines if '{"cluster"' in line)
+    assert "      last checkpoint, without limit" in lines
+
+
+LOST = {
+    "a worker of collectives": (
+        manifest(),
+        "all start again from the last checkpoint, at most 3 times in all",
+        "all start again from the last checkpoint, without limit",
+    ),
+    "a worker among servers": (
+        manifest(strategy="ParameterServer", roles={"worker": 2, "ps": 1}),
+        "it starts again alone, at most 3 times in all",
+        "it starts again alone, without limit",
+    ),
+    "one that must not restart": (
+        manifest(replicaSpecs={"worker": {"restartPolicy": "Never"}}),
+        "the job fails",
+        "all start again from the last checkpoint, without limit",
+    ),
+    "one with limits": (
+        manifest(runPolicy={"backoffLimit": 1, "disruptionLimit": 2, "restartScope": "Pod"}),
+        "it starts again alone, at most 1 time in all",
+        "it starts again alone, at most 2 times in all",
+    ),
+    "one that no restart can help": (
+        manifest(runPolicy={"backoffLimit": 0, "disruptionLimit": 0}),
+        "the job fails",
+        "the job fails",
+    ),
+    "one with fatal exit codes": (
+        manifest(runPolicy={"exitCodes": {"fatal": [7]}}),
+        "all start again from the last checkpoint, at most 3 times in all; after exit code 7 the job fails",
+        "all start again from the last checkpoint, without limit",
+    ),
+    "one whose exit code decides": (
+        manifest(
+            replicaSpecs={"worker": {"replicas": 2, "restartPolicy": "ExitCode"}},
+            runPolicy={"exitCodes": {"retryable": [1, 2]}},
+        ),
+        "all start again from the last checkpoint, at most 3 times in all; after exit code 126, 127, 128, 134 and 139 "
+        "the job fails",
+        "all start again from the last checkpoint, without limit",
+    ),
+}
+
+
+@pytest.mark.parametrize("who", LOST)
+def test_what_follows_the_loss_of(tmp_path: Path, capsys: Caught, who: str) -> None:
+    body, error, taken = LOST[who]
+    lines = section(explained(capsys, write(tmp_path, body), "--role", "worker"), "When a pod is lost")
+    assert lines[:2] == [f"worker  error       {error}", f"disruption  {taken}"]
+
+
+def test_a_job_without_checkpoints_is_told_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
+    said = "spec.checkpoint is not set: who starts again begins at step 0"
+    assert said in explained(capsys, write(tmp_path, manifest()))
+    assert said not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
+
+
+def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
+    first, *_, last, _, _ = section(explained(capsys, file), "When a pod is lost")
+    assert "it starts again alone, once the one before has ended for certain" in first
+    assert last.endswith("all start again from the last checkpoint, without limit")
+
+
+def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught) -> None:
+    assert section(explained(capsys, write(tmp_path, manifest(roles={"chief": 1, "worker": 2}))), "The end")[0] == (
+        "The job succeeds when chief-0 has completed."
+    )
+    policy = {"successPolicy": "AllWorkers", "ttlSecondsAfterFinished": 60, "cleanPodPolicy": "All"}
+    assert section(explained(capsys, write(tmp_path, manifest(runPolicy=policy))), "The end") == [
+        "The job succeeds when all 2 that train have completed.",
+        "All pods are deleted.",
+        "The job is deleted 60 s after its end.",
+    ]
+
+
+def test_limits_tell_defaults_from_what_was_set(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest(runPolicy={"backoffLimit": 3, "scheduling": {"gang": "None"}})
+    rows = [row.split() for row in section(explained(capsys, write(tmp_path, body)), "Limits in force")]
+    assert ["runPolicy.backoffLimit", "3"] in rows
+    assert ["runPolicy.activeDeadlineSeconds", "none", "(default)"] in rows
+    assert ["runPolicy.scheduling.gang", "None"] in rows
+    assert ["port", "2222", "(default)"] in rows
+    assert ["terminationGracePeriodSeconds", "30", "(default)"] in rows
+
+
+# -- objects -------------------------------------------------------------------------------------------------
+
+
+def test_yaml_is_the_objects_themselves_and_of_one_role_where_that_is_wanted(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+    file = write(tmp_path, body)
+    text = explained(capsys, file, "-o", "yaml")
+    assert text.startswith(f"# UID {UID} stands for that of the job")
+    assert "&id" not in text
+    assert tuple(yaml.safe_load_all(text)) == objects_of(body)
+    listed: dict[str, Any] = json.loads(explained(capsys, file, "-o", "json", "--role", "ps"))
+    assert [dig(item, "metadata", "name") for item in listed["items"]] == ["digits", "digits-ps-0"]
+
+
+def test_profiles_may_come_from_the_values_of_the_chart(tmp_path: Path, capsys: Caught) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("acceleratorProfiles:\n- {name: fpga, resource: example.com/fpga, nodeSelector: {a: b}}\n")
+    file = write(tmp_path, manifest(accelerator={"profile": "fpga", "count": 3}))
+    text = explained(capsys, file, "--profiles", values)
+    assert "resources    example.com/fpga 3" in text
+    assert run("validate", file, "--profiles", values) == 0
+    assert run("validate", file) == 2
+
+
+# -- bad input -----------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_not_valid_is_not_explained(tmp_path: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest("a"), manifest("b", port=0))
+    assert run("explain", file) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"{file}: document 2 (b): spec.port: ")
+
+
+def test_a_role_that_the_job_has_not_is_one_line(tmp_path: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest())
+    assert run("explain", file, "--role", "ps") == 2
+    assert capsys.readouterr().err == f"{file}: digits: --role: the job has no ps; it has worker\n"
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_every_strategy_is_explained_in_words(tmp_path: Path, capsys: Caught, strategy: Strategy) -> None:
+    roles = {"worker": 1}
+    accelerator = None
+    if strategy is Strategy.PARAMETER_SERVER:
+        roles = {"chief": 1, "worker": 1, "ps": 1}
+    elif strategy is Strategy.PIPELINE:
+        roles = {"worker": 2}
+    elif strategy is Strategy.TPU:
+        accelerator = {"profile": "tpu-v5e", "topology": "2x2"}
+    body = manifest(strategy=str(strategy), roles=roles, accelerator=accelerator)
+    assert f"digits: {strategy} with " in explained(capsys, write(tmp_path, body))
+
+
+# -- fields --------------------------------------------------------------------------------------------------
+
+
+def test_a_field_is_shown_with_type_default_and_meaning(capsys: Caught) -> None:
+    text = explained(capsys, "--field", "spec.runPolicy.backoffLimit")
+    assert "FIELD:    spec.runPolicy.backoffLimit <integer>" in text
+    assert "DEFAULT:  3\n" in text
+    assert "RANGE:    0..1000000\n" in text
+    assert "    backoffLimit is the number of restarts that errors of the" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("runPolicy.scheduling", "gang               <string>  default Auto  one of Auto, None, Volcano"),
+        ("spec.replicaSpecs.worker.replicas", "FIELD:    spec.replicaSpecs.worker.replicas <integer>"),
+        ("spec.replicaSpecs", "    accelerator    <object>"),
+        ("spec.template.spec.containers[].image", "FIELD:    spec.template.spec.containers.image <string>"),
+        ("status.conditions", "    lastTransitionTime"),
+    ],
+)
+def test_fields_are_found_also_below_maps_and_lists(capsys: Caught, path: str, words: str) -> None:
+    assert words in explained(capsys, "--field", path)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("spec.runPolicy.backofLimit", 'spec.runPolicy has no field "backofLimit"; did you mean "backoffLimit"?'),
+        ("backoffLimit", 'spec has no field "backoffLimit"; did you mean spec.runPolicy.backoffLimit?'),
+        ("spec.port.number", 'spec.port has no field "number"'),
+        ("spec.qqq", 'spec has no field "qqq"; there are strategy, template'),
+    ],
+)
+def test_a_field_that_is_not_there_says_which_may_be_meant(capsys: Caught, path: str, words: str) -> None:
+    assert run("explain", "--field", path) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"--field: {words}")
+    assert said.count("\n") == 1

@@ -1,0 +1,110 @@
+"""``dtj init``: what it writes is valid, and nothing of a person's is overwritten."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dtj.api.spec import Strategy
+from dtj.cli.init.starter import Style, name_from
+from dtj.cli.main import cli
+
+pytestmark = pytest.mark.unit
+
+Caught = pytest.CaptureFixture[str]
+
+PAIRS = [
+    (style, strategy)
+    for style in Style
+    for strategy in Strategy
+    if style is Style.MODEL
+    or strategy in (Strategy.ONE_DEVICE, Strategy.MULTI_WORKER_MIRRORED)
+    or (style is Style.SESSION and strategy not in (Strategy.PARAMETER_SERVER, Strategy.PIPELINE))
+]
+
+
+def run(*arguments: object) -> object:
+    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+
+
+@pytest.mark.parametrize(("style", "strategy"), PAIRS)
+def test_every_pair_is_valid_and_its_script_is_python(
+    tmp_path: Path, capsys: Caught, style: Style, strategy: Strategy
+) -> None:
+    assert run("init", tmp_path / "first", "--style", style, "--strategy", strategy) == 0
+    assert run("validate", tmp_path / "first" / "job.yaml") == 0, capsys.readouterr().err
+    assert yaml.safe_load((tmp_path / "first" / "job.yaml").read_text())["spec"]["strategy"] == strategy
+    ast.parse((tmp_path / "first" / "train.py").read_text())
+
+
+def test_the_next_commands_are_said(tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("init", "my first", "--workers", "3") == 0
+    assert capsys.readouterr().out == (
+        "Wrote my first/job.yaml and my first/train.py. Next:\n\n"
+        "  cd 'my first'\n"
+        "  dtj run job.yaml        train here, 3 workers\n"
+        "  dtj explain job.yaml    what a cluster would be asked for\n"
+    )
+
+
+def test_without_a_directory_it_is_the_current_one(
+    tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("init", "--name", "here") == 0
+    assert "cd " not in capsys.readouterr().out
+    assert yaml.safe_load(Path("job.yaml").read_text())["metadata"]["name"] == "here"
+
+
+def test_parameter_servers_get_the_keras_that_they_need(tmp_path: Path) -> None:
+    assert run("init", tmp_path, "--strategy", "ParameterServer", "--name", "servers") == 0
+    assert "\nimport tf_keras as keras" in (tmp_path / "train.py").read_text()
+    assert "\nimport keras\n" not in (tmp_path / "train.py").read_text()
+
+
+def test_files_that_are_there_stay_unless_force_is_used(tmp_path: Path, capsys: Caught) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    assert run("init", tmp_path, "--name", "a") == 2
+    assert capsys.readouterr().err == (
+        f"{tmp_path}/train.py: exists already: --force overwrites it, or name another directory\n"
+    )
+    assert not (tmp_path / "job.yaml").exists()
+    assert (tmp_path / "train.py").read_text() == "mine"
+    assert run("init", tmp_path, "--name", "a", "--force") == 0
+    assert (tmp_path / "train.py").read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--name", "Big.Name"], "metadata.name: the name becomes a host name"),
+        (["--workers", "2", "--strategy", "OneDevice"], "spec.replicaSpecs: strategies OneDevice, Mirrored and"),
+        (["--workers", "1", "--strategy", "Pipeline"], "spec.replicaSpecs: strategy Pipeline needs at least two"),
+        (["--style", "script", "--strategy", "TPU"], "style script does not go with TPU, but with OneDevice, Multi"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_nothing_is_written(
+    tmp_path: Path, capsys: Caught, options: list[str], words: str
+) -> None:
+    assert run("init", tmp_path / "new", *options) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(words)
+    assert said.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Caught) -> None:
+    (tmp_path / "file").write_text("")
+    assert run("init", tmp_path / "file" / "below") == 2
+    assert capsys.readouterr().err == f"{tmp_path}/file/below: cannot be written: Not a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("My Project_1", "my-project-1"), ("2024", "job-2024"), ("", "job"), ("ab-", "ab")]
+)
+def test_a_job_is_named_after_its_folder(folder: str, name: str) -> None:
+    assert name_from(folder) == name

@@ -1,0 +1,220 @@
+"""What a person sees of a run: tables, lines and the last words, as text."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console, RenderableType
+
+from builders import manifest
+from dtj.api.spec import Role
+from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, RootCause
+from dtj.cli.common.formatting import counted, listed, short_number, short_time
+from dtj.cli.run.render_end import Place, end_lines
+from dtj.cli.run.render_lines import change_lines, progress_words
+from dtj.cli.run.render_table import run_table
+from dtj.client.manifest_files import Document
+from dtj.core.replicas import Replica
+from dtj.local.progress import Progress
+from dtj.local.run_directory import RunDirectory
+from dtj.local.runner import End, Ended, Result
+from dtj.local.view import ReplicaView, RunView
+
+pytestmark = pytest.mark.unit
+
+TRAINING = Progress(
+    phase="Training",
+    step=120,
+    total_steps=225,
+    eta_seconds=62.4,
+    examples_per_second=2543.4,
+    metrics={"loss": "0.1543", "accuracy": "0.951"},
+)
+
+
+def view(*states: str, progress: Progress | None = None, state: str = "Running") -> RunView:
+    replicas = tuple(
+        ReplicaView(replica=Replica(Role.WORKER, index), state=said, progress=progress or Progress())
+        for index, said in enumerate(states)
+    )
+    return RunView(job="digits", strategy="MultiWorkerMirrored", state=state, elapsed=14.2, replicas=replicas)
+
+
+def text(what: RenderableType, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def test_the_table_at_80_columns() -> None:
+    assert text(run_table(view("Training", "Failed (3)", progress=TRAINING), width=80), 80) == (
+        "digits  Running  14s  MultiWorkerMirrored\n"
+        "━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━\n"
+        "Replica      State                  Step       Loss  Examples/s     ETA\n"
+        "worker-0     Training        120/225 53%     0.1543        2.5k   1m02s\n"
+        "worker-1     Failed (3)      120/225 53%     0.1543        2.5k"
+    )
+
+
+def test_the_table_at_40_columns_keeps_what_matters_most() -> None:
+    assert text(run_table(view("Training", "Starting", progress=TRAINING), width=40), 40) == (
+        "digits  Running  14s  MultiWorkerMirror…\n"
+        "━━━━━━━━━━━━━━━━━━━━━\n"
+        "Replica   State            Step\n"
+        "worker-0  Training  120/225 53%\n"
+        "worker-1  Starting  120/225 53%"
+    )
+
+
+def test_the_table_before_anything_is_known() -> None:
+    assert text(run_table(view("Starting"), width=80), 80) == (
+        "digits  Running  14s  MultiWorkerMirrored\n"
+        "Replica      State                  Step       Loss  Examples/s     ETA\n"
+        "worker-0     Starting"
+    )
+
+
+@pytest.mark.parametrize("width", range(10, 120, 7))
+def test_no_line_of_the_table_is_wider_than_the_terminal(width: int) -> None:
+    lines = text(run_table(view("Training", progress=TRAINING), width=width), width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) == 4, "and none is wrapped"
+
+
+def test_a_change_is_one_line_for_all_replicas_that_came_to_the_same_state() -> None:
+    before, after = view("Starting", "Starting", "Starting"), view("Training", "Failed (1)", "Training")
+    assert change_lines(before, after) == ("   14s  worker-0, worker-2: Training", "   14s  worker-1: Failed (1)")
+
+
+def test_nothing_is_said_of_replicas_that_only_wait_or_did_not_change() -> None:
+    assert change_lines(None, view("Pending")) == ()
+    assert change_lines(view("Training"), view("Training", progress=TRAINING)) == ()
+
+
+def test_progress_is_one_line_of_the_first_replica_that_trains() -> None:
+    assert progress_words(view("Starting", progress=Progress())) is None
+    assert progress_words(view("Training", progress=TRAINING)) == (
+        "step 120/225 (53%)  loss 0.1543  accuracy 0.951  2.5k examples/s  ETA 1m02s"
+    )
+
+
+def test_no_progress_is_told_once_the_first_replica_is_past_its_steps() -> None:
+    assert progress_words(view("Evaluating", "Training", progress=TRAINING)) is None
+
+
+# -- last words -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    directory = RunDirectory(tmp_path / "runs" / "digits" / "1")
+    directory.checkpoint.mkdir(parents=True)
+    (directory.checkpoint / "ckpt-225.index").touch()
+    document = Document(path="my digits.yaml", number=1, alone=True, body=manifest())
+    return Place(document=document, directory=directory, base=tmp_path)
+
+
+def ended(end: End, *, status: JobStatus | None = None, result: Result | None = None) -> Ended:
+    return Ended(end, status or JobStatus(), view("Succeeded", state=end.value), result)
+
+
+def said(what: Ended, place: Place) -> str:
+    return "\n".join(line.plain for line in end_lines(what, place))
+
+
+def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Place) -> None:
+    result = Result(
+        accuracy=0.98333,
+        loss=0.0556,
+        steps=225,
+        examples_per_second=2543.4,
+        duration_seconds=7.1,
+    )
+    exported = ExportedModel(path=str(place.directory.export / "1"), formats=("SavedModel", "TFLite"), size=1_902_069)
+    assert said(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place) == (
+        "digits succeeded after 14s\n"
+        "  accuracy     98.33 % on held-out examples  (loss 0.0556)\n"
+        "  speed        2.5k examples/s  (225 steps in 7s)\n"
+        "  model        runs/digits/1/export/1  (SavedModel, TFLite; 1.9M bytes)\n"
+        "  checkpoints  runs/digits/1/checkpoint\n"
+        "  logs         runs/digits/1/logs\n"
+        "Next\n"
+        "  dtj report --run runs/digits/1 --html  # see it all, as a page\n"
+        "  dtj tensorboard --run runs/digits/1  # see the curves\n"
+        "  dtj run 'my digits.yaml'  # run it again\n"
+        "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
+    )
+
+
+def test_of_a_model_that_is_not_measured_the_place_is_told(place: Place) -> None:
+    status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
+    assert "  model        runs/digits/1/export/1\n" in said(ended(End.SUCCEEDED, status=status), place)
+
+
+def test_a_model_that_predicts_numbers_is_told_by_its_error(place: Place) -> None:
+    result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
+    lines = said(ended(End.SUCCEEDED, result=result), place)
+    assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
+
+
+def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: Place) -> None:
+    assert said(ended(End.SUCCEEDED), place).startswith("digits succeeded after 14s\n  checkpoints ")
+
+
+def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: Place) -> None:
+    message = "\n".join(f"line {number}" for number in range(20))
+    cause = RootCause(role="worker", index=1, exit_code=3, log_tail=message)
+    words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
+    assert words.startswith(
+        "digits failed after 14s\n  cause        worker-1 exited with code 3\n               line 8\n"
+    )
+    assert "               line 19\n  its log      runs/digits/1/logs/worker-1.log\n" in words
+    assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # see it all, as a page")
+
+
+def test_a_kill_is_told_by_its_signal_with_the_likely_reason(place: Place) -> None:
+    cause = RootCause(role="worker", index=0, exit_code=137, signal=9)
+    words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
+    assert "worker-0 was ended by SIGKILL (the kernel kills so when memory runs out:" in words
+
+
+def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:
+    assert said(ended(End.STOPPED), place).endswith(
+        "Next\n  dtj run --resume 'my digits.yaml'  # go on from the last checkpoint"
+    )
+
+
+def test_what_this_machine_cannot_run_is_said_as_the_condition_says_it(place: Place) -> None:
+    condition = ConditionStatus(type="Invalid", status="True", message="worker: spec.x: no")
+    assert said(ended(End.INVALID, status=JobStatus(conditions=(condition,))), place) == (
+        "my digits.yaml: digits: worker: spec.x: no"
+    )
+
+
+# -- quantities -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.5, "0.5"), (7.254, "7.25"), (99.96, "100"), (999.4, "999"), (999.6, "1.0k"), (12_345, "12.3k"),
+     (99_960, "100k"), (1_200_000, "1.2M"), (2e9, "2.0G")],
+)  # fmt: skip
+def test_numbers_are_short(value: float, shown: str) -> None:
+    assert short_number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-1, "0s"), (9.4, "9s"), (59.6, "1m00s"), (62, "1m02s"), (11_100, "3h05m"), (187_200, "2d04h")],
+)
+def test_times_are_short(seconds: float, shown: str) -> None:
+    assert short_time(seconds) == shown
+
+
+def test_counts_and_lists_read_like_words() -> None:
+    assert [counted(1, "worker"), counted(2, "worker"), counted(2, "ps")] == ["1 worker", "2 workers", "2 ps"]
+    assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]

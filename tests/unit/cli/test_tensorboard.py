@@ -1,0 +1,193 @@
+"""``dtj tensorboard``: what it says where there is nothing to show, and runs on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.request
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from builders import NOW, job
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.status import JobStatus
+from dtj.cli.main import cli
+from dtj.cli.tensorboard.render import problem_of, reason_to_wait, trouble_of
+from dtj.local import curves
+from dtj.local.trainer import NoTrainer
+
+pytestmark = pytest.mark.unit
+
+CLAIM: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+
+
+def shown(**spec: object) -> Job:
+    return job(checkpoint=CLAIM, **{"tensorBoard": {}, **spec})  # type: ignore[arg-type]
+
+
+def ended(ago: timedelta, **spec: object) -> Job:
+    status = JobStatus.from_object(
+        {
+            "state": "Succeeded",
+            "readyTime": "2026-01-02T03:00:00Z",
+            "completionTime": (NOW - ago).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "conditions": [{"type": "Complete", "status": "True"}],
+        }
+    )
+    return replace(shown(**spec), status=status)
+
+
+class TestWhyThereIsNone:
+    def test_it_is_not_asked_for(self) -> None:
+        said = problem_of(job(checkpoint=CLAIM), now=NOW)
+        assert said == (
+            "digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch dtj/digits --type=merge -p "
+            '\'{"spec":{"tensorBoard":{"enabled":true}}}\''
+        )
+
+    def test_it_is_not_asked_for_and_could_not_be(self) -> None:
+        said = problem_of(job(), now=NOW)
+        assert said is not None
+        assert said.startswith("digits has no TensorBoard (spec.tensorBoard), and can have none: TensorBoard reads")
+        assert "set checkpoint.claimTemplate" in said
+
+    def test_the_job_ended_long_ago(self) -> None:
+        assert problem_of(ended(timedelta(minutes=59)), now=NOW) is None
+        said = problem_of(ended(timedelta(hours=2)), now=NOW)
+        assert said is not None
+        assert said.startswith("digits ended 2h00m ago, and spec.tensorBoard.ttlSeconds is 3600")
+        assert '{"spec":{"tensorBoard":{"ttlSeconds":18000}}}' in said
+
+    def test_the_job_is_suspended(self) -> None:
+        said = problem_of(shown(runPolicy={"suspend": True}), now=NOW)
+        assert said == "digits is suspended: TensorBoard comes back when it goes on (runPolicy.suspend: false)"
+
+    def test_a_job_that_is_about_to_run_is_waited_for(self) -> None:
+        assert problem_of(shown(), now=NOW) is None
+        assert reason_to_wait(shown(), None) == "digits is new: its TensorBoard comes when all its pods run"
+        assert reason_to_wait(ended(timedelta(0)), None) == "digits is Succeeded: its TensorBoard is about to be made"
+
+    @pytest.mark.parametrize(
+        ("waiting", "last", "words"),
+        [
+            (
+                {"reason": "ErrImagePull", "message": "no such\nimage"},
+                "",
+                "its image cannot be pulled (ErrImagePull): no such image",
+            ),
+            (
+                {"reason": "RunContainerError"},
+                'exec: "tensorboard": executable file not found in $PATH',
+                "its image has no command tensorboard, most likely (RunContainerError): exec",
+            ),
+        ],
+    )
+    def test_its_pod_cannot_start(self, waiting: JsonObject, last: str, words: str) -> None:
+        status: JsonObject = {"state": {"waiting": waiting}, "lastState": {"terminated": {"message": last}}}
+        pod: JsonObject = {"metadata": {"name": "digits-tensorboard"}, "status": {"containerStatuses": [status]}}
+        said = trouble_of(pod)
+        assert said is not None
+        assert said.startswith(words)
+        assert "set spec.tensorBoard.image" in said
+
+    def test_a_pod_that_is_being_made_is_no_trouble(self) -> None:
+        creating: JsonObject = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+        pod: JsonObject = {"status": {"containerStatuses": [creating]}}
+        assert trouble_of(pod) is None
+        assert reason_to_wait(shown(), pod) == "TensorBoard is starting"
+
+
+class TestOnThisMachine:
+    @pytest.fixture
+    def runs(self, tmp_path: Path) -> Path:
+        for when in ("20260101-000000", "20260102-000000"):
+            (tmp_path / "digits" / when / "tensorboard").mkdir(parents=True)
+        (tmp_path / "digits" / "latest").symlink_to("20260102-000000")
+        return tmp_path
+
+    def test_a_run_is_found_by_its_folder_and_by_its_jobs_name(self, runs: Path) -> None:
+        newest = runs / "digits" / "latest" / "tensorboard"
+        assert curves.find_logs("digits", runs) == newest
+        assert curves.find_logs(str(runs / "digits"), Path("elsewhere")) == newest
+        older = runs / "digits" / "20260101-000000"
+        assert curves.find_logs(str(older), runs) == older / "tensorboard"
+
+    def test_a_run_that_is_none_is_said_with_those_that_are(self, runs: Path) -> None:
+        with pytest.raises(curves.NoCurves, match=f"--run flowers: .* in {runs} there are digits"):
+            curves.find_logs("flowers", runs)
+
+    def test_it_serves_until_it_is_told_to_end(self, runs: Path, tmp_path: Path) -> None:
+        program = _program(tmp_path, SERVES)
+        with curves.served(program, runs, port=0, timeout=20) as server:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as reply:
+                assert reply.read().decode() == f"--logdir={runs}"
+            process = server.process
+        assert process.returncode is not None
+
+    def test_one_that_ends_at_once_is_said_with_its_last_words(self, runs: Path, tmp_path: Path) -> None:
+        program = _program(tmp_path, "import sys; print('oh', file=sys.stderr); sys.exit('no such flower')")
+        with (
+            pytest.raises(curves.NotServing, match="TensorBoard ended with code 1: no such flower"),
+            curves.served(program, runs, port=0, timeout=20),
+        ):
+            pass
+
+    def test_one_that_never_answers_is_given_up(self, runs: Path, tmp_path: Path) -> None:
+        program = _program(tmp_path, "import time; time.sleep(60)")
+        with (
+            pytest.raises(curves.NotServing, match="did not answer on port"),
+            curves.served(program, runs, port=0, timeout=0.2),
+        ):
+            pass
+
+    def test_without_a_tensorboard_it_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(curves, "find_trainer", _no_trainer)
+        with pytest.raises(curves.NoCurves, match="pip install tensorboard"):
+            curves.find_tensorboard({"PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "give the name of a job on the cluster, or a run on this machine with --run"),
+        (["a", "--run", "b"], "give the name of a job on the cluster, or a run on this machine with --run"),
+        (["--run", "b", "-n", "c"], "--run means a run on this machine: leave out --namespace"),
+        (["--run", "/no/such/run"], "neither the folder of a run nor the name of a job"),
+        (["a", "--port", "70000"], "70000"),
+        (["a", "--kubeconfig", "/no/such/file"], "kubeconfig /no/such/file does not exist"),
+    ],
+)
+def test_bad_input_is_one_clear_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["tensorboard", f"--output-dir={tmp_path}", *arguments], standalone_mode=False)
+    said = done.output or str(done.exception)
+    assert complaint in said
+    assert len(said.strip().splitlines()) == 1
+    assert done.return_value == 2 or isinstance(done.exception, click.UsageError)
+
+
+def _no_trainer(explicit: str | None, environ: object) -> None:
+    raise NoTrainer("none")
+
+
+def _program(folder: Path, text: str) -> tuple[str, ...]:
+    script = folder / "tensorboard.py"
+    script.write_text(text)
+    return (sys.executable, os.fspath(script))
+
+
+SERVES = """
+import http.server, sys
+logdir, port = sys.argv[1], int(sys.argv[2].partition("=")[2])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(logdir.encode())
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
