@@ -21,7 +21,7 @@ CHAPTERS = {
     "Start": ("unit/test_planner.py", "unit/test_blockers.py", "api/test_operator_blockers.py"),
     "From manifest to end": ("api/test_operator_lifecycle.py", "e2e/test_jobs.py", "e2e/test_training.py"),
     "Why pods end, and what follows": (
-        "unit/test_endings.py",
+        "unit/core/test_pod_failure.py",
         "unit/test_end_reasons.py",
         "unit/test_sidecars.py",
         "unit/test_charges.py",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from builders import NOW, ended, job, pod
-from dtj.core.end_reasons import END_REASONS, UNKNOWN_EXIT, Ending, EndReason, Field
-from dtj.core.endings import endings
+from dtj.core.end_reasons import END_REASONS, UNKNOWN_EXIT, EndReason, Field, PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.plan import CreatePod
+from dtj.core.pod_failure import terminated_pods
 from world import World, running
 
 pytestmark = pytest.mark.unit
@@ -25,9 +25,9 @@ def failed(**fields: Any) -> Pod:
     return replace(pod(JOB, "worker-0", phase=Phase.FAILED), **fields)
 
 
-def class_of(of: Pod) -> Ending:
-    (found,) = endings((of,))
-    return found.ending
+def class_of(of: Pod) -> PodFailureClass:
+    (found,) = terminated_pods((of,))
+    return found.failure_class
 
 
 def example(reason: EndReason) -> Pod:
@@ -42,28 +42,28 @@ def example(reason: EndReason) -> Pod:
 
 @pytest.mark.parametrize("reason", END_REASONS, ids=lambda reason: reason.word)
 def test_each_word_of_the_table_has_its_class(reason: EndReason) -> None:
-    assert class_of(example(reason)) is reason.ending
+    assert class_of(example(reason)) is reason.failure_class
 
 
 def test_the_documents_show_the_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "failure-modes.md").read_text()
     for each in END_REASONS:
-        row = f"| `{each.word}` | {each.field} | {each.ending} | {each.meaning} | `{each.source}` |"
+        row = f"| `{each.word}` | {each.field} | {each.failure_class} | {each.meaning} | `{each.source}` |"
         assert row in text, f"docs/failure-modes.md lacks: {row}"
 
 
 def test_a_pod_that_was_not_admitted_for_a_word_that_nobody_knows_is_the_nodes_fault() -> None:
-    assert class_of(failed(reason="BrandNewAdmissionPlugin", termination=None)) is Ending.DISRUPTION
+    assert class_of(failed(reason="BrandNewAdmissionPlugin", termination=None)) is PodFailureClass.DISRUPTION
 
 
 def test_a_pod_that_never_started_without_a_word_is_the_users_fault() -> None:
-    assert class_of(failed(termination=None)) is Ending.USER_ERROR
+    assert class_of(failed(termination=None)) is PodFailureClass.USER_ERROR
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 143])
 def test_a_pod_that_its_own_deadline_ended_is_an_error_whatever_its_code(code: int) -> None:
     end = replace(ended(code, after_seconds=600), started_at=NOW)
-    assert class_of(failed(reason="DeadlineExceeded", termination=end)) is Ending.USER_ERROR
+    assert class_of(failed(reason="DeadlineExceeded", termination=end)) is PodFailureClass.USER_ERROR
 
 
 def test_a_job_whose_pods_have_a_deadline_of_their_own_uses_its_backoff_limit_up() -> None:
@@ -88,13 +88,13 @@ def test_a_job_whose_pods_have_a_deadline_of_their_own_uses_its_backoff_limit_up
 @pytest.mark.parametrize(
     ("code", "probed", "expected"),
     [
-        (143, False, Ending.PREEMPTION),
-        (143, True, Ending.USER_ERROR),
-        (42, True, Ending.PREEMPTION),
+        (143, False, PodFailureClass.PREEMPTION),
+        (143, True, PodFailureClass.USER_ERROR),
+        (42, True, PodFailureClass.PREEMPTION),
     ],
 )
 def test_a_sigterm_without_a_mark_is_the_liveness_probes_where_there_is_one(
-    code: int, probed: bool, expected: Ending
+    code: int, probed: bool, expected: PodFailureClass
 ) -> None:
     end = replace(ended(code, after_seconds=60), started_at=NOW)
     assert class_of(failed(termination=end, probed=probed)) is expected
@@ -106,14 +106,14 @@ def test_a_drained_script_that_leaves_with_0_has_not_completed_by_a_clock_that_i
         disrupted=True,
         deletion_requested_at=NOW + timedelta(seconds=10),
     )
-    assert class_of(left) is Ending.DISRUPTION
-    assert class_of(replace(left, disrupted=False)) is Ending.COMPLETED
+    assert class_of(left) is PodFailureClass.DISRUPTION
+    assert class_of(replace(left, disrupted=False)) is PodFailureClass.COMPLETED
 
 
 def test_a_node_that_came_back_is_the_cause_of_what_its_peers_said_before() -> None:
     reset = failed(termination=Termination(exit_code=255, reason="Unknown", finished_at=NOW + timedelta(seconds=99)))
     peer = replace(pod(JOB, "worker-1", phase=Phase.FAILED), termination=ended(1, after_seconds=5))
-    assert [each.pod.index for each in endings((peer, reset))] == [0, 1]
+    assert [each.pod.index for each in terminated_pods((peer, reset))] == [0, 1]
 
 
 class TestBackoffs:

@@ -134,6 +134,31 @@ async def test_a_job_fails_with_its_first_failure_and_the_others_are_stopped(tmp
     assert marked_processes(mark) == []
 
 
+async def test_a_program_that_exits_with_42_by_itself_has_failed(tmp_path: Path) -> None:
+    ended = await run_locally(python_job("import sys; sys.exit(42)", roles={"worker": 1}), tmp_path)
+    assert ended.end is End.FAILED
+    assert [replica.state for replica in ended.view.replicas] == ["Failed (42)"]
+
+
+@pytest.mark.parametrize("code", [42, 143])
+async def test_a_program_that_leaves_because_a_person_stopped_the_run_was_stopped(tmp_path: Path, code: int) -> None:
+    marks = (tmp_path / "here-0", tmp_path / "here-1")
+    program = (
+        "import os, signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))\n"
+        f"open({str(tmp_path / 'here-')!r} + os.environ['DTJ_INDEX'], 'w').close()\n"
+        "time.sleep(600)"
+    )
+
+    def show(view: RunView, running: LocalRun) -> None:
+        if all(mark.exists() for mark in marks):
+            running.stop()
+
+    ended = await run_locally(python_job(program), tmp_path, show=show)
+    assert ended.end is End.STOPPED
+    assert [replica.state for replica in ended.view.replicas] == ["Stopped", "Stopped"]
+
+
 async def test_what_is_tried_again_ends_with_the_last_words_of_the_last_time(tmp_path: Path) -> None:
     code = "import os, sys; sys.exit('boom of attempt ' + os.environ['DTJ_ATTEMPT'])"
     ended = await run_locally(python_job(code, roles={"worker": 1}, runPolicy={"backoffLimit": 1}), tmp_path)

@@ -11,10 +11,10 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation, Condition
-from dtj.core.end_reasons import Ending
-from dtj.core.endings import endings
+from dtj.core.end_reasons import PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.plan import DeletePod
+from dtj.core.pod_failure import terminated_pods
 from dtj.engine.stores import pod_from
 from dtj.kube.records import pod_from_object
 from world import World, live, running
@@ -181,17 +181,17 @@ RUNS: JsonObject = {"running": {}}
 @pytest.mark.parametrize(
     ("main", "sidecar", "expected"),
     [
-        (over(3), over(143), Ending.USER_ERROR),
-        (over(3), over(0, "Completed"), Ending.USER_ERROR),
-        (over(137, "OOMKilled"), over(0, "Completed"), Ending.OUT_OF_MEMORY),
-        (over(0, "Completed"), over(143), Ending.COMPLETED),
+        (over(3), over(143), PodFailureClass.USER_ERROR),
+        (over(3), over(0, "Completed"), PodFailureClass.USER_ERROR),
+        (over(137, "OOMKilled"), over(0, "Completed"), PodFailureClass.OUT_OF_MEMORY),
+        (over(0, "Completed"), over(143), PodFailureClass.COMPLETED),
     ],
 )
 def test_the_container_that_trains_is_known_wherever_a_sidecar_is_injected(
-    order: tuple[str, ...], main: JsonObject, sidecar: JsonObject, expected: Ending
+    order: tuple[str, ...], main: JsonObject, sidecar: JsonObject, expected: PodFailureClass
 ) -> None:
     found = seen("Failed", order=order, tensorflow=main, istio_proxy=sidecar)
-    assert [ended.ending for ended in endings([found])] == [expected]
+    assert [ended.failure_class for ended in terminated_pods([found])] == [expected]
 
 
 def test_the_pod_names_its_main_container_for_kubectl_too() -> None:
@@ -243,7 +243,9 @@ def test_an_init_container_that_failed_says_why_the_pod_did() -> None:
     found = pod_from(pod_from_object(body))
     assert found.termination is not None
     assert (found.termination.init_container, found.termination.exit_code) == ("fetch", 42)
-    assert [ended.ending for ended in endings([found])] == [Ending.USER_ERROR], "its codes are none of the trainer's"
+    assert [ended.failure_class for ended in terminated_pods([found])] == [PodFailureClass.USER_ERROR], (
+        "its codes are none of the trainer's"
+    )
 
 
 def test_a_completed_pod_that_is_deleted_later_and_kept_by_a_finalizer_has_completed() -> None:
@@ -256,7 +258,7 @@ def test_a_completed_pod_that_is_deleted_later_and_kept_by_a_finalizer_has_compl
         "containerStatuses": [{"name": "tensorflow", "state": over(0, "Completed")}],
     }
     found = pod_from(pod_from_object(body))
-    assert [ended.ending for ended in endings([found])] == [Ending.COMPLETED]
+    assert [ended.failure_class for ended in terminated_pods([found])] == [PodFailureClass.COMPLETED]
 
 
 def test_a_pods_end_is_its_main_containers() -> None:

@@ -1,6 +1,6 @@
 """The words that Kubernetes leaves on a pod that ended, and whose fault each of them means.
 
-One table: the documents show it (docs/failure-modes.md), and :mod:`dtj.core.endings` decides by it. Each word comes
+One table: the documents show it (docs/failure-modes.md), and :mod:`dtj.core.pod_failure` decides by it. Each word comes
 with the file that writes it. Which of them a cluster uses depends on its version; old ones stay in the table.
 """
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Ending(StrEnum):
+class PodFailureClass(StrEnum):
     """The classes of pod ends."""
 
     COMPLETED = "Completed"
@@ -39,7 +39,7 @@ class EndReason:
 
     field: Field
     word: str
-    ending: Ending
+    failure_class: PodFailureClass
     meaning: str
     source: str
 
@@ -55,10 +55,10 @@ _SHUTDOWN: Final = f"{_KUBELET}/nodeshutdown/nodeshutdown_manager.go"
 _CONDITIONS: Final = "kubernetes staging/src/k8s.io/api/core/v1/types.go"
 
 _POD, _CONTAINER, _CONDITION = Field.POD, Field.CONTAINER, Field.CONDITION
-_NODE, _USER = Ending.DISRUPTION, Ending.USER_ERROR
+_NODE, _USER = PodFailureClass.DISRUPTION, PodFailureClass.USER_ERROR
 
 END_REASONS: Final = (
-    EndReason(_CONTAINER, "OOMKilled", Ending.OUT_OF_MEMORY, "over its memory limit",
+    EndReason(_CONTAINER, "OOMKilled", PodFailureClass.OUT_OF_MEMORY, "over its memory limit",
               "containerd internal/cri/server/helpers.go"),
     EndReason(_CONTAINER, "ContainerStatusUnknown", _NODE, "the kubelet does not find the container any more: the node "
               "was reset, or its runtime wiped", f"{_KUBELET}/container/runtime.go"),
@@ -117,13 +117,13 @@ UNKNOWN_EXIT: Final = ("Unknown", 255)
 _BY_FIELD: Final = {field: tuple(each for each in END_REASONS if each.field is field) for field in Field}
 
 
-def class_of_pod_reason(word: str) -> Ending | None:
+def class_of_pod_reason(word: str) -> PodFailureClass | None:
     """The class by ``status.reason`` of a pod, None where the word says nothing of it."""
-    return next((each.ending for each in _BY_FIELD[Field.POD] if each.matches(word)), None)
+    return next((each.failure_class for each in _BY_FIELD[Field.POD] if each.matches(word)), None)
 
 
-def class_of_container_reason(word: str, exit_code: int) -> Ending | None:
+def class_of_container_reason(word: str, exit_code: int) -> PodFailureClass | None:
     """The class by a container's ``state.terminated``, None where the word says nothing of it."""
     if word == UNKNOWN_EXIT[0] and exit_code != UNKNOWN_EXIT[1]:
         return None
-    return next((each.ending for each in _BY_FIELD[Field.CONTAINER] if each.matches(word)), None)
+    return next((each.failure_class for each in _BY_FIELD[Field.CONTAINER] if each.matches(word)), None)

@@ -10,9 +10,9 @@ from typing import Final
 from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
-from dtj.core.endings import PREEMPTED, endings
 from dtj.core.observed import Pod
 from dtj.core.outcome import replica_of
+from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, terminated_pods
 from dtj.core.replicas import incarnation, pod_name
 
 STUCK: Final = timedelta(seconds=30)
@@ -46,12 +46,12 @@ def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
     for pod in pods:
         by_attempt[pod.attempt].append(pod)
     for attempt in by_attempt.values():
-        yield from (e.pod for e in endings(attempt) if not e.by_infrastructure and not _left_when_told(e.pod))
+        yield from (e.pod for e in terminated_pods(attempt) if not e.by_infrastructure and not _left_when_told(e.pod))
 
 
 def _left_when_told(pod: Pod) -> bool:
     """By its exit code: who told it, or a peer of it, may be gone."""
-    return pod.succeeded or (pod.termination is not None and pod.termination.exit_code in PREEMPTED)
+    return pod.succeeded or (pod.termination is not None and pod.termination.exit_code in GRACEFUL_EXIT_CODES)
 
 
 def _age(pod: Pod) -> tuple[datetime, str]:

@@ -17,6 +17,7 @@ from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, RestartScope, Role
 from dtj.core import accelerators, data_service
 from dtj.core.platform import Platform
+from dtj.core.pod_state import main_container
 from dtj.core.replicas import Replica, incarnation, pod_name
 from dtj.core.tf_config import Cluster
 
@@ -210,21 +211,6 @@ def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: dict[
     if annotations:
         metadata["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
-
-
-def main_container(pod_spec: JsonObject) -> JsonObject:
-    """The container that trains: the one named trainer, or the only one there is."""
-    containers = objects(pod_spec.get("containers"))
-    named = [container for container in containers if container.get("name") == names.MAIN_CONTAINER]
-    return next(iter(named or containers), {})
-
-
-def main_container_of(pod: JsonObject) -> JsonObject:
-    """The container that trains, of a pod as it is stored: a webhook may have put others before it."""
-    named = dig(pod, "metadata", "annotations", Annotation.MAIN_CONTAINER)
-    spec = dig(pod, "spec")
-    known = (container for container in objects(dig(spec, "containers")) if container.get("name") == named)
-    return next(known, None) or main_container(spec if isinstance(spec, dict) else {})
 
 
 _CONTAINER_KINDS = ("initContainers", "containers")

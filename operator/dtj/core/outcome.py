@@ -14,10 +14,10 @@ from typing import Final
 from dtj.api.names import Reason
 from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy, as_role
 from dtj.api.status import RootCause
-from dtj.core.endings import Ended, Ending, by_its_own_fault, endings
 from dtj.core.hints import hint
 from dtj.core.messages import MAX_LOG_TAIL, cut, first_few
 from dtj.core.observed import Pod
+from dtj.core.pod_failure import PodFailureClass, TerminatedPod, by_its_own_fault, terminated_pods
 from dtj.core.replicas import TRAINING_ROLES, Replica, deciding_replicas
 
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
@@ -45,10 +45,10 @@ class Failure:
 class Loss:
     """Replicas have ended, or are being taken away, before their work was done; the first of them is the cause."""
 
-    ends: tuple[Ended, ...]
+    ends: tuple[TerminatedPod, ...]
 
     @property
-    def first(self) -> Ended:
+    def first(self) -> TerminatedPod:
         """The cause."""
         return self.ends[0]
 
@@ -59,9 +59,9 @@ class Loss:
         if not self.first.by_infrastructure:
             return how_it_failed(root_cause(self.first))
         how = {
-            Ending.PREEMPTION: "was told to go and saved its work",
-            Ending.PEER_LOST: "lost a peer",
-        }.get(self.first.ending, "was taken away")
+            PodFailureClass.PREEMPTION: "was told to go and saved its work",
+            PodFailureClass.PEER_LOST: "lost a peer",
+        }.get(self.first.failure_class, "was taken away")
         words = ", ".join(filter(None, (pod.reason, f"on node {pod.node}" if pod.node else "")))
         return f"{pod.role}-{pod.index} (pod {pod.name}) {how}" + (f" ({words})" if words else "")
 
@@ -74,7 +74,9 @@ def replica_of(pod: Pod) -> Replica | None:
 
 def completed(pods: Iterable[Pod], recorded: Iterable[Replica]) -> frozenset[Replica]:
     """Replicas that have completed: recorded ones stay so even when their pods are gone."""
-    now_done = (replica_of(ended.pod) for ended in endings(pods) if ended.ending is Ending.COMPLETED)
+    now_done = (
+        replica_of(ended.pod) for ended in terminated_pods(pods) if ended.failure_class is PodFailureClass.COMPLETED
+    )
     return frozenset(recorded) | {replica for replica in now_done if replica is not None}
 
 
@@ -85,27 +87,28 @@ def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Su
     failure of the job, and no more is the error of a worker whose peer was evicted a moment before. Nodes stamp these
     ends by their own clocks: a completion that follows an error by seconds may have been its cause, and wins.
     """
-    ends = endings(pods)
-    losses = [e for e in ends if e.ending is not Ending.COMPLETED and replica_of(e.pod) not in done]
+    ends = terminated_pods(pods)
+    losses = [e for e in ends if e.failure_class is not PodFailureClass.COMPLETED and replica_of(e.pod) not in done]
     losses = in_order(spec, losses)
     deciding = deciding_replicas(spec)
     if deciding and deciding <= done:
         decided_at = max(
-            (e.at for e in ends if e.ending is Ending.COMPLETED and replica_of(e.pod) in deciding), default=None
+            (e.at for e in ends if e.failure_class is PodFailureClass.COMPLETED and replica_of(e.pod) in deciding),
+            default=None,
         )
-        errors = [e for e in ends if not e.by_infrastructure and e.ending is not Ending.COMPLETED]
+        errors = [e for e in ends if not e.by_infrastructure and e.failure_class is not PodFailureClass.COMPLETED]
         if not errors or decided_at is None or decided_at - CLOCKS_DIFFER <= errors[0].at:
             return Success(_success_message(deciding, [e for e in ends if e.pod.failed]))
     return Loss(tuple(losses)) if losses else None
 
 
-def in_order(spec: JobSpec, losses: Iterable[Ended]) -> list[Ended]:
+def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedPod]:
     """The cause first. A loss that concerns all comes before one that concerns a replica alone; a lost peer is a cause
     only where there is no other."""
-    return sorted(losses, key=lambda e: (e.ending is Ending.PEER_LOST, not concerns_all(spec, e), e.at))
+    return sorted(losses, key=lambda e: (e.failure_class is PodFailureClass.PEER_LOST, not concerns_all(spec, e), e.at))
 
 
-def concerns_all(spec: JobSpec, ended: Ended) -> bool:
+def concerns_all(spec: JobSpec, ended: TerminatedPod) -> bool:
     """Whether this loss ends the work of all: then all start again, from the checkpoint.
 
     Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
@@ -121,19 +124,19 @@ def concerns_all(spec: JobSpec, ended: Ended) -> bool:
         return False
     if spec.strategy is not Strategy.PARAMETER_SERVER or role not in (Role.CHIEF, Role.WORKER):
         return True
-    return role == Role.CHIEF and ended.ending is Ending.PEER_LOST
+    return role == Role.CHIEF and ended.failure_class is PodFailureClass.PEER_LOST
 
 
-def is_follow_up(ended: Ended, loss: Loss, replaced: Iterable[datetime]) -> bool:
+def is_follow_up(ended: TerminatedPod, loss: Loss, replaced: Iterable[datetime]) -> bool:
     """Whether a replica that lost a peer did so because of another that is charged, or was.
 
     It is where another replica is lost for a reason of its own; or where one was replaced alone while the pod that
     ended ran (``replaced`` are the times at which the pods of those came, or are to come), and that pod lives or is
     yet to come: where all lose each other, the cause is yet to be charged.
     """
-    if ended.ending is not Ending.PEER_LOST:
+    if ended.failure_class is not PodFailureClass.PEER_LOST:
         return False
-    if loss.first.ending is not Ending.PEER_LOST:
+    if loss.first.failure_class is not PodFailureClass.PEER_LOST:
         return True
     end, pod = ended.pod.termination, ended.pod
     began = (end.started_at if end is not None else None) or pod.created_at
@@ -155,7 +158,7 @@ def must_be_gone(spec: JobSpec, replica: Replica) -> bool:
     return auto and spec.strategy is Strategy.PARAMETER_SERVER and replica.role is Role.CHIEF
 
 
-def _success_message(deciding: frozenset[Replica], failed: list[Ended]) -> str:
+def _success_message(deciding: frozenset[Replica], failed: list[TerminatedPod]) -> str:
     who = (
         next(iter(deciding)).hostname + " completed"
         if len(deciding) == 1
@@ -165,7 +168,7 @@ def _success_message(deciding: frozenset[Replica], failed: list[Ended]) -> str:
     return who + after
 
 
-def root_cause(ended: Ended) -> RootCause:
+def root_cause(ended: TerminatedPod) -> RootCause:
     """What is known of the end of a pod."""
     pod = ended.pod
     end = pod.termination
@@ -189,7 +192,7 @@ def root_cause(ended: Ended) -> RootCause:
         log_tail=words,
         hint=hint(message=words, reason=reason, exit_code=exit_code),
     )
-    return cause.model_copy(update={"kind": str(ended.ending)})
+    return cause.model_copy(update={"kind": str(ended.failure_class)})
 
 
 def _signal(pod: Pod) -> int | None:

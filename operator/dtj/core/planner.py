@@ -18,7 +18,6 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall, Role
 from dtj.api.status import JobStatus, PendingRestart
 from dtj.core import deadlines, network_policy, record, recovery, stall, tensorboard
-from dtj.core.endings import EARLIEST, Ended, Ending
 from dtj.core.holding import Holding
 from dtj.core.leftovers import seconds_until_given_up
 from dtj.core.messages import first_few
@@ -45,6 +44,7 @@ from dtj.core.plan import (
     Plan,
     RequeueAfter,
 )
+from dtj.core.pod_failure import EARLIEST, PodFailureClass, TerminatedPod
 from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
 from dtj.core.status import (
     Assertion,
@@ -211,7 +211,7 @@ class _Valid(Holding):
 
     # -- recovering ------------------------------------------------------------------------------------------
 
-    def _vanished(self, done: frozenset[Replica]) -> tuple[Ended, ...]:
+    def _vanished(self, done: frozenset[Replica]) -> tuple[TerminatedPod, ...]:
         """Replicas whose pods were there, as the status says, and are gone without a trace.
 
         All pods of this attempt were ready once; of a replica that was replaced alone since then, that is said of its
@@ -229,7 +229,7 @@ class _Valid(Holding):
             if i.isdecimal()
         }
         return tuple(
-            Ended(
+            TerminatedPod(
                 Pod(
                     namespace=self.job.namespace,
                     name=self.name_of(replica),
@@ -239,7 +239,7 @@ class _Valid(Holding):
                     role=replica.role,
                     index=replica.index,
                 ),
-                Ending.DISRUPTION,
+                PodFailureClass.DISRUPTION,
                 EARLIEST,
             )
             for replica in self.missing(done)
@@ -256,7 +256,7 @@ class _Valid(Holding):
         if alone and not any(self._waits_in_vain(ended, done) for ended in loss.ends):
             return self._replace(loss, done)
         first, restart = loss.first, status.pending_restart
-        if first.ending is Ending.PEER_LOST and now < (due := recovery.cause_due(first, now)):
+        if first.failure_class is PodFailureClass.PEER_LOST and now < (due := recovery.cause_due(first, now)):
             # Who pays, and whether anybody can, is not known yet.
             return self._waiting(done, loss.message, due, status.model_copy(update={"pending_restart": None}))
         refused = recovery.refusal(self.spec, status, first)
@@ -270,9 +270,9 @@ class _Valid(Holding):
             noted = noted.model_copy(update={"pending_restart": recovery.pending(first, loss.message, due)})
         if now < due:
             return self._waiting(done, loss.message, due, noted)
-        return self._begin_attempt("Warning", loss.message, recovery.charge(noted, first.ending, first.pod.role))
+        return self._begin_attempt("Warning", loss.message, recovery.charge(noted, first.failure_class, first.pod.role))
 
-    def _recorded_restart(self, seen: tuple[Ended, ...]) -> PendingRestart | None:
+    def _recorded_restart(self, seen: tuple[TerminatedPod, ...]) -> PendingRestart | None:
         """The restart that waits for its time, where the pod that is its cause has been deleted meanwhile."""
         restart = self.job.status.pending_restart
         there = restart is not None and any(ended.pod.name == restart.pod for ended in seen)
@@ -286,7 +286,7 @@ class _Valid(Holding):
         charged = recovery.charge(status, recovery.class_of(restart), restart.role)
         return self._begin_attempt("Warning", restart.message, charged)
 
-    def _waits_in_vain(self, ended: Ended, done: frozenset[Replica]) -> bool:
+    def _waits_in_vain(self, ended: TerminatedPod, done: frozenset[Replica]) -> bool:
         """Whether a replica that is to come back alone would meet nobody."""
         return ended.pod.role in TRAINING_ROLES and needs_the_completed(self.spec, done)
 
@@ -304,7 +304,7 @@ class _Valid(Holding):
         spent = recovery.used_up(self.spec, status)
         if spent is not None:
             return self._finish(Failure(Reason.STALLED, why + spent))
-        counts = recovery.charged(status.restarts, Ending.USER_ERROR)
+        counts = recovery.charged(status.restarts, PodFailureClass.USER_ERROR)
         return self._begin_attempt("Warning", why, status.model_copy(update={"restarts": counts}))
 
     def _resized(self, done: frozenset[Replica]) -> str | None:
@@ -372,7 +372,7 @@ class _Valid(Holding):
             replica = replica_of(ended.pod)
             if replica is None:
                 continue
-            if ended.ending is Ending.PEER_LOST and now < (known := recovery.cause_due(ended, now)):
+            if ended.failure_class is PodFailureClass.PEER_LOST and now < (known := recovery.cause_due(ended, now)):
                 waits.append(self.seconds_until(known))
                 continue
             follows = peer_paid or is_follow_up(ended, loss, replaced)
@@ -380,9 +380,9 @@ class _Valid(Holding):
             if refused is not None:
                 return self._finish(refused)
             due = max(now, recovery.due(status, ended, all_at_once=False, now=now))
-            peer_paid = peer_paid or ended.ending is Ending.PEER_LOST
+            peer_paid = peer_paid or ended.failure_class is PodFailureClass.PEER_LOST
             if not follows:
-                status = recovery.charge(status, ended.ending, ended.pod.role)
+                status = recovery.charge(status, ended.failure_class, ended.pod.role)
                 cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
                 status = status.model_copy(update={"root_cause": cause})
             counts = recovery.replaced(status, replica, due, had_started=self.had_started(ended.pod))

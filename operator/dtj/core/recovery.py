@@ -13,10 +13,10 @@ from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
 from dtj.api.status import JobStatus, PendingRestart, ReplicaStatus, RestartCounts, RootCause
-from dtj.core.endings import Ended, Ending
 from dtj.core.messages import cut
 from dtj.core.observed import Phase, Pod
 from dtj.core.outcome import CLOCKS_DIFFER, Failure, how_it_failed, root_cause
+from dtj.core.pod_failure import PodFailureClass, TerminatedPod
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 from dtj.core.status import format_deadline
 
@@ -38,13 +38,13 @@ GOOD_RUN: Final = timedelta(minutes=10)
 """A pod that ran so long was no quick failure: the backoff begins anew."""
 
 
-def refusal(spec: JobSpec, status: JobStatus, ended: Ended) -> Failure | None:
+def refusal(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
     """Why there can be no restart after this end, or None where there can be one."""
     cause = root_cause(ended)
     what = how_it_failed(cause)
     if ended.by_infrastructure:
         limit = spec.run_policy.disruption_limit
-        if ended.ending is Ending.PREEMPTION or limit is None or status.restarts.disruption < limit:
+        if ended.failure_class is PodFailureClass.PREEMPTION or limit is None or status.restarts.disruption < limit:
             return None
         caused = "1 restart" if limit == 1 else f"{limit} restarts"
         message = f"{what}; the infrastructure has caused {caused}, which is runPolicy.disruptionLimit"
@@ -54,7 +54,7 @@ def refusal(spec: JobSpec, status: JobStatus, ended: Ended) -> Failure | None:
     end = ended.pod.termination
     code = end.exit_code if end is not None and not end.init_container else None
     hopeless = role.restart_policy is RestartPolicy.EXIT_CODE and code in HOPELESS and code not in codes.retryable
-    if ended.ending is not Ending.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
+    if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
         return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)
     if role.restart_policy is RestartPolicy.NEVER:
         return Failure(Reason.REPLICA_FAILED, what, cause)
@@ -76,13 +76,13 @@ def errors(counts: RestartCounts) -> int:
     return counts.user + counts.out_of_memory
 
 
-def charged(counts: RestartCounts, ending: Ending) -> RestartCounts:
+def charged(counts: RestartCounts, failure_class: PodFailureClass) -> RestartCounts:
     """``counts`` with one restart more, paid by the class of the end that caused it."""
     field = {
-        Ending.USER_ERROR: "user",
-        Ending.OUT_OF_MEMORY: "out_of_memory",
-        Ending.PREEMPTION: "preemption",
-    }.get(ending, "disruption")
+        PodFailureClass.USER_ERROR: "user",
+        PodFailureClass.OUT_OF_MEMORY: "out_of_memory",
+        PodFailureClass.PREEMPTION: "preemption",
+    }.get(failure_class, "disruption")
     return counts.model_copy(update={field: getattr(counts, field) + 1, "total": counts.total + 1})
 
 
@@ -113,14 +113,14 @@ def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
     return {**status.replica_statuses, role: counted}
 
 
-def due(status: JobStatus, ended: Ended, *, all_at_once: bool, now: datetime) -> datetime:
+def due(status: JobStatus, ended: TerminatedPod, *, all_at_once: bool, now: datetime) -> datetime:
     """When the restart may begin: after a backoff where it was an error, else at once.
 
     It is asked when an end is first seen, and the answer recorded in the status: where no time of the end is known,
     or one that lies in the future (clocks differ), the wait counts from then.
     """
     if ended.by_infrastructure:
-        when = cause_due(ended, now) if ended.ending is Ending.PEER_LOST else now
+        when = cause_due(ended, now) if ended.failure_class is PodFailureClass.PEER_LOST else now
         return max(when, next_attempt(status, now) if all_at_once else _next_pod(ended.pod, now))
     ended_at = min(ended.at, now)
     end = ended.pod.termination
@@ -130,7 +130,7 @@ def due(status: JobStatus, ended: Ended, *, all_at_once: bool, now: datetime) ->
     return ended_at + min(timedelta(seconds=2**earlier), LONGEST_BACKOFF)
 
 
-def cause_due(ended: Ended, now: datetime) -> datetime:
+def cause_due(ended: TerminatedPod, now: datetime) -> datetime:
     """Until when the cause is waited for where a replica lost a peer. This is asked again and again: a time that lies
     too far ahead says nothing."""
     at = at_most_later(ended.at, CLOCKS_DIFFER, now)
@@ -156,10 +156,10 @@ def next_attempt(status: JobStatus, now: datetime) -> datetime:
     return latest + ATTEMPT_INTERVAL
 
 
-def pending(ended: Ended, why: str, due: datetime) -> PendingRestart:
+def pending(ended: TerminatedPod, why: str, due: datetime) -> PendingRestart:
     """The restart of all that this end will have been the cause of, to be recorded before it is waited for."""
     restart = PendingRestart(not_before=format_deadline(due), message=cut(why), role=ended.pod.role, pod=ended.pod.name)
-    return restart.model_copy(update={"kind": str(ended.ending)})
+    return restart.model_copy(update={"kind": str(ended.failure_class)})
 
 
 def pending_due(restart: PendingRestart, now: datetime) -> datetime:
@@ -167,12 +167,16 @@ def pending_due(restart: PendingRestart, now: datetime) -> datetime:
     return at_most_later(parse_time(restart.not_before), LONGEST_BACKOFF, now) or now
 
 
-def class_of(restart: PendingRestart) -> Ending:
+def class_of(restart: PendingRestart) -> PodFailureClass:
     """The class of the end that was recorded."""
-    return Ending(restart.kind) if restart.kind in Ending.__members__.values() else Ending.USER_ERROR
+    return (
+        PodFailureClass(restart.kind)
+        if restart.kind in PodFailureClass.__members__.values()
+        else PodFailureClass.USER_ERROR
+    )
 
 
-def known_cause(status: JobStatus, ended: Ended) -> RootCause | None:
+def known_cause(status: JobStatus, ended: TerminatedPod) -> RootCause | None:
     """``rootCause`` where this end is what all start again for.
 
     What the infrastructure did is no cause of the job's own; nor is the error of a peer any more, for which the
@@ -184,9 +188,9 @@ def known_cause(status: JobStatus, ended: Ended) -> RootCause | None:
     return None if before is not None and restart is not None and before.pod == restart.pod else before
 
 
-def charge(status: JobStatus, ending: Ending, role: str) -> JobStatus:
+def charge(status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
     """``status`` with a restart more, for an end of this class of a replica of this role."""
-    update: dict[str, object] = {"restarts": charged(status.restarts, ending)}
-    if ending is Ending.OUT_OF_MEMORY:
+    update: dict[str, object] = {"restarts": charged(status.restarts, failure_class)}
+    if failure_class is PodFailureClass.OUT_OF_MEMORY:
         update["replica_statuses"] = out_of_memory(status, role)
     return status.model_copy(update=update)

@@ -17,7 +17,7 @@ from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Label
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
-from dtj.core.manifests import apply_security, labels_of, main_container, metadata_of, mount_checkpoint, role_template
+from dtj.core.manifests import apply_security, labels_of, metadata_of, mount_checkpoint, role_template
 from dtj.core.observed import Phase, Pod
 from dtj.core.picture import Picture
 from dtj.core.plan import (
@@ -32,6 +32,7 @@ from dtj.core.plan import (
     RequeueAfter,
 )
 from dtj.core.platform import Platform
+from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 
 ROOM_SECONDS: Final = 10.0

@@ -11,9 +11,9 @@ from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
-from dtj.core.endings import ended_at
 from dtj.core.observed import Observed, Pod
 from dtj.core.plan import Action, DeletePod, DeleteService, Emit, PatchStatus, Plan, RequeueAfter
+from dtj.core.pod_failure import ended_at
 from dtj.core.status import (
     Assertion,
     Verdicts,

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from dtj import __version__
 from dtj.api.names import State
-from dtj.core.endings import Ending
+from dtj.core.pod_failure import PodFailureClass
 from dtj.engine.job_store import JobStore
 from dtj.engine.queue import QueueObserver, WorkQueue
 from dtj.kube.gateway import Resource
@@ -164,8 +164,8 @@ class Metrics(QueueObserver):
         for result in ("read", "silent"):
             self._progress.labels(result)
         self._finished.labels(str(State.SUCCEEDED), NO_CLASS)
-        for kind in (NO_CLASS, *Ending):
-            if kind != Ending.COMPLETED:
+        for kind in (NO_CLASS, *PodFailureClass):
+            if kind != PodFailureClass.COMPLETED:
                 self._finished.labels(str(State.FAILED), str(kind))
         Info(BUILD.name, BUILD.text, registry=self.registry).info({"version": __version__})
 
@@ -213,7 +213,7 @@ class Metrics(QueueObserver):
 
     def finished_job(self, outcome: State, kind: str) -> None:
         """A job ended; ``kind`` is its root cause's class, empty where it has none."""
-        known = kind if kind in list(Ending) else NO_CLASS
+        known = kind if kind in list(PodFailureClass) else NO_CLASS
         self._finished.labels(str(outcome), known).inc()
 
     def restarted(self, kind: str, number: int) -> None:

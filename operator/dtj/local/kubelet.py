@@ -34,6 +34,7 @@ _START_ERROR: Final = 128
 class _Running:
     """A pod whose process has not ended, and what was asked of it, perhaps before it began."""
 
+    key: Key
     process: Process | None = None
     terminated: bool = False
     killed: bool = False
@@ -67,7 +68,7 @@ class Kubelet:
         """Run a pod that was just created. Returns at once."""
         uid = text(dig(pod, "metadata", "uid"))
         self._objects.patch(_key(pod), {"spec": {"nodeName": self._node}, "status": pod_status.pending()})
-        self._running[uid] = _Running()
+        self._running[uid] = _Running(_key(pod))
         self._group.create_task(self._live(pod, uid), name=f"pod {_key(pod)[2]}")
 
     def delete(self, pod: JsonObject) -> None:
@@ -91,8 +92,9 @@ class Kubelet:
         return len(self._running)
 
     def terminate(self) -> None:
-        """Ask all processes to end."""
+        """Ask all processes to end. Each pod says so, so that their exit codes are no failures of their own."""
         for running in self._running.values():
+            self._objects.patch(running.key, {"status": pod_status.asked_to_stop(self._objects.get(running.key))})
             _terminate(running)
 
     def kill(self) -> None:
@@ -131,7 +133,7 @@ class Kubelet:
         try:
             self._take_over(uid, process)
             log.info("%s: process %d: %s", name, process.pid, " ".join(command.arguments))
-            self._objects.patch(key, {"status": pod_status.running(pod, since=timestamp())})
+            self._objects.patch(key, {"status": pod_status.running(self._objects.get(key), since=timestamp())})
             exit_code = await process.wait()
         finally:
             process.kill()

@@ -10,7 +10,7 @@ from typing import Final
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import CHECKPOINT_VOLUME, Env
-from dtj.core.manifests import main_container
+from dtj.core.pod_state import main_container
 from dtj.local.trainer import Trainer
 
 TERMINATION_LOG: Final = "DTJ_TERMINATION_LOG"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from dtj.api.json import JsonObject, dig, text
-from dtj.core.manifests import main_container
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.core.observed import Phase
+from dtj.core.pod_state import main_container
 
 POD_IP: Final = "127.0.0.1"
 
@@ -16,13 +16,18 @@ def pending() -> JsonObject:
     return {"phase": Phase.PENDING, "conditions": [_condition("Ready", met=False)]}
 
 
+def asked_to_stop(pod: JsonObject) -> JsonObject:
+    """The conditions of a pod that ends with the run: a kubelet that shuts its node down sets the same one."""
+    return {"conditions": [*_others(pod, "DisruptionTarget"), _condition("DisruptionTarget", met=True)]}
+
+
 def running(pod: JsonObject, *, since: str) -> JsonObject:
     """The process runs. There are no probes on this machine, so that running is ready."""
     return {
         "phase": Phase.RUNNING,
         "podIP": POD_IP,
         "startTime": since,
-        "conditions": [_condition("Ready", met=True)],
+        "conditions": [*_others(pod, "Ready"), _condition("Ready", met=True)],
         "containerStatuses": [_container(pod, ready=True, state={"running": {"startedAt": since}})],
     }
 
@@ -38,9 +43,14 @@ def ended(pod: JsonObject, *, exit_code: int, reason: str, message: str, finishe
     }
     return {
         "phase": Phase.FAILED if exit_code else Phase.SUCCEEDED,
-        "conditions": [_condition("Ready", met=False)],
+        "conditions": [*_others(pod, "Ready"), _condition("Ready", met=False)],
         "containerStatuses": [_container(pod, ready=False, state={"terminated": terminated})],
     }
+
+
+def _others(pod: JsonObject, kind: str) -> list[JsonObject]:
+    """The pod's conditions, except the one of this type."""
+    return [each for each in objects(dig(pod, "status", "conditions")) if each.get("type") != kind]
 
 
 def _condition(kind: str, *, met: bool) -> JsonObject:

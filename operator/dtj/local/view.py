@@ -11,8 +11,8 @@ import msgspec
 from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.spec import JobSpec, ReplicaSpec
-from dtj.core.manifests import main_container
 from dtj.core.observed import Phase, Pod
+from dtj.core.pod_state import main_container, stopped_on_request
 from dtj.core.replicas import Replica, replicas
 from dtj.local.progress import Progress
 
@@ -20,9 +20,6 @@ _STOPPED: Final = "Stopped"
 
 _WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
 """The trainer's phases whose own names say little to a person. At the gate it loads TensorFlow and finds its peers."""
-
-_TOLD_TO_GO: Final = (42, 143)
-"""Exit codes of a trainer that was told to end: with its state saved, or with nothing to save."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +58,7 @@ def run_view(
 ) -> RunView:
     """The job as it is now. ``pods`` are its own; ``stopped`` tells whether one that is missing has been there, and
     does not come again."""
+    on_request = stopped_on_request(pods.values())
     return RunView(
         job=job.name,
         strategy=str(spec.strategy),
@@ -72,6 +70,7 @@ def run_view(
                 pods.get(replica),
                 progress.get(replica, _quiet(spec, replica)),
                 stopped=stopped,
+                on_request=on_request,
             )
             for replica in replicas(spec)
         ),
@@ -86,21 +85,24 @@ def _quiet(spec: JobSpec, replica: Replica) -> Progress:
     return Progress() if command else Progress(phase="Gate")
 
 
-def _replica(replica: Replica, pod: Pod | None, progress: Progress, *, stopped: bool) -> ReplicaView:
+def _replica(
+    replica: Replica, pod: Pod | None, progress: Progress, *, stopped: bool, on_request: frozenset[str]
+) -> ReplicaView:
     if pod is not None and pod.succeeded and progress.total_steps is not None:
         # Its port closed with it: the last answer may be some steps short of the end.
         progress = msgspec.structs.replace(progress, step=progress.total_steps, eta_seconds=None)
-    return ReplicaView(replica=replica, state=_state(pod, progress, stopped=stopped), progress=progress)
+    state = _state(pod, progress, stopped=stopped, on_request=on_request)
+    return ReplicaView(replica=replica, state=state, progress=progress)
 
 
-def _state(pod: Pod | None, progress: Progress, *, stopped: bool) -> str:
+def _state(pod: Pod | None, progress: Progress, *, stopped: bool, on_request: frozenset[str]) -> str:
     if pod is None:
         return _STOPPED if stopped else "Pending"
     if pod.succeeded:
         return "Succeeded"
     if pod.failed:
         code = pod.termination.exit_code if pod.termination is not None else None
-        return _STOPPED if code in _TOLD_TO_GO else f"Failed ({code})"
+        return _STOPPED if pod.name in on_request else f"Failed ({code})"
     if pod.terminating:
         return "Stopping"
     if pod.phase is Phase.RUNNING:

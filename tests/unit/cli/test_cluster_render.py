@@ -58,6 +58,18 @@ def test_replicas_are_what_their_pods_are() -> None:
     assert states(running, not_ready, failed) == ["Starting", "Failed (3)"]
 
 
+def test_exit_code_42_of_a_worker_that_nobody_stopped_is_a_failure_on_the_screen_as_it_is_to_the_planner() -> None:
+    running = with_status(state="Running", start_time="2026-01-02T03:04:05Z")
+    early = replace(ended(42, after_seconds=5), started_at=NOW)
+    late = replace(ended(42, after_seconds=60), started_at=NOW)
+    other = pod(running, "worker-1")
+    worker = pod(running, "worker-0", phase=Phase.FAILED, termination=early)
+    assert states(running, worker, other)[0] == "Failed (42)"
+    assert states(running, replace(worker, termination=late), other)[0] == "Stopped"
+    drained = replace(other, phase=Phase.FAILED, termination=early, disrupted=True)
+    assert states(running, worker, drained) == ["Stopped", "Stopped"], "its peer was told to go, and it left too"
+
+
 def test_of_a_replica_that_was_replaced_the_newest_pod_counts() -> None:
     restarted = with_status(state="Running", start_time="2026-01-02T03:04:05Z")
     old = pod(restarted, "worker-0", phase=Phase.FAILED, termination=ended(1))

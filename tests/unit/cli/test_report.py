@@ -167,8 +167,13 @@ def test_a_pod_waits_starts_and_runs() -> None:
 
 def test_a_pod_that_was_told_to_go_has_not_failed() -> None:
     for code in (42, 143):
-        assert looks(evidence(pods=(pod("worker-0", ran(1, 9, code)),)))["worker-0"][-1] == Look.STOPPED
+        assert looks(evidence(pods=(pod("worker-0", ran(1, 39, code)),)))["worker-0"][-1] == Look.STOPPED
     assert looks(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")),)))["worker-0"][-1] == Look.FAILED
+
+
+def test_exit_code_42_of_a_pod_that_nobody_stopped_is_a_failure_in_the_report_as_it_is_to_the_planner() -> None:
+    for code in (42, 143):
+        assert looks(evidence(pods=(pod("worker-0", ran(1, 6, code)),)))["worker-0"][-1] == Look.FAILED
 
 
 def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_trains() -> None:

@@ -20,10 +20,10 @@ from dtj.api.status import JobStatus
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.common.terminal import Text
 from dtj.cli.explain.simulation import UID, Rehearsal
-from dtj.core.endings import LATEST, Ended, Ending
-from dtj.core.manifests import main_container
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.outcome import concerns_all, must_be_gone
+from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
+from dtj.core.pod_state import main_container
 from dtj.core.recovery import HOPELESS, refusal
 from dtj.core.replicas import Replica, deciding_replicas
 
@@ -233,10 +233,10 @@ def _remarks(spec: JobSpec) -> Iterator[str]:
 
 
 def _after_error(spec: JobSpec, role: Role) -> str:
-    if refusal(spec, JobStatus(), _ended(role, Ending.USER_ERROR)) is not None:
+    if refusal(spec, JobStatus(), _ended(role, PodFailureClass.USER_ERROR)) is not None:
         return "the job fails"
     limit = spec.run_policy.backoff_limit
-    again = f"{_restart(spec, role, Ending.USER_ERROR)}, at most {counted(limit, 'time')} in all"
+    again = f"{_restart(spec, role, PodFailureClass.USER_ERROR)}, at most {counted(limit, 'time')} in all"
     codes = spec.run_policy.exit_codes
     fatal = set(codes.fatal) if codes is not None else set()
     if (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy is RestartPolicy.EXIT_CODE:
@@ -249,22 +249,22 @@ def _after_disruption(spec: JobSpec, role: Role) -> str:
     if limit == 0:
         return "the job fails"
     often = "without limit" if limit is None else f"at most {counted(limit, 'time')} in all"
-    return f"{_restart(spec, role, Ending.DISRUPTION)}, {often}"
+    return f"{_restart(spec, role, PodFailureClass.DISRUPTION)}, {often}"
 
 
-def _restart(spec: JobSpec, role: Role, ending: Ending) -> str:
-    if concerns_all(spec, _ended(role, ending)):
+def _restart(spec: JobSpec, role: Role, failure_class: PodFailureClass) -> str:
+    if concerns_all(spec, _ended(role, failure_class)):
         return "all start again from the last checkpoint"
     if must_be_gone(spec, Replica(role, 0)):
         return "it starts again alone, once the one before has ended for certain"
     return "it starts again alone"
 
 
-def _ended(role: Role, ending: Ending) -> Ended:
+def _ended(role: Role, failure_class: PodFailureClass) -> TerminatedPod:
     """A replica that has just ended so."""
-    error = Termination(exit_code=_LOSS_EXIT) if ending is Ending.USER_ERROR else None
+    error = Termination(exit_code=_LOSS_EXIT) if failure_class is PodFailureClass.USER_ERROR else None
     pod = Pod("", "", "", "", "", str(role), 0, phase=Phase.FAILED, termination=error)
-    return Ended(pod, ending, LATEST)
+    return TerminatedPod(pod, failure_class, LATEST)
 
 
 def _endings(spec: JobSpec) -> list[str]:

@@ -22,7 +22,7 @@ from dtj.cli.doctor.command import report as doctor_lines
 from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
-from dtj.core.manifests import main_container
+from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import NotFound
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource

@@ -17,13 +17,12 @@ from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label, Reason
 from dtj.cli.report.evidence import Evidence, began, event_time, replica_named
-from dtj.core.manifests import main_container_of
+from dtj.core.pod_state import main_container_of, stopped_on_request
+from dtj.engine.stores import pod_from
+from dtj.kube.records import pod_from_object
 
 MOST_ROWS: Final = 120
 """Rows that a person looks at; of more pods, those that failed come first."""
-
-_TOLD_TO_GO: Final = (42, 143)
-"""Exit codes of a trainer that was told to end: with its state saved, or with nothing to save."""
 
 _ATTEMPT: Final = re.compile(r"attempt (\d+): ")
 
@@ -87,7 +86,9 @@ class History:
 def history(evidence: Evidence) -> History:
     """The job's life as rows: attempts first, then pods in the order in which they came."""
     job = Job.from_object(evidence.job)
-    present = [row for pod in evidence.pods if (row := _pod_row(pod, job, evidence.taken_at)) is not None]
+    on_request = stopped_on_request(pod_from(pod_from_object(pod)) for pod in evidence.pods)
+    drawn = (_pod_row(pod, job, evidence.taken_at, on_request) for pod in evidence.pods)
+    present = [row for row in drawn if row is not None]
     known = {text(dig(pod, "metadata", "name")) for pod in evidence.pods}
     pods = sorted([*present, *_gone_pods(evidence, job, known)], key=lambda row: (row.start, _natural(row.name)))
     kept = sorted(pods, key=lambda row: not row.failed)[:MOST_ROWS]
@@ -153,15 +154,15 @@ def _suspended_at(job: Job) -> datetime | None:
 # -- pods -------------------------------------------------------------------------------------------------------
 
 
-def _pod_row(pod: JsonObject, job: Job, now: datetime) -> Row | None:
+def _pod_row(pod: JsonObject, job: Job, now: datetime, on_request: frozenset[str]) -> Row | None:
     created = parse_time(dig(pod, "metadata", "creationTimestamp"))
     if created is None:
         return None
     name = text(dig(pod, "metadata", "name"))
-    return Row(_short(name, job), tuple(_bars(*_stretches(pod, created, now))))
+    return Row(_short(name, job), tuple(_bars(*_stretches(pod, created, now, on_request))))
 
 
-def _stretches(pod: JsonObject, created: datetime, now: datetime) -> tuple[_Stretch, ...]:
+def _stretches(pod: JsonObject, created: datetime, now: datetime, on_request: frozenset[str]) -> tuple[_Stretch, ...]:
     """What a pod did, one after the other."""
     state = _main_state(pod)
     end = dig(state, "terminated")
@@ -169,7 +170,7 @@ def _stretches(pod: JsonObject, created: datetime, now: datetime) -> tuple[_Stre
         finished = parse_time(end.get("finishedAt")) or now
         # A container that never ran has no start.
         started = min(parse_time(end.get("startedAt")) or finished, finished)
-        return (created, started, Look.WAITING, "waiting"), (started, finished, *_pod_end(pod, end))
+        return (created, started, Look.WAITING, "waiting"), (started, finished, *_pod_end(pod, end, on_request))
     since = parse_time(dig(state, "running", "startedAt"))
     if since is not None:
         first, ready = (created, since, Look.WAITING, "waiting"), _ready_since(pod)
@@ -190,16 +191,12 @@ def _bars(*stretches: _Stretch) -> Iterator[Bar]:
             yield Bar(start, max(start, end), look, words)
 
 
-def _pod_end(pod: JsonObject, end: JsonObject) -> tuple[Look, str]:
+def _pod_end(pod: JsonObject, end: JsonObject, on_request: frozenset[str]) -> tuple[Look, str]:
     code, reason = end.get("exitCode"), text(end.get("reason"))
     if code == 0:
         return Look.SUCCEEDED, "succeeded"
     words = f"exit code {code}" + (f", {reason}" if reason not in ("", "Error") else "")
-    disrupted = any(
-        condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
-        for condition in objects(dig(pod, "status", "conditions"))
-    )
-    return (Look.STOPPED if disrupted or code in _TOLD_TO_GO else Look.FAILED), words
+    return (Look.STOPPED if text(dig(pod, "metadata", "name")) in on_request else Look.FAILED), words
 
 
 def _main_state(pod: JsonObject) -> JsonObject:

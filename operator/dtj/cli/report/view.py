@@ -27,7 +27,7 @@ from dtj.cli.report.evidence import (
     replica_named,
 )
 from dtj.cli.report.history import History, Look, history
-from dtj.core.manifests import main_container_of
+from dtj.core.pod_state import main_container_of
 
 MOST_EVENTS: Final = 300
 MOST_LOGS: Final = 24

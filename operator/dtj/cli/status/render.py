@@ -20,9 +20,9 @@ from dtj.cli.common.terminal import Text, coloured
 from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod
 from dtj.client.why import reasons
-from dtj.core.manifests import main_container
 from dtj.core.observed import Phase
 from dtj.core.outcome import how_it_failed
+from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 
 Typed = Callable[[Sequence[str]], str]

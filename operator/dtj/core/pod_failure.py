@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dtj.core.end_reasons import Ending as Ending
+from dtj.core.end_reasons import PodFailureClass as PodFailureClass
 from dtj.core.end_reasons import class_of_container_reason, class_of_pod_reason
 from dtj.core.observed import Phase, Pod
 
@@ -22,15 +22,15 @@ EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
 """When something ended of which no time is known."""
 
-PREEMPTED: Final = frozenset({42, 143})
+GRACEFUL_EXIT_CODES: Final = frozenset({42, 143})
 """Exit codes of a trainer that was told to go: everything saved, or nothing to save (SIGTERM)."""
 
-SIGTERM: Final = 143
+SIGTERM_EXIT_CODE: Final = 143
 
-PEER_LOST: Final = 75
+PEER_LOST_EXIT_CODE: Final = 75
 """Exit code of a trainer whose peer went away (EX_TEMPFAIL): a follow-up, not a cause."""
 
-LEAST_RUN: Final = timedelta(seconds=30)
+MIN_RUN: Final = timedelta(seconds=30)
 """A pod that nobody was seen telling to go must have run so long for its 42 or 143 to be believed."""
 
 _NODE_PRESSURE: Final = "The node was low on resource"
@@ -38,25 +38,25 @@ _OWN_LIMIT: Final = re.compile(r"exceed(s|ed) (the|its)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TerminatedPod:
     """A pod that has ended or is being taken away, why, and since when."""
 
     pod: Pod
-    ending: Ending
+    failure_class: PodFailureClass
     at: datetime
 
     @property
     def by_infrastructure(self) -> bool:
         """Whether this is no failure of the job's own."""
-        return by_infrastructure(self.ending)
+        return by_infrastructure(self.failure_class)
 
 
-def by_infrastructure(ending: Ending) -> bool:
+def by_infrastructure(failure_class: PodFailureClass) -> bool:
     """Whether an end of this class is no failure of the job's own."""
-    return ending in (Ending.PREEMPTION, Ending.DISRUPTION, Ending.PEER_LOST)
+    return failure_class in (PodFailureClass.PREEMPTION, PodFailureClass.DISRUPTION, PodFailureClass.PEER_LOST)
 
 
-def endings(pods: Iterable[Pod]) -> tuple[Ended, ...]:
+def terminated_pods(pods: Iterable[Pod]) -> tuple[TerminatedPod, ...]:
     """The pods of one attempt that have ended or are being taken away by others, the earliest first.
 
     Where one pod was told to go, its peers may save and leave with it: their 42 or 143 is believed at once.
@@ -64,7 +64,9 @@ def endings(pods: Iterable[Pod]) -> tuple[Ended, ...]:
     pods = tuple(pods)
     together = any(_taken_away(pod) for pod in pods)
     found = (
-        Ended(pod, ending, _at(pod, ending)) for pod in pods if (ending := _ending(pod, together=together)) is not None
+        TerminatedPod(pod, failure_class, _at(pod, failure_class))
+        for pod in pods
+        if (failure_class := _class_of(pod, together=together)) is not None
     )
     return tuple(sorted(found, key=lambda ended: ended.at))
 
@@ -79,27 +81,29 @@ def by_its_own_fault(pod: Pod) -> bool:
     """Whether the kubelet ended the pod, or did not admit it, for what the pod itself is or did."""
     if pod.reason == "Evicted":  # for its own use of storage
         return not pod.message.startswith(_NODE_PRESSURE) and _OWN_LIMIT.search(pod.message) is not None
-    return class_of_pod_reason(pod.reason) is Ending.USER_ERROR
+    return class_of_pod_reason(pod.reason) is PodFailureClass.USER_ERROR
 
 
-def _ending(pod: Pod, *, together: bool) -> Ending | None:
+def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
     if not pod.ended:
-        return Ending.DISRUPTION if pod.terminating else None
+        return PodFailureClass.DISRUPTION if pod.terminating else None
     told = _told_before_end(pod)
     if by_its_own_fault(pod) and not told:
-        return Ending.USER_ERROR
+        return PodFailureClass.USER_ERROR
     if pod.succeeded:
-        return Ending.DISRUPTION if told or _left_with_0_when_told(pod) else Ending.COMPLETED
+        return PodFailureClass.DISRUPTION if told or _left_with_0_when_told(pod) else PodFailureClass.COMPLETED
     end = pod.termination
     code = end.exit_code if end is not None and not end.init_container else None
-    if code in PREEMPTED and (told or pod.disrupted or together or _left_unasked(pod)):
-        return Ending.PREEMPTION
+    if code in GRACEFUL_EXIT_CODES and (told or pod.disrupted or together or _left_unasked(pod)):
+        return PodFailureClass.PREEMPTION
     if _taken_away(pod):
-        return Ending.DISRUPTION
+        return PodFailureClass.DISRUPTION
     if end is None:
-        return Ending.DISRUPTION if pod.reason else Ending.USER_ERROR  # not admitted, by a word that is not known
+        return (
+            PodFailureClass.DISRUPTION if pod.reason else PodFailureClass.USER_ERROR
+        )  # not admitted, by a word that is not known
     known = class_of_container_reason(end.reason, end.exit_code)
-    return known or (Ending.PEER_LOST if code == PEER_LOST else Ending.USER_ERROR)
+    return known or (PodFailureClass.PEER_LOST if code == PEER_LOST_EXIT_CODE else PodFailureClass.USER_ERROR)
 
 
 def _taken_away(pod: Pod) -> bool:
@@ -110,7 +114,7 @@ def _taken_away(pod: Pod) -> bool:
         return True
     if by_its_own_fault(pod):
         return False
-    return pod.disrupted or class_of_pod_reason(pod.reason) is Ending.DISRUPTION
+    return pod.disrupted or class_of_pod_reason(pod.reason) is PodFailureClass.DISRUPTION
 
 
 def _left_with_0_when_told(pod: Pod) -> bool:
@@ -135,15 +139,15 @@ def _left_unasked(pod: Pod) -> bool:
     end = pod.termination
     if end is None or end.started_at is None or end.finished_at is None:
         return False
-    return end.finished_at - end.started_at >= LEAST_RUN and not (pod.probed and end.exit_code == SIGTERM)
+    return end.finished_at - end.started_at >= MIN_RUN and not (pod.probed and end.exit_code == SIGTERM_EXIT_CODE)
 
 
-def _at(pod: Pod, ending: Ending) -> datetime:
+def _at(pod: Pod, failure_class: PodFailureClass) -> datetime:
     """When a pod ended. Where the node is at fault and its time is not known, or is that of the node's return, it
     ended before its peers, which lost it: they are not the cause."""
     told, end = _told_before_end(pod), pod.termination
-    lost = end is None or class_of_container_reason(end.reason, end.exit_code) is Ending.DISRUPTION
-    if ending is Ending.DISRUPTION and pod.ended and lost and not told:
+    lost = end is None or class_of_container_reason(end.reason, end.exit_code) is PodFailureClass.DISRUPTION
+    if failure_class is PodFailureClass.DISRUPTION and pod.ended and lost and not told:
         return pod.created_at or EARLIEST
     known = (pod.deletion_requested_at if told else None, ended_at(pod))
     return min(moment for moment in known if moment is not None)

@@ -1,0 +1,52 @@
+"""The state of a pod in one word's worth of facts: whether it was asked to stop, and which container is the main one.
+
+What a program shows of a pod must not differ from what the planner decides by, so both ask here and in
+:mod:`dtj.core.pod_failure`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from dtj.api import names
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Annotation
+from dtj.core.observed import Pod
+from dtj.core.pod_failure import PodFailureClass, terminated_pods
+
+
+def stopped_on_request(pods: Iterable[Pod]) -> frozenset[str]:
+    """The names of those pods of one job that ended because they were asked to: their end is no failure.
+
+    The pods of one attempt are compared with each other: exit codes 42 and 143 count at once where a peer was asked
+    to stop. Alone, each would be a failure in the first seconds.
+    """
+    attempts: defaultdict[int, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        attempts[pod.attempt].append(pod)
+    return frozenset(
+        terminated.pod.name
+        for attempt in attempts.values()
+        for terminated in terminated_pods(attempt)
+        if terminated.pod.ended
+        and (
+            terminated.failure_class is PodFailureClass.PREEMPTION
+            or (terminated.pod.disrupted and terminated.pod.failed)
+        )
+    )
+
+
+def main_container(pod_spec: JsonObject) -> JsonObject:
+    """The container that trains: the one named trainer, or the only one there is."""
+    containers = objects(pod_spec.get("containers"))
+    named = [container for container in containers if container.get("name") == names.MAIN_CONTAINER]
+    return next(iter(named or containers), {})
+
+
+def main_container_of(pod: JsonObject) -> JsonObject:
+    """The main container of a stored pod, in which a webhook may have put other containers first."""
+    named = dig(pod, "metadata", "annotations", Annotation.MAIN_CONTAINER)
+    spec = dig(pod, "spec")
+    known = (container for container in objects(dig(spec, "containers")) if container.get("name") == named)
+    return next(known, None) or main_container(spec if isinstance(spec, dict) else {})

@@ -1,0 +1,106 @@
+"""Why pods ended: the table of 3-failure-semantics, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from builders import NOW, ended, job, pod
+from dtj.core.observed import Phase, Pod
+from dtj.core.pod_failure import PodFailureClass, terminated_pods
+
+pytestmark = pytest.mark.unit
+
+JOB = job()
+
+
+def failed(code: int, *, after: float = 10, ran: float = 5, **fields: Any) -> Pod:
+    """A worker that ended with this code, `after` seconds from now and having run for `ran` seconds."""
+    end = ended(code, after_seconds=after)
+    end = replace(end, started_at=NOW + timedelta(seconds=after - ran))
+    return replace(pod(JOB, "worker-0", phase=Phase.FAILED, termination=end), **fields)
+
+
+def told(after: float) -> dict[str, Any]:
+    return {"terminating": True, "deletion_requested_at": NOW + timedelta(seconds=after)}
+
+
+def ending(of: Pod, *peers: Pod) -> PodFailureClass | None:
+    return next((found.failure_class for found in terminated_pods((of, *peers)) if found.pod is of), None)
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        (pod(JOB, "worker-0"), None),
+        (pod(JOB, "worker-0", phase=Phase.PENDING), None),
+        (pod(JOB, "worker-0", phase=Phase.SUCCEEDED, termination=ended(0)), PodFailureClass.COMPLETED),
+        (failed(1), PodFailureClass.USER_ERROR),
+        (failed(137), PodFailureClass.USER_ERROR),
+        (failed(75), PodFailureClass.PEER_LOST),
+        (failed(42), PodFailureClass.USER_ERROR),
+        (failed(143), PodFailureClass.USER_ERROR),
+        (failed(42, ran=30), PodFailureClass.PREEMPTION),
+        (failed(143, ran=31), PodFailureClass.PREEMPTION),
+        (failed(42, **told(8)), PodFailureClass.PREEMPTION),
+        (failed(42, disrupted=True), PodFailureClass.PREEMPTION),
+        (failed(1, **told(8)), PodFailureClass.DISRUPTION),
+        (failed(1, **told(12)), PodFailureClass.USER_ERROR),
+        (failed(137, disrupted=True), PodFailureClass.DISRUPTION),
+        (replace(pod(JOB, "worker-0"), **told(0)), PodFailureClass.DISRUPTION),
+    ],
+    ids=lambda value: "" if isinstance(value, Pod) else str(value),
+)
+def test_each_end_has_its_class(of: Pod, expected: PodFailureClass | None) -> None:
+    assert ending(of) is expected
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["Evicted", "NodeLost", "NodeShutdown", "Terminated", "Preempting", "UnexpectedAdmissionError", "OutOfcpu",
+     "OutOfmemory", "OutOfnvidia.com/gpu"],
+)  # fmt: skip
+def test_a_pod_that_the_node_ended_is_a_disruption(reason: str) -> None:
+    assert ending(replace(pod(JOB, "worker-0", phase=Phase.FAILED), reason=reason)) is PodFailureClass.DISRUPTION
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi.",
+            PodFailureClass.DISRUPTION,
+        ),
+        (
+            "The node was low on resource: ephemeral-storage. Container trainer was using 9Gi, which exceeds its "
+            "request of 0.",
+            PodFailureClass.DISRUPTION,
+        ),
+        ("Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ", PodFailureClass.USER_ERROR),
+        ('Container trainer exceeded its local ephemeral storage limit "1Gi". ', PodFailureClass.USER_ERROR),
+        ('Usage of EmptyDir volume "cache" exceeds the limit "1Gi". ', PodFailureClass.USER_ERROR),
+    ],
+)
+def test_an_eviction_for_the_pods_own_use_of_storage_is_its_error(message: str, expected: PodFailureClass) -> None:
+    evicted = replace(pod(JOB, "worker-0", phase=Phase.FAILED), reason="Evicted", message=message)
+    assert ending(evicted) is expected
+
+
+def test_a_script_that_leaves_with_0_when_it_is_told_to_go_has_not_completed() -> None:
+    done = pod(JOB, "worker-0", phase=Phase.SUCCEEDED, termination=ended(0, after_seconds=10))
+    assert ending(replace(done, **told(5))) is PodFailureClass.DISRUPTION
+    assert ending(replace(done, **told(11))) is PodFailureClass.COMPLETED
+
+
+def test_peers_that_leave_together_with_one_that_was_told_to_go_are_believed_at_once() -> None:
+    peer = replace(pod(JOB, "worker-1"), **told(0))
+    assert ending(failed(42), peer) is PodFailureClass.PREEMPTION
+    assert ending(failed(42), pod(JOB, "worker-1")) is PodFailureClass.USER_ERROR
+
+
+def test_the_earliest_comes_first() -> None:
+    first = replace(pod(JOB, "worker-1"), **told(2))
+    assert [found.pod.index for found in terminated_pods((failed(1, after=3), first))] == [1, 0]
