@@ -6,22 +6,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from dtj.api.status import JobStatus
-from dtj.core.observed import Observed
-from dtj.core.plan import (
+from dtj.core.actions import (
     Action,
-    ApplyService,
-    Beside,
+    BestEffort,
     CreateClaim,
     CreateGang,
     CreatePod,
+    CreateService,
     DeleteGang,
     DeleteService,
     PatchStatus,
     Plan,
-    PointService,
     ReleaseQuota,
     RequeueAfter,
+    UpdateServiceSelector,
 )
+from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from world import World
 
@@ -57,8 +57,8 @@ class LaggingWorld(World):
         """Plan once from what is seen, and carry it out as far as the API server lets it."""
         actions = self.planned()
         for action in actions:
-            if isinstance(action, Beside):
-                self._try_beside(action)
+            if isinstance(action, BestEffort):
+                self._best_effort(action)
                 continue
             if self._is_refused(action):
                 break
@@ -69,10 +69,10 @@ class LaggingWorld(World):
                 self.seen = replace(self.seen, job=self.job)
         return actions
 
-    def _try_beside(self, beside: Beside) -> None:
+    def _best_effort(self, beside: BestEffort) -> None:
         """What is refused here stops nothing."""
         match beside.action:
-            case ApplyService():
+            case CreateService():
                 fits = self.tensorboard is None
             case DeleteService(uid=uid):
                 fits = self.tensorboard is not None and self.tensorboard.uid == uid
@@ -97,13 +97,13 @@ class LaggingWorld(World):
                 return self.seen.job != self.job
             case CreatePod(name=name):
                 return name in self.pods
-            case ApplyService():
+            case CreateService():
                 return self.service is not None
             case CreateClaim():
                 return self.claim is not None
             case CreateGang():
                 return self.gang is not None
-            case PointService(uid=uid):
+            case UpdateServiceSelector(uid=uid):
                 return self.service is not None and self.service.uid != uid
             case ReleaseQuota(version=version):
                 return self.gang is not None and self.gang.version != version
@@ -114,7 +114,7 @@ class LaggingWorld(World):
         match action:
             case DeleteService(uid=uid):
                 return self.service is None or self.service.uid != uid
-            case PointService():
+            case UpdateServiceSelector():
                 return self.service is None
             case DeleteGang(uid=uid):
                 return self.gang is None or self.gang.uid != uid

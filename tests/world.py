@@ -13,6 +13,31 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Condition, Label, Reason
 from dtj.api.status import Progress
+from dtj.core.actions import (
+    Action,
+    AskForStacks,
+    BestEffort,
+    CheckPods,
+    CreateClaim,
+    CreateGang,
+    CreateNetworkPolicy,
+    CreatePod,
+    CreateService,
+    DeleteGang,
+    DeleteJob,
+    DeleteNetworkPolicy,
+    DeletePod,
+    DeleteService,
+    Emit,
+    LookForGangs,
+    PatchStatus,
+    Plan,
+    ReadFlavors,
+    ReleaseQuota,
+    RequeueAfter,
+    UpdateNetworkPolicy,
+    UpdateServiceSelector,
+)
 from dtj.core.observed import (
     Blocker,
     Child,
@@ -27,31 +52,6 @@ from dtj.core.observed import (
     SeenProgress,
     Silence,
     TemplateVerdict,
-)
-from dtj.core.plan import (
-    Action,
-    ApplyService,
-    AskForStacks,
-    Beside,
-    CheckPods,
-    CreateClaim,
-    CreateGang,
-    CreateNetworkPolicy,
-    CreatePod,
-    DeleteGang,
-    DeleteJob,
-    DeleteNetworkPolicy,
-    DeletePod,
-    DeleteService,
-    Emit,
-    LookForGangs,
-    PatchStatus,
-    Plan,
-    PointService,
-    ReadFlavors,
-    ReleaseQuota,
-    RequeueAfter,
-    UpdateNetworkPolicy,
 )
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -248,9 +248,9 @@ class World:
                 self.kueue_says(
                     {key: value for key, value in {**self.gang.status, **given}.items() if value is not None}
                 )
-            case Beside(action=inner):
+            case BestEffort(action=inner):
                 self._carry_out_beside(inner)
-            case ApplyService(manifest=body):
+            case CreateService(manifest=body):
                 self.service = self._child(body)
             case CreateNetworkPolicy(manifest=body):
                 self.network_policy = self._child(body)
@@ -275,7 +275,7 @@ class World:
                 self.service = None
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
-            case PointService(name=name, uid=uid, selector=selector):
+            case UpdateServiceSelector(name=name, uid=uid, selector=selector):
                 assert self.service is not None
                 assert (self.service.name, self.service.uid) == (name, uid)
                 self.service = replace(self.service, selector=selector)
@@ -289,7 +289,7 @@ class World:
 
     def _carry_out_beside(self, action: Action) -> None:
         match action:
-            case ApplyService(manifest=body):
+            case CreateService(manifest=body):
                 self.tensorboard = self._child(body)
             case DeleteService(uid=uid):
                 assert self.tensorboard is not None

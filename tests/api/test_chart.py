@@ -18,13 +18,13 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.app.job_access import job_access
 from dtj.app.main import main
 from dtj.engine.profile_file import load_profiles
-from dtj.kube.rights import (
+from dtj.kube.rbac import (
     FLAVORS,
     FOR_GANGS,
     FOR_NETWORK_POLICIES,
-    FOR_THE_ELECTION,
     IN_THE_CLUSTER,
-    WHERE_JOBS_RUN,
+    LEADER_ELECTION_RULES,
+    NAMESPACE_RULES,
 )
 from patience import PATIENCE_SECONDS
 from support.chart import (
@@ -237,26 +237,26 @@ class TestRights:
     def test_a_cluster_wide_operator_may_do_what_its_code_lists_and_nothing_else(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects())
         assert granted(rules.pop("*")) == listed(
-            WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, IN_THE_CLUSTER, *FOR_GANGS.values(), (FLAVORS,)
+            NAMESPACE_RULES, FOR_NETWORK_POLICIES, IN_THE_CLUSTER, *FOR_GANGS.values(), (FLAVORS,)
         )
-        assert granted(rules.pop("dtj-system")) == listed(FOR_THE_ELECTION)
+        assert granted(rules.pop("dtj-system")) == listed(LEADER_ELECTION_RULES)
         assert rules == {}
 
     def test_a_namespaced_operator_may_do_it_in_these_namespaces_only(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects(NAMESPACED))
         for namespace in ("team-a", "team-b"):
-            assert granted(rules.pop(namespace)) == listed(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, *FOR_GANGS.values())
-        assert granted(rules.pop("dtj-system")) == listed(FOR_THE_ELECTION)
+            assert granted(rules.pop(namespace)) == listed(NAMESPACE_RULES, FOR_NETWORK_POLICIES, *FOR_GANGS.values())
+        assert granted(rules.pop("dtj-system")) == listed(LEADER_ELECTION_RULES)
         assert rules == {}
 
     @pytest.mark.parametrize("gang", FOR_GANGS)
     def test_it_has_rights_to_the_gang_schedulers_that_are_named_and_to_no_others(self, helm: Helm, gang: str) -> None:
         rules = operator_rules(helm.objects({**NAMESPACED, "gangSchedulers": [gang]}))
-        assert granted(rules["team-a"]) == listed(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, FOR_GANGS[gang])
+        assert granted(rules["team-a"]) == listed(NAMESPACE_RULES, FOR_NETWORK_POLICIES, FOR_GANGS[gang])
 
     def test_without_a_policy_for_each_job_it_has_no_right_to_policies_and_is_told_of_none(self, helm: Helm) -> None:
         bodies = helm.objects({**NAMESPACED, "networkPolicy": {"jobs": {"enabled": False}}})
-        assert granted(operator_rules(bodies)["team-a"]) == listed(WHERE_JOBS_RUN, *FOR_GANGS.values())
+        assert granted(operator_rules(bodies)["team-a"]) == listed(NAMESPACE_RULES, *FOR_GANGS.values())
         assert not any("--network-policies" in argument for argument in _arguments(bodies))
 
     def test_its_right_to_leases_is_to_its_own(self, helm: Helm) -> None:

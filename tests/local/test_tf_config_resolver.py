@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from builders import NOW
 from dtj.api.job import Job
 from dtj.api.json import dig
+from dtj.core.actions import CreatePod
 from dtj.core.observed import Observed, TemplateVerdict
-from dtj.core.plan import CreatePod
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from strategies import jobs

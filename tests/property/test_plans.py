@@ -22,9 +22,9 @@ from dtj.api.schema import check
 from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
 from dtj.api.tensorboard import TensorBoard
 from dtj.core import blockers
+from dtj.core.actions import BestEffort, CreatePod, DeletePod, PatchStatus
 from dtj.core.gangs import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Observed, Phase, TemplateVerdict
-from dtj.core.plan import Beside, CreatePod, DeletePod, PatchStatus
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
@@ -163,7 +163,7 @@ class Monkey(RuleBasedStateMachine):
         actions = self.world.step()
         if self.ended:
             assert not any(isinstance(action, CreatePod) for action in actions), "a pod was created after the end"
-        done = [action.action if isinstance(action, Beside) else action for action in actions]
+        done = [action.action if isinstance(action, BestEffort) else action for action in actions]
         deleted = [action.uid for action in done if isinstance(action, DeletePod)]
         assert all(known[uid] == self.world.job.uid for uid in deleted), "a pod of somebody else's was deleted"
 

@@ -113,4 +113,4 @@ def test_no_object_is_a_jobs_own_but_that_which_it_controls_in_its_namespace(dat
         throw(state, kind, body)
     view = View.of(state.observe(JobRecord(job, {})), NOW)
     assert all(own.namespace == job.namespace and own.owner_uid == job.uid for own in view.own)
-    assert all(stranger.namespace == job.namespace for stranger in view.strangers)
+    assert all(stranger.namespace == job.namespace for stranger in view.foreign_pods)

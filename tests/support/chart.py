@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.kube.rights import Right
+from dtj.kube.rbac import PolicyRule
 from patience import PATIENCE_SECONDS
 
 CHART = Path(__file__).parents[2] / "charts" / "dtj"
@@ -102,7 +102,7 @@ def granted(rules: Iterable[JsonObject]) -> set[Granted]:
     }
 
 
-def listed(*tables: Iterable[Right]) -> set[Granted]:
+def listed(*tables: Iterable[PolicyRule]) -> set[Granted]:
     """Each single right of the operator's own tables."""
     return {Granted(right.group, right.path, verb) for table in tables for right in table for verb in right.verbs}
 

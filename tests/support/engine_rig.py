@@ -12,8 +12,8 @@ from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
+from dtj.core.actions import CreatePod, CreateService, Plan
 from dtj.core.observed import Observed
-from dtj.core.plan import ApplyService, CreatePod, Plan
 from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
@@ -133,7 +133,7 @@ def wants_pods(count: int) -> Planner:
             return ()
         present = {pod.name for pod in observed.pods}
         pods = [pod_manifest(job, index) for index in range(count) if f"{job.name}-worker-{index}" not in present]
-        service = (ApplyService(service_manifest(job)),) if observed.service is None else ()
+        service = (CreateService(service_manifest(job)),) if observed.service is None else ()
         return (*service, *map(CreatePod.of, pods))
 
     return planner

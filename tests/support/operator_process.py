@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dtj.api.json import JsonObject
-from dtj.kube.rights import FOR_GANGS, FOR_NETWORK_POLICIES, FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
+from dtj.kube.rbac import FOR_GANGS, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 from patience import PATIENCE_SECONDS
 from support.waiting import eventually
 from testbed import ControlPlane
@@ -25,7 +25,7 @@ GRACE_SECONDS = 25.0
 SOURCES = Path(__file__).parents[2] / "operator"
 
 
-def _rules(*tables: tuple[Right, ...]) -> list[JsonObject]:
+def _rules(*tables: tuple[PolicyRule, ...]) -> list[JsonObject]:
     return [
         {"apiGroups": [right.group], "resources": [right.path], "verbs": list(right.verbs)}
         for table in tables
@@ -33,14 +33,14 @@ def _rules(*tables: tuple[Right, ...]) -> list[JsonObject]:
     ]
 
 
-RULES = _rules(WHERE_JOBS_RUN)
+RULES = _rules(NAMESPACE_RULES)
 """All that the operator needs in a namespace whose jobs it runs."""
 
 
 def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> None:
     """Take one right, such as ``delete pods``, from the operator's role in a namespace; or give all back."""
     verb, _, resource = without.partition(" ")
-    rules = _rules(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, FOR_THE_ELECTION)
+    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES)
     for rule in rules:
         if rule["resources"] == [resource]:
             rule["verbs"] = [given for given in _texts(rule["verbs"]) if given != verb] or ["none"]
@@ -57,7 +57,7 @@ def grant(plane: ControlPlane, namespace: str) -> None:
     """Give the operator its rights in one namespace, and those of an election."""
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     metadata = {"name": USER}
-    rules = _rules(WHERE_JOBS_RUN, FOR_NETWORK_POLICIES, FOR_THE_ELECTION, *FOR_GANGS.values())
+    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
     plane.api.request("POST", f"{rbac}/roles", {"metadata": metadata, "rules": rules})
     plane.api.request(
         "POST",

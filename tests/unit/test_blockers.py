@@ -8,8 +8,8 @@ import pytest
 
 from builders import job
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import Emit, PatchStatus, RequeueAfter
 from dtj.core.observed import Phase
-from dtj.core.plan import Emit, PatchStatus, RequeueAfter
 from world import World
 
 pytestmark = pytest.mark.unit

@@ -7,8 +7,8 @@ import pytest
 from builders import job
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreatePod
 from dtj.core.observed import Phase
-from dtj.core.plan import CreatePod
 from world import World
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,8 @@ import pytest
 from builders import job, pod
 from dtj.api.names import Condition
 from dtj.api.spec import Role
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, UpdateServiceSelector
 from dtj.core.observed import Phase
-from dtj.core.plan import CreatePod, DeletePod, PatchStatus, Plan, PointService, RequeueAfter
 from dtj.core.planner import plan
 from dtj.core.replicas import Replica, number_of
 from dtj.core.status import format_time
@@ -329,7 +329,7 @@ class TestARecordThatIsOlderThanItsPods:
         (first, *rest) = world.planned()
         assert isinstance(first, PatchStatus)
         assert first.status.attempt == 3
-        assert not any(isinstance(action, DeletePod | CreatePod | PointService) for action in rest)
+        assert not any(isinstance(action, DeletePod | CreatePod | UpdateServiceSelector) for action in rest)
 
     def test_is_not_suspected_for_names_that_are_none_of_ours(self) -> None:
         worker = Replica(Role.WORKER, 1)

@@ -10,9 +10,9 @@ from builders import job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
+from dtj.core.actions import CreateGang
 from dtj.core.gangs import APIS
 from dtj.core.observed import Phase
-from dtj.core.plan import CreateGang
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
 from world import World

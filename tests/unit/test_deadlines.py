@@ -8,8 +8,8 @@ import pytest
 
 from builders import job
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import DeleteJob, RequeueAfter
 from dtj.core.observed import Phase
-from dtj.core.plan import DeleteJob, RequeueAfter
 from world import World
 
 pytestmark = pytest.mark.unit

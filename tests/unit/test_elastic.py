@@ -11,8 +11,8 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
-from dtj.core.plan import CreatePod, DeletePod, PatchStatus
 from world import World
 
 pytestmark = pytest.mark.unit

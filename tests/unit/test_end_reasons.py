@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from builders import NOW, ended, job, pod
+from dtj.core.actions import CreatePod
 from dtj.core.end_reasons import END_REASONS, UNKNOWN_EXIT, EndReason, Field, PodFailureClass
 from dtj.core.observed import Phase, Pod, Termination
-from dtj.core.plan import CreatePod
 from dtj.core.pod_failure import terminated_pods
 from world import World, running
 

@@ -9,8 +9,8 @@ import pytest
 
 from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
+from dtj.core.actions import CheckPods, DeletePod, PatchStatus, Plan
 from dtj.core.observed import Observed
-from dtj.core.plan import CheckPods, DeletePod, PatchStatus, Plan
 from dtj.core.planner import plan
 from dtj.kube.gateway import JOBS, PODS
 from support.engine_rig import Rig, once, pod_manifest, rigged, wants_pods

@@ -10,11 +10,10 @@ import pytest
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
 from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
-from dtj.core.observed import Observed
-from dtj.core.plan import (
-    ApplyService,
+from dtj.core.actions import (
     CheckPods,
     CreatePod,
+    CreateService,
     DeletePod,
     DeleteService,
     Emit,
@@ -22,6 +21,7 @@ from dtj.core.plan import (
     Plan,
     RequeueAfter,
 )
+from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests
 from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES, Resource
 from support.engine_rig import Rig, once, pod_manifest, rigged, service_manifest, wants_pods
@@ -51,7 +51,7 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
         return (
             Emit("Normal", Reason.PODS_CREATED, "said first, recorded last"),
             PatchStatus(STARTING),
-            ApplyService(service_manifest(job)),
+            CreateService(service_manifest(job)),
             CreatePod.of(pod_manifest(job, 0)),
             CreatePod.of(pod_manifest(job, 1)),
         )

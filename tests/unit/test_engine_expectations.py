@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.expectations import Expectation, Expectations, Operation
 from support.virtual_time import virtual_time
 
 pytestmark = pytest.mark.unit
 
 JOB = ("default", "uid")
-POD = Expectation(Deed.CREATED, "pods", "digits-worker-0")
-OTHER_POD = Expectation(Deed.CREATED, "pods", "digits-worker-1")
+POD = Expectation(Operation.CREATED, "pods", "digits-worker-0")
+OTHER_POD = Expectation(Operation.CREATED, "pods", "digits-worker-1")
 
 
 @virtual_time
@@ -47,9 +47,9 @@ async def test_a_job_of_the_same_name_is_not_held_up_by_its_predecessor() -> Non
 @virtual_time
 async def test_the_end_of_another_pod_of_that_name_does_not_settle_a_deletion() -> None:
     expectations = Expectations()
-    expectations.expect(JOB, Expectation(Deed.DELETED, "pods", "uid-1"))
-    expectations.settle(JOB, Expectation(Deed.DELETED, "pods", "uid-2"))
-    expectations.settle(JOB, Expectation(Deed.CREATED, "pods", "uid-1"))
+    expectations.expect(JOB, Expectation(Operation.DELETED, "pods", "uid-1"))
+    expectations.settle(JOB, Expectation(Operation.DELETED, "pods", "uid-2"))
+    expectations.settle(JOB, Expectation(Operation.CREATED, "pods", "uid-1"))
     assert expectations.remaining(JOB) > 0.0
 
 

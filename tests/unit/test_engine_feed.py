@@ -10,8 +10,8 @@ import pytest
 from builders import manifest
 from dtj.api.json import JsonObject, dig
 from dtj.api.status import JobStatus
+from dtj.core.actions import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, UpdateServiceSelector
 from dtj.core.observed import Observed
-from dtj.core.plan import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, PointService
 from dtj.core.planner import plan
 from dtj.engine import progress
 from dtj.engine.engine import EngineSettings
@@ -143,11 +143,11 @@ async def test_a_pod_that_answers_after_its_job_is_gone_leaves_no_memory_behind(
     for name in gateway.names(PODS):
         gateway.put(PODS, {**gateway.body(PODS, name), "status": running})
     await asyncio.sleep(progress.INTERVAL + 0.5)
-    memories = rig.engine.state.memories
-    assert len(memories) == 1
+    caches = rig.engine.state.caches
+    assert len(caches) == 1
     rig.retract()
     await asyncio.sleep(30.0)
-    assert len(memories) == 0
+    assert len(caches) == 0
     task.cancel()
 
 
@@ -234,7 +234,7 @@ async def test_a_finished_job_is_not_deleted_by_a_ttl_that_its_user_has_changed_
 
 @virtual_time
 async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
-    async with rigged(once((PointService("digits", "ours", {"attempt": "2"}),))) as rig:
+    async with rigged(once((UpdateServiceSelector("digits", "ours", {"attempt": "2"}),))) as rig:
         rig.gateway.put(
             SERVICES, {"metadata": {"name": "digits", "uid": "theirs"}, "spec": {"selector": {"app": "web"}}}
         )
@@ -249,7 +249,7 @@ async def test_our_service_is_changed_by_its_uid() -> None:
         job = rig.submit()
         rig.gateway.put(SERVICES, {**service_manifest(job)})
         uid = str(dig(rig.gateway.body(SERVICES, "digits"), "metadata", "uid"))
-        rig.planner = once((PointService("digits", uid, {"attempt": "2"}),))
+        rig.planner = once((UpdateServiceSelector("digits", uid, {"attempt": "2"}),))
         rig.engine.queue.add(KEY)
         await asyncio.sleep(1.0)
         assert dig(rig.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"

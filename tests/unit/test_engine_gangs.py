@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from dtj.api.spec import Gang
+from dtj.core.actions import LookForGangs, Plan
 from dtj.core.gangs import APIS
 from dtj.core.observed import GangApi, Observed
-from dtj.core.plan import LookForGangs, Plan
 from dtj.engine.gangs import resource_of
 from support.engine_rig import rigged
 from support.fake_gateway import FakeGateway

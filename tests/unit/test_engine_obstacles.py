@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from dtj.core.actions import DeletePod, Plan
 from dtj.core.observed import Observed
-from dtj.core.plan import DeletePod, Plan
 from dtj.core.planner import plan
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, Unavailable
 from dtj.kube.gateway import PODS

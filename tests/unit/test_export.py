@@ -10,8 +10,8 @@ import pytest
 from builders import job
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, JobStatus
+from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
-from dtj.core.plan import PatchStatus
 from world import World
 
 pytestmark = pytest.mark.unit

@@ -10,9 +10,9 @@ import pytest
 from builders import NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreateGang, CreatePod, DeleteGang, LookForGangs
 from dtj.core.gangs import APIS, requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, Phase
-from dtj.core.plan import CreateGang, CreatePod, DeleteGang, LookForGangs
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_136, VOLCANO, admit, world
 from world import World, gang_of, live, members_needed
 

@@ -14,8 +14,8 @@ from builders import NOW, manifest, stored
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.app.watch_session import WatchSession
+from dtj.core.actions import PatchStatus
 from dtj.core.observed import Observed
-from dtj.core.plan import PatchStatus
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.engine.stores import JobRecord

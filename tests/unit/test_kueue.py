@@ -9,8 +9,8 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreateGang, ReadFlavors, ReleaseQuota
 from dtj.core.observed import Flavor, Phase
-from dtj.core.plan import CreateGang, ReadFlavors, ReleaseQuota
 from support.gang_worlds import KUEUE, admit, kueue_condition, world
 from world import World
 

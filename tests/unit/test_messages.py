@@ -8,9 +8,9 @@ import pytest
 
 from builders import NOW, job, pod
 from dtj.api.names import Condition
+from dtj.core.actions import Emit
 from dtj.core.messages import MAX_MESSAGE, cut
 from dtj.core.observed import Observed, Phase, TemplateVerdict
-from dtj.core.plan import Emit
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from world import running

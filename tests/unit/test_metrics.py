@@ -15,10 +15,10 @@ from prometheus_client import generate_latest
 from builders import job
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
+from dtj.core.actions import Action
 from dtj.core.observed import Phase
-from dtj.core.plan import Action
-from dtj.engine import history
-from dtj.engine.memory import JobMemory
+from dtj.engine import job_metrics
+from dtj.engine.job_cache import JobCache
 from dtj.engine.metrics import TABLE, Metrics
 from world import World
 
@@ -33,13 +33,13 @@ class Counted(World):
     def __init__(self, **spec: object) -> None:
         super().__init__(job(**spec))  # type: ignore[arg-type]
         self.metrics = Metrics()
-        self.memory = JobMemory()
+        self.memory = JobCache()
 
     def _carry_out(self, action: Action) -> None:
         before = self.job
         super()._carry_out(action)
         if self.job.status is not before.status:
-            history.note(self.metrics, before, self.job.status, memory=self.memory, now=self.now)
+            job_metrics.note(self.metrics, before, self.job.status, memory=self.memory, now=self.now)
 
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -136,7 +136,7 @@ def test_a_class_that_somebody_wrote_into_a_status_makes_no_label() -> None:
     failed = {"type": "Failed", "status": "True"}
     after = JobStatus.from_object({"conditions": [failed], "rootCause": {"class": "of mine"}})
     metrics = Metrics()
-    history.note(metrics, job(), after, memory=JobMemory(), now=World(job()).now + timedelta(seconds=1))
+    job_metrics.note(metrics, job(), after, memory=JobCache(), now=World(job()).now + timedelta(seconds=1))
     labels = {"outcome": "Failed", "class": "None"}
     assert metrics.registry.get_sample_value("dtj_jobs_finished_total", labels) == 1
     assert "of mine" not in generate_latest(metrics.registry).decode()

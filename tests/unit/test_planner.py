@@ -10,8 +10,17 @@ import pytest
 
 from builders import NOW, job, pod
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import (
+    CheckPods,
+    CreateClaim,
+    CreatePod,
+    CreateService,
+    DeletePod,
+    Emit,
+    PatchStatus,
+    RequeueAfter,
+)
 from dtj.core.observed import Child, CreationRefusal, Observed, Phase, TemplateVerdict
-from dtj.core.plan import ApplyService, CheckPods, CreateClaim, CreatePod, DeletePod, Emit, PatchStatus, RequeueAfter
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from world import World
@@ -49,7 +58,7 @@ class TestStarting:
     def test_the_record_comes_first_then_the_service_and_the_event_last(self) -> None:
         world = World(job(roles={"worker": 2}))
         world.step()
-        assert kinds(world.step()) == ["PatchStatus", "ApplyService", "CreatePod", "CreatePod", "Emit"]
+        assert kinds(world.step()) == ["PatchStatus", "CreateService", "CreatePod", "CreatePod", "Emit"]
 
     def test_a_plan_of_many_pods_holds_none_of_their_manifests(self) -> None:
         large = Observed(job=job(roles={"worker": 2000}), platform=Platform(), verdict=TemplateVerdict(1, NOW))
@@ -112,7 +121,7 @@ class TestStarting:
     def test_a_service_deleted_by_hand_is_made_again(self) -> None:
         world = running()
         world.service = None
-        assert ApplyService in map(type, world.step())
+        assert CreateService in map(type, world.step())
 
     def test_a_role_without_replicas_takes_no_part(self) -> None:
         world = running(roles={"worker": 2, "evaluator": 0})
@@ -122,7 +131,7 @@ class TestStarting:
     def test_a_claim_template_makes_one_claim_before_the_pods(self) -> None:
         world = World(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
         world.step()
-        assert kinds(world.step())[:4] == ["PatchStatus", "CreateClaim", "ApplyService", "CreatePod"]
+        assert kinds(world.step())[:4] == ["PatchStatus", "CreateClaim", "CreateService", "CreatePod"]
         assert world.taken(CreateClaim)
         assert world.claim is not None
         assert world.claim.name == "digits-checkpoint"

@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.plan import CheckPods, Emit
+from dtj.core.actions import CheckPods, Emit
 from dtj.core.platform import Platform
 from world import World
 

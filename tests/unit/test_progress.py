@@ -13,8 +13,8 @@ from builders import NOW, job, pod
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, Progress
+from dtj.core.actions import AskForStacks, PatchStatus
 from dtj.core.observed import Phase
-from dtj.core.plan import AskForStacks, PatchStatus
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
 from dtj.engine.metrics import Metrics
@@ -482,7 +482,7 @@ class TestAsking:
         assert world.is_true(Condition.PODS_READY)
         state = ClusterState(world.platform)
         state.jobs.put(JobRecord(world.job, {}))
-        state.memories.begin(world.job.uid)
+        state.caches.begin(world.job.uid)
         for name, there in world.pods.items():
             state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
         asked: list[str] = []
@@ -495,6 +495,6 @@ class TestAsking:
         queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
         await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
         assert asked == ["digits-worker-0-r1"]
-        told = state.memories.of(world.job.uid).progress
+        told = state.caches.of(world.job.uid).progress
         assert told is not None
         assert told.progress.step == 7

@@ -8,8 +8,8 @@ from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, UpdateServiceSelector
 from dtj.core.observed import Phase
-from dtj.core.plan import CreatePod, DeletePod, PatchStatus, PointService, RequeueAfter
 from world import World, live, running
 
 pytestmark = pytest.mark.unit
@@ -45,7 +45,7 @@ class TestCollectives:
         world.take_away("worker-1")
         world.step()
         kinds = [type(action) for action in world.step()]
-        assert kinds.index(DeletePod) < kinds.index(PointService) < kinds.index(CreatePod)
+        assert kinds.index(DeletePod) < kinds.index(UpdateServiceSelector) < kinds.index(CreatePod)
         assert world.service is not None
         assert world.service.selector["training.dtj.dev/attempt"] == "2"
 

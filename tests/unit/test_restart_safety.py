@@ -13,8 +13,8 @@ import pytest
 
 from builders import job
 from dtj.api.status import JobStatus
+from dtj.core.actions import CheckPods, Emit, RequeueAfter
 from dtj.core.observed import Phase
-from dtj.core.plan import CheckPods, Emit, RequeueAfter
 from world import World
 
 pytestmark = pytest.mark.unit

@@ -11,35 +11,56 @@ from builders import job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.core.observed import Phase
-from dtj.core.status import Assertion, Verdicts, state
+from dtj.core.status import DesiredCondition as Wanted
+from dtj.core.status import DesiredConditions, state
 from world import World, running
 
 pytestmark = pytest.mark.unit
 
-NOT_READY = Assertion("False", Reason.WAITING_FOR_PODS)
-READY = Assertion("True", Reason.ALL_PODS_READY)
+NOT_READY = Wanted("False", Reason.WAITING_FOR_PODS)
+READY = Wanted("True", Reason.ALL_PODS_READY)
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "before", "after"),
+    ("desired", "before", "after"),
     [
-        (Verdicts(pods_ready=NOT_READY), "", "Starting"),
-        (Verdicts(pods_ready=NOT_READY), "Pending", "Starting"),
-        (Verdicts(pods_ready=NOT_READY), "Running", "Running"),
-        (Verdicts(pods_ready=NOT_READY), "Suspended", "Starting"),
-        (Verdicts(pods_ready=NOT_READY), "Restarting", "Starting"),
-        (Verdicts(pods_ready=NOT_READY, restarting=Assertion("True", Reason.BACKOFF)), "Running", "Restarting"),
-        (Verdicts(pods_ready=NOT_READY, suspended=Assertion("True", Reason.SUSPENDED)), "Running", "Suspended"),
-        (Verdicts(pods_ready=NOT_READY, invalid=Assertion("True", Reason.INVALID_SPEC)), "", "Pending"),
-        (Verdicts(pods_ready=NOT_READY, invalid=Assertion("True", Reason.INVALID_SPEC)), "Running", "Running"),
-        (Verdicts(pods_ready=READY), "Starting", "Running"),
-        (Verdicts(pods_ready=NOT_READY, complete=Assertion("True", Reason.TRAINING_SUCCEEDED)), "Running", "Succeeded"),
-        (Verdicts(pods_ready=NOT_READY, failed=Assertion("True", Reason.REPLICA_FAILED)), "Starting", "Failed"),
-        (Verdicts(pods_ready=NOT_READY), "what somebody wrote", "Starting"),
+        (DesiredConditions(pods_ready=NOT_READY), "", "Starting"),
+        (DesiredConditions(pods_ready=NOT_READY), "Pending", "Starting"),
+        (DesiredConditions(pods_ready=NOT_READY), "Running", "Running"),
+        (DesiredConditions(pods_ready=NOT_READY), "Suspended", "Starting"),
+        (DesiredConditions(pods_ready=NOT_READY), "Restarting", "Starting"),
+        (
+            DesiredConditions(pods_ready=NOT_READY, restarting=Wanted("True", Reason.BACKOFF)),
+            "Running",
+            "Restarting",
+        ),
+        (
+            DesiredConditions(pods_ready=NOT_READY, suspended=Wanted("True", Reason.SUSPENDED)),
+            "Running",
+            "Suspended",
+        ),
+        (DesiredConditions(pods_ready=NOT_READY, invalid=Wanted("True", Reason.INVALID_SPEC)), "", "Pending"),
+        (
+            DesiredConditions(pods_ready=NOT_READY, invalid=Wanted("True", Reason.INVALID_SPEC)),
+            "Running",
+            "Running",
+        ),
+        (DesiredConditions(pods_ready=READY), "Starting", "Running"),
+        (
+            DesiredConditions(pods_ready=NOT_READY, complete=Wanted("True", Reason.TRAINING_SUCCEEDED)),
+            "Running",
+            "Succeeded",
+        ),
+        (
+            DesiredConditions(pods_ready=NOT_READY, failed=Wanted("True", Reason.REPLICA_FAILED)),
+            "Starting",
+            "Failed",
+        ),
+        (DesiredConditions(pods_ready=NOT_READY), "what somebody wrote", "Starting"),
     ],
 )
-def test_an_attempt_never_goes_back_a_step(verdicts: Verdicts, before: str, after: str) -> None:
-    word, _ = state(verdicts, started=True, before=before)
+def test_an_attempt_never_goes_back_a_step(desired: DesiredConditions, before: str, after: str) -> None:
+    word, _ = state(desired, started=True, before=before)
     assert word == after
 
 

@@ -13,7 +13,7 @@ from builders import NOW, job
 from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress
-from dtj.core.stragglers import FEWEST, LEAST_STEPS, READINGS, Reading, Straggler, slow
+from dtj.core.stragglers import FEWEST, MIN_STEPS, READINGS, Reading, Straggler, slow
 from dtj.engine import stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
@@ -73,7 +73,7 @@ class TestWhoIsSlow:
         assert slow(at(0, a=9, b=9, c=9), at(30, a=9, b=9, c=9), in_step=False) == ()
 
     def test_of_few_steps_nothing_is_known(self) -> None:
-        some = LEAST_STEPS - 1
+        some = MIN_STEPS - 1
         assert slow(at(0, a=0, b=0, c=0), at(30, a=some, b=some, c=1), in_step=False) == ()
 
     def test_one_that_started_again_is_not_compared(self) -> None:
@@ -122,8 +122,8 @@ class Pods:
         self.state.jobs.put(JobRecord(self.world.job, {}))
         for name, there in self.world.pods.items():
             self.state.pods.apply(Change(None, Labelled(self.world.job.key, replace(there, ip=name))))
-        self.state.memories.begin(self.world.job.uid)
-        self.memory = self.state.memories.of(self.world.job.uid)
+        self.state.caches.begin(self.world.job.uid)
+        self.memory = self.state.caches.of(self.world.job.uid)
         self.memory.progress = SeenProgress("uid-1", Progress(step=1), NOW)
         self.queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
         monkeypatch.setattr(stragglers, "fetch", self._fetch)
@@ -140,7 +140,7 @@ class Pods:
     async def rounds(self, number: int) -> None:
         finder = stragglers.StragglerFinder(self.state, self.queue)
         for _ in range(number):
-            self.memory.paces.ask_after = 0.0
+            self.memory.step_timings.ask_after = 0.0
             await finder.compare_all()
 
 
@@ -149,13 +149,13 @@ class TestAsking:
         pods = Pods(monkeypatch)
         pods.says = {f"worker-{n}": {"step": 5, "stepSeconds": 4.0 if n == 2 else 1.0} for n in range(4)}
         await pods.rounds(READINGS - 1)
-        assert list(pods.memory.paces.stragglers) == []
+        assert list(pods.memory.step_timings.stragglers) == []
         await pods.rounds(1)
-        assert list(pods.memory.paces.stragglers) == [Straggler("worker-2", 4.0)]
+        assert list(pods.memory.step_timings.stragglers) == [Straggler("worker-2", 4.0)]
         assert len(pods.queue) == 1
         pods.says["worker-2"] = {"step": 5, "stepSeconds": 1.0}
         await pods.rounds(1)
-        assert list(pods.memory.paces.stragglers) == []
+        assert list(pods.memory.step_timings.stragglers) == []
 
     async def test_a_job_whose_pods_publish_nothing_to_compare_is_asked_ever_more_rarely(
         self, monkeypatch: pytest.MonkeyPatch
@@ -167,9 +167,9 @@ class TestAsking:
         assert len(pods.asked) == 4
         await finder.compare_all()
         assert len(pods.asked) == 4
-        later = pods.memory.paces.ask_after - asyncio.get_running_loop().time()
+        later = pods.memory.step_timings.ask_after - asyncio.get_running_loop().time()
         await pods.rounds(3)
-        assert pods.memory.paces.ask_after - asyncio.get_running_loop().time() > later
+        assert pods.memory.step_timings.ask_after - asyncio.get_running_loop().time() > later
 
     async def test_a_job_whose_progress_is_not_known_is_not_asked_at_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pods = Pods(monkeypatch)
@@ -185,9 +185,9 @@ class TestAsking:
     async def test_few_pods_are_asked_at_the_same_time_and_no_more_than_a_job_may_have(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pods = Pods(monkeypatch, workers=stragglers.MOST_ASKED + 10)
+        pods = Pods(monkeypatch, workers=stragglers.MAX_ASKED + 10)
         await pods.rounds(1)
-        assert len(pods.asked) == stragglers.MOST_ASKED
+        assert len(pods.asked) == stragglers.MAX_ASKED
         assert pods.most_together <= stragglers.AT_ONCE
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from builders import job
 from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Child, Phase
-from dtj.core.plan import CreatePod, DeletePod, PatchStatus
 from world import World
 
 pytestmark = pytest.mark.unit

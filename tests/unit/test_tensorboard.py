@@ -11,8 +11,8 @@ from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import Role
+from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
-from dtj.core.plan import Beside, CreatePod, PatchStatus
 from dtj.core.platform import Platform
 from dtj.core.tensorboard import REMADE_AFTER, ROOM_SECONDS
 from world import World
@@ -215,9 +215,9 @@ class TestThatItIsInNobodysWay:
         there.run_all()
         plan = there.step()
         kinds = [type(action) for action in plan]
-        assert Beside in kinds
-        assert kinds[kinds.index(Beside) :] == [Beside] * kinds.count(Beside)
-        assert PatchStatus in kinds[: kinds.index(Beside)]
+        assert BestEffort in kinds
+        assert kinds[kinds.index(BestEffort) :] == [BestEffort] * kinds.count(BestEffort)
+        assert PatchStatus in kinds[: kinds.index(BestEffort)]
 
 
 class TestWhatItIsMadeOf:
@@ -289,10 +289,10 @@ class TestWhatItIsMadeOf:
         there.settle()
         there.run_all()
         there.settle()
-        made = {action.action.name for action in there.taken(Beside) if creates(action)}  # type: ignore[union-attr]
+        made = {action.action.name for action in there.taken(BestEffort) if creates(action)}  # type: ignore[union-attr]
         assert made == {f"{name}-tensorboard"}
         assert all(len(str(given)) <= names.MAX_NAME_LENGTH for given in made)
 
 
 def creates(action: object) -> bool:
-    return isinstance(action, Beside) and isinstance(action.action, CreatePod)
+    return isinstance(action, BestEffort) and isinstance(action.action, CreatePod)

@@ -21,7 +21,7 @@ from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
 from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource
 from dtj.kube.lease import LEASES
-from dtj.kube.rights import CRDS, FOR_GANGS, FOR_THE_ELECTION, WHERE_JOBS_RUN, Right
+from dtj.kube.rbac import CRDS, FOR_GANGS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 
 OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
 """What the chart gives all objects of an operator."""
@@ -32,15 +32,15 @@ QUOTAS: Final = Resource("v1", "ResourceQuota", "resourcequotas")
 LIMIT_RANGES: Final = Resource("v1", "LimitRange", "limitranges")
 
 OF_A_PERSON: Final = (
-    Right(JOBS, ("get", "list", "watch"), "to see jobs"),
-    Right(JOBS, ("create",), "to submit them"),
-    Right(JOBS, ("patch",), "to suspend and resume them"),
-    Right(JOBS, ("patch",), "to scale them", subresource="scale"),
-    Right(JOBS, ("delete",), "to delete them"),
-    Right(PODS, ("list", "watch"), "to see replicas"),
-    Right(PODS, ("get",), "to read logs", subresource="log"),
-    Right(EVENTS, ("list",), "to see events"),
-    Right(PODS, ("create",), "to open TensorBoard", subresource="portforward"),
+    PolicyRule(JOBS, ("get", "list", "watch"), "to see jobs"),
+    PolicyRule(JOBS, ("create",), "to submit them"),
+    PolicyRule(JOBS, ("patch",), "to suspend and resume them"),
+    PolicyRule(JOBS, ("patch",), "to scale them", subresource="scale"),
+    PolicyRule(JOBS, ("delete",), "to delete them"),
+    PolicyRule(PODS, ("list", "watch"), "to see replicas"),
+    PolicyRule(PODS, ("get",), "to read logs", subresource="log"),
+    PolicyRule(EVENTS, ("list",), "to see events"),
+    PolicyRule(PODS, ("create",), "to open TensorBoard", subresource="portforward"),
 )
 """The rights that the commands use, and for what."""
 
@@ -56,7 +56,7 @@ T = TypeVar("T")
 class Answered:
     """A right and whether it is there. ``verb`` is the one of the right's that is missing, where one is."""
 
-    right: Right
+    right: PolicyRule
     allowed: bool
     verb: str = ""
 
@@ -225,9 +225,11 @@ async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -
     if not operator.serves(namespace):
         return ()
     gangs = tuple(right for api in await _gangs(gateway) for right in FOR_GANGS[api.gang])
-    answers = await _answers(gateway, (*WHERE_JOBS_RUN, *gangs), namespace=namespace, user=user, groups=groups)
+    answers = await _answers(gateway, (*NAMESPACE_RULES, *gangs), namespace=namespace, user=user, groups=groups)
     if (key := operator.lease_key) is not None:
-        answers += await _answers(gateway, FOR_THE_ELECTION, namespace=key[0], name=key[1], user=user, groups=groups)
+        answers += await _answers(
+            gateway, LEADER_ELECTION_RULES, namespace=key[0], name=key[1], user=user, groups=groups
+        )
     return answers
 
 
@@ -242,7 +244,7 @@ async def _profiles(gateway: KubeGateway, operator: Operator) -> tuple[str, ...]
 
 async def _answers(
     gateway: KubeGateway,
-    rights: Iterable[Right],
+    rights: Iterable[PolicyRule],
     *,
     namespace: str,
     name: str = "",
@@ -251,7 +253,7 @@ async def _answers(
 ) -> tuple[Answered, ...]:
     """Whether each right is there, with each of its verbs."""
 
-    async def answer(right: Right) -> Answered:
+    async def answer(right: PolicyRule) -> Answered:
         for verb in right.verbs:
             attributes: JsonObject = {
                 "namespace": namespace,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import gangs
-from dtj.core.observed import GangApi
-from dtj.core.plan import (
+from dtj.core.actions import (
     Action,
     DeleteGang,
     DeletePod,
@@ -21,11 +20,12 @@ from dtj.core.plan import (
     ReleaseQuota,
     RequeueAfter,
 )
+from dtj.core.observed import GangApi
 from dtj.core.replicas import worker_selector
 from dtj.core.starting import Starting
 from dtj.core.status import (
-    Assertion,
-    Verdicts,
+    DesiredCondition,
+    DesiredConditions,
     all_together,
     format_time,
     of_a_new_attempt,
@@ -47,11 +47,11 @@ class Holding(Starting):
 
     def suspend(self) -> Plan:
         """Stop what runs, as the user wishes; nothing is held for the job meanwhile."""
-        told = Assertion("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
+        told = DesiredCondition("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
         stopping = self._stop(told)
         return stopping if self.begun else (*stopping, *self.drop_gang())
 
-    def _stop(self, told: Assertion) -> Plan:
+    def _stop(self, told: DesiredCondition) -> Plan:
         """Stop all pods, then the Service. The next attempt's number is recorded first, so that the pods of a job
         that goes on need not wait for the names of these."""
         status = without_a_guess(self.job.status)
@@ -68,8 +68,8 @@ class Holding(Starting):
                 "selector": worker_selector(self.job.name),
             }
         )
-        verdicts = Verdicts(pods_ready=Assertion("False", told.reason), suspended=told)
-        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+        desired = DesiredConditions(pods_ready=DesiredCondition("False", told.reason), suspended=told)
+        changed = self.view.patch(self.view.with_conditions(status, desired))
         if started:
             words = f"stopping {len([pod for pod in self.view.own if not pod.stopped])} pods"
             return (*changed, Emit("Normal", told.reason, words), RequeueAfter(0.0))
@@ -106,7 +106,7 @@ class Holding(Starting):
             for held in (self.collision(), self.check_template()):
                 if held is not None:
                     return held
-        told = Assertion("True", Reason.QUEUED, gangs.words(workload if same else None))
+        told = DesiredCondition("True", Reason.QUEUED, gangs.words(workload if same else None))
         stopping = self._stop(told)
         if self.begun:
             return stopping
@@ -138,7 +138,11 @@ class Holding(Starting):
         status = self.status(starting=frozenset())
         readiness = self.readiness(frozenset(), status)
         refused = self.view.observed.refusal is not None
-        told = self.view.patch(self.view.with_verdicts(status, Verdicts(pods_ready=readiness))) if refused else ()
+        told = (
+            self.view.patch(self.view.with_conditions(status, DesiredConditions(pods_ready=readiness)))
+            if refused
+            else ()
+        )
         return (*told, ReadFlavors(api, unknown))
 
     def release(self) -> Plan | None:
@@ -162,10 +166,10 @@ class Holding(Starting):
             f"{refusal.name}: {refusal.message}; the other {len(holding)} pods of the gang give back what they hold, "
             "and all are created anew later"
         )
-        verdicts = Verdicts(pods_ready=Assertion("False", Reason.GANG_RELEASED, message))
+        desired = DesiredConditions(pods_ready=DesiredCondition("False", Reason.GANG_RELEASED, message))
         status = self.status(starting=frozenset())
         status = status.model_copy(update={"replica_statuses": all_together(status.replica_statuses)})
-        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+        changed = self.view.patch(self.view.with_conditions(status, desired))
         said = (Emit("Warning", Reason.GANG_RELEASED, message),) if writes(changed) else ()
         return (*changed, *said, RequeueAfter(0.0))
 

@@ -23,7 +23,7 @@ from dtj.core.tf_config import Cluster
 
 _AUTO: Final = RestartScope.AUTO
 
-_MOST_INCREASES: Final = 1000
+_MAX_INCREASES: Final = 1000
 """Increases that are computed; by then any most is reached."""
 
 
@@ -269,7 +269,7 @@ def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) ->
     if policy is None or counts is None or counts.memory_increases == 0:
         return
     most = quantities.parse(policy.max_memory)
-    factor = Fraction(100 + policy.increase_percent, 100) ** min(counts.memory_increases, _MOST_INCREASES)
+    factor = Fraction(100 + policy.increase_percent, 100) ** min(counts.memory_increases, _MAX_INCREASES)
     for kind in ("limits", "requests"):
         given = dig(main, "resources", kind)
         before = quantities.parse(given.get("memory")) if isinstance(given, dict) else None

@@ -20,9 +20,9 @@ from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
+from dtj.core.actions import Action, CreateNetworkPolicy, DeleteNetworkPolicy, UpdateNetworkPolicy
 from dtj.core.manifests import labels_of, metadata_of
 from dtj.core.picture import Picture
-from dtj.core.plan import Action, CreateNetworkPolicy, DeleteNetworkPolicy, UpdateNetworkPolicy
 from dtj.core.platform import JobAccess
 
 

@@ -42,7 +42,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class PodLosses:
     """Replicas have ended, or are being taken away, before their work was done; the first of them is the cause."""
 
     ends: tuple[TerminatedPod, ...]
@@ -80,7 +80,7 @@ def completed(pods: Iterable[Pod], recorded: Iterable[Replica]) -> frozenset[Rep
     return frozenset(recorded) | {replica for replica in now_done if replica is not None}
 
 
-def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Success | Loss | None:
+def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Success | PodLosses | None:
     """What the pods of one attempt show, or None where they just go on.
 
     Where several are seen, the earliest counts: what happens to the peers of a chief that has completed is no
@@ -99,16 +99,18 @@ def decide(spec: JobSpec, pods: tuple[Pod, ...], done: frozenset[Replica]) -> Su
         errors = [e for e in ends if not e.by_infrastructure and e.failure_class is not PodFailureClass.COMPLETED]
         if not errors or decided_at is None or decided_at - CLOCKS_DIFFER <= errors[0].at:
             return Success(_success_message(deciding, [e for e in ends if e.pod.failed]))
-    return Loss(tuple(losses)) if losses else None
+    return PodLosses(tuple(losses)) if losses else None
 
 
 def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedPod]:
     """The cause first. A loss that concerns all comes before one that concerns a replica alone; a lost peer is a cause
     only where there is no other."""
-    return sorted(losses, key=lambda e: (e.failure_class is PodFailureClass.PEER_LOST, not concerns_all(spec, e), e.at))
+    return sorted(
+        losses, key=lambda e: (e.failure_class is PodFailureClass.PEER_LOST, not requires_full_restart(spec, e), e.at)
+    )
 
 
-def concerns_all(spec: JobSpec, ended: TerminatedPod) -> bool:
+def requires_full_restart(spec: JobSpec, ended: TerminatedPod) -> bool:
     """Whether this loss ends the work of all: then all start again, from the checkpoint.
 
     Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
@@ -127,7 +129,7 @@ def concerns_all(spec: JobSpec, ended: TerminatedPod) -> bool:
     return role == Role.CHIEF and ended.failure_class is PodFailureClass.PEER_LOST
 
 
-def is_follow_up(ended: TerminatedPod, loss: Loss, replaced: Iterable[datetime]) -> bool:
+def is_secondary_failure(ended: TerminatedPod, loss: PodLosses, replaced: Iterable[datetime]) -> bool:
     """Whether a replica that lost a peer did so because of another that is charged, or was.
 
     It is where another replica is lost for a reason of its own; or where one was replaced alone while the pod that
@@ -143,13 +145,13 @@ def is_follow_up(ended: TerminatedPod, loss: Loss, replaced: Iterable[datetime])
     return began is not None and any(moment > began for moment in replaced)
 
 
-def needs_the_completed(spec: JobSpec, done: frozenset[Replica]) -> bool:
+def blocked_by_completed_peers(spec: JobSpec, done: frozenset[Replica]) -> bool:
     """Whether a replica that came back alone would wait in vain for members of its collective that have completed."""
     training = {replica for replica in done if replica.role in TRAINING_ROLES}
     return bool(training) and spec.strategy in COLLECTIVE
 
 
-def must_be_gone(spec: JobSpec, replica: Replica) -> bool:
+def requires_predecessor_gone(spec: JobSpec, replica: Replica) -> bool:
     """Whether a replica may come back alone only once its predecessor has ended for certain.
 
     A coordinator on a dead node may still command the servers, and save.

@@ -14,14 +14,14 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, JobSpec
 from dtj.api.status import ExportedModel, JobStatus, Progress
 from dtj.core import blockers, gangs, manifests
+from dtj.core.actions import CreateGang, CreatePod, DeleteGang
 from dtj.core.gangs import Group
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.outcome import completed, replica_of
-from dtj.core.plan import CreateGang, CreatePod, DeleteGang
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name, replicas, worker_selector
 from dtj.core.status import (
-    Assertion,
+    DesiredCondition,
     format_time,
     is_ready,
     ready_text,
@@ -33,7 +33,7 @@ from dtj.core.stragglers import Straggler
 from dtj.core.validity import Problem
 from dtj.core.view import View
 
-REJECTION_LIFE: Final = timedelta(seconds=60)
+REJECTION_TTL: Final = timedelta(seconds=60)
 """For how long a template stays rejected: it may have been an admission policy that is mended by now."""
 
 _COMPLETED: Final = "done"
@@ -130,7 +130,7 @@ class Picture:
         verdict = self.view.observed.verdict
         if verdict is None or verdict.generation != self.job.generation:
             return None
-        return None if verdict.errors and self.view.now >= verdict.at + REJECTION_LIFE else verdict
+        return None if verdict.errors and self.view.now >= verdict.at + REJECTION_TTL else verdict
 
     def blocked(self) -> tuple[Pod, ...]:
         """Our pods that something keeps from starting, in the order of their replicas."""
@@ -142,18 +142,18 @@ class Picture:
         """Seconds from now on; 0 where it has passed."""
         return max(0.0, (moment - self.view.now).total_seconds())
 
-    def readiness(self, done: frozenset[Replica], status: JobStatus) -> Assertion:
+    def readiness(self, done: frozenset[Replica], status: JobStatus) -> DesiredCondition:
         """What the condition PodsReady should say; ``status`` counts the pods."""
         refusal = self.view.observed.refusal
         if refusal is not None:
-            return Assertion("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
+            return DesiredCondition("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
         if self._all_are_ready(done):
-            return Assertion("True", Reason.ALL_PODS_READY)
+            return DesiredCondition("True", Reason.ALL_PODS_READY)
         ready = f"{status.ready.replace('/', ' of ')} pods are ready"
         pod = blockers.named(self.blocked(), self.view.now)
         if pod is not None and pod.blocker is not None:
-            return Assertion("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
-        return Assertion("False", Reason.WAITING_FOR_PODS, ready)
+            return DesiredCondition("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
+        return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready)
 
     def _all_are_ready(self, done: frozenset[Replica]) -> bool:
         up = {pod.name for pod in self.current() if is_ready(pod)}

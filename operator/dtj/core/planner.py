@@ -18,24 +18,7 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import OnStall, Role
 from dtj.api.status import JobStatus, PendingRestart
 from dtj.core import deadlines, network_policy, record, recovery, stall, tensorboard
-from dtj.core.holding import Holding
-from dtj.core.leftovers import seconds_until_given_up
-from dtj.core.messages import first_few
-from dtj.core.observed import Observed, Pod
-from dtj.core.outcome import (
-    Failure,
-    Loss,
-    Success,
-    concerns_all,
-    decide,
-    in_order,
-    is_follow_up,
-    must_be_gone,
-    needs_the_completed,
-    replica_of,
-    root_cause,
-)
-from dtj.core.plan import (
+from dtj.core.actions import (
     AskForStacks,
     DeleteJob,
     Emit,
@@ -44,11 +27,28 @@ from dtj.core.plan import (
     Plan,
     RequeueAfter,
 )
+from dtj.core.holding import Holding
+from dtj.core.leftovers import seconds_until_given_up
+from dtj.core.messages import first_few
+from dtj.core.observed import Observed, Pod
+from dtj.core.outcome import (
+    Failure,
+    PodLosses,
+    Success,
+    blocked_by_completed_peers,
+    decide,
+    in_order,
+    is_secondary_failure,
+    replica_of,
+    requires_full_restart,
+    requires_predecessor_gone,
+    root_cause,
+)
 from dtj.core.pod_failure import EARLIEST, PodFailureClass, TerminatedPod
 from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
 from dtj.core.status import (
-    Assertion,
-    Verdicts,
+    DesiredCondition,
+    DesiredConditions,
     format_deadline,
     format_time,
     of_a_new_attempt,
@@ -58,7 +58,7 @@ from dtj.core.status import (
 from dtj.core.validity import Problem, problems
 from dtj.core.view import View, writes
 
-MOST_STACKS: Final = 64
+MAX_STACKS: Final = 64
 """Pods of a job that are asked for their stacks: the first ones."""
 
 
@@ -132,9 +132,9 @@ class _Valid(Holding):
         if known or stall.evidence(self) is None or not writes(plan):
             return ()
         reached = [pod for pod in self.current() if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
-        return (AskForStacks(tuple(reached[:MOST_STACKS])),) if reached else ()
+        return (AskForStacks(tuple(reached[:MAX_STACKS])),) if reached else ()
 
-    def _go_on(self, loss: Loss | None, done: frozenset[Replica], found: tuple[Problem, ...]) -> Plan:
+    def _go_on(self, loss: PodLosses | None, done: frozenset[Replica], found: tuple[Problem, ...]) -> Plan:
         if found:
             return (*self.view.report_invalid(found), *self.look_again())
         for held in (self.queue(), self.release()):
@@ -149,7 +149,7 @@ class _Valid(Holding):
             return self._restart_as_recorded(recorded, done)
         lost = in_order(self.spec, (*seen, *self._vanished(done)))
         if lost:
-            return self._recover(Loss(tuple(lost)), done)
+            return self._recover(PodLosses(tuple(lost)), done)
         stalled = stall.evidence(self)
         if stalled is not None and self.spec.run_policy.on_stall is OnStall.RESTART:
             return self._end_stall(stalled)
@@ -246,20 +246,20 @@ class _Valid(Holding):
             if replica not in awaited
         )
 
-    def _recover(self, loss: Loss, done: frozenset[Replica]) -> Plan:
+    def _recover(self, loss: PodLosses, done: frozenset[Replica]) -> Plan:
         """A replica was lost: it comes back alone, or all start again from the checkpoint, or the job has failed.
 
         Where all must start again, the first end is the one that is charged: the others are its consequences.
         """
         status, now = self.job.status, self.view.now
-        alone = not any(concerns_all(self.spec, ended) for ended in loss.ends)
+        alone = not any(requires_full_restart(self.spec, ended) for ended in loss.ends)
         if alone and not any(self._waits_in_vain(ended, done) for ended in loss.ends):
             return self._replace(loss, done)
         first, restart = loss.first, status.pending_restart
         if first.failure_class is PodFailureClass.PEER_LOST and now < (due := recovery.cause_due(first, now)):
             # Who pays, and whether anybody can, is not known yet.
             return self._waiting(done, loss.message, due, status.model_copy(update={"pending_restart": None}))
-        refused = recovery.refusal(self.spec, status, first)
+        refused = recovery.restart_denied(self.spec, status, first)
         if refused is not None:
             return self._finish(refused)
         noted = status.model_copy(update={"root_cause": recovery.known_cause(status, first)})
@@ -288,13 +288,17 @@ class _Valid(Holding):
 
     def _waits_in_vain(self, ended: TerminatedPod, done: frozenset[Replica]) -> bool:
         """Whether a replica that is to come back alone would meet nobody."""
-        return ended.pod.role in TRAINING_ROLES and needs_the_completed(self.spec, done)
+        return ended.pod.role in TRAINING_ROLES and blocked_by_completed_peers(self.spec, done)
 
     def _hanging(self, done: frozenset[Replica]) -> Replica | None:
         """A replica that cannot come back alone, since the one before has not ended for certain."""
         for replica in self.missing(done):
             may_go_on = any(not pod.ended for pod in self.predecessors(replica))
-            if must_be_gone(self.spec, replica) and self.room_in(replica) <= 0 and may_go_on:
+            if (
+                requires_predecessor_gone(self.spec, replica)
+                and self.seconds_until_predecessor_gone(replica) <= 0
+                and may_go_on
+            ):
                 return replica
         return None
 
@@ -329,9 +333,11 @@ class _Valid(Holding):
         """Until a new attempt may begin, only what is seen is recorded, and what is ``noted`` of who will pay."""
         update = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
         status = self.status(starting=frozenset()).model_copy(update=update)
-        restarting = Assertion("True", Reason.BACKOFF, f"{why}; the next attempt begins at {format_deadline(due)}")
-        verdicts = Verdicts(pods_ready=self.readiness(done, status), restarting=restarting)
-        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+        restarting = DesiredCondition(
+            "True", Reason.BACKOFF, f"{why}; the next attempt begins at {format_deadline(due)}"
+        )
+        desired = DesiredConditions(pods_ready=self.readiness(done, status), restarting=restarting)
+        changed = self.view.patch(self.view.with_conditions(status, desired))
         return (*changed, RequeueAfter(self.seconds_until(due)))
 
     def _begin_attempt(self, kind: Literal["Normal", "Warning"], why: str, charged: JobStatus) -> Plan:
@@ -350,15 +356,15 @@ class _Valid(Holding):
                 "ready": ready_text(self.spec, {}),
             }
         )
-        starting = Assertion("False", Reason.NEW_ATTEMPT, message)
-        verdicts = Verdicts(pods_ready=starting, restarting=replace(starting, status="True"))
+        starting = DesiredCondition("False", Reason.NEW_ATTEMPT, message)
+        desired = DesiredConditions(pods_ready=starting, restarting=replace(starting, status="True"))
         return (
-            PatchStatus(self.view.with_verdicts(status, verdicts)),
+            PatchStatus(self.view.with_conditions(status, desired)),
             Emit(kind, Reason.NEW_ATTEMPT, message),
             RequeueAfter(0.0),  # nothing else may happen that would start the next pass
         )
 
-    def _replace(self, loss: Loss, done: frozenset[Replica]) -> Plan:
+    def _replace(self, loss: PodLosses, done: frozenset[Replica]) -> Plan:
         """Replicas that come back alone, each when its time has come; the others go on meanwhile.
 
         An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
@@ -375,8 +381,8 @@ class _Valid(Holding):
             if ended.failure_class is PodFailureClass.PEER_LOST and now < (known := recovery.cause_due(ended, now)):
                 waits.append(self.seconds_until(known))
                 continue
-            follows = peer_paid or is_follow_up(ended, loss, replaced)
-            refused = None if follows else recovery.refusal(self.spec, status, ended)
+            follows = peer_paid or is_secondary_failure(ended, loss, replaced)
+            refused = None if follows else recovery.restart_denied(self.spec, status, ended)
             if refused is not None:
                 return self._finish(refused)
             due = max(now, recovery.due(status, ended, all_at_once=False, now=now))
@@ -388,13 +394,13 @@ class _Valid(Holding):
             counts = recovery.replaced(status, replica, due, had_started=self.had_started(ended.pod))
             status = status.model_copy(update={"replica_statuses": counts})
             when = f" at {format_deadline(due)}" if due > now else ""
-            message = f"{Loss((ended,)).message}; it starts again alone{when}"
+            message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
             said.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
         again = (RequeueAfter(min(waits)),) if waits else ()
         if not said:
             return (*self.run(done), *again)
-        waiting = Assertion("False", Reason.WAITING_FOR_PODS, said[-1].message)
-        recorded = PatchStatus(self.view.with_verdicts(status, Verdicts(pods_ready=waiting)))
+        waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, said[-1].message)
+        recorded = PatchStatus(self.view.with_conditions(status, DesiredConditions(pods_ready=waiting)))
         return (recorded, *said, RequeueAfter(0.0))
 
     def _restart_times(self) -> Iterator[datetime]:
@@ -424,30 +430,30 @@ class _Valid(Holding):
         to_stop = [(pod, seconds_until_given_up(pod, self.job.status, self.view.now)) for pod in self.view.to_stop()]
         hanging = [pod for pod, wait in to_stop if wait is not None and wait <= 0]
         leftovers = [pod for pod, _ in to_stop if pod not in hanging]
-        met = Assertion("True", outcome.reason, outcome.message)
-        ready = Assertion("False", Reason.STOPPING_PODS if leftovers else Reason.JOB_FINISHED)
-        verdicts = (
-            Verdicts(pods_ready=ready, success_criteria_met=met)
+        met = DesiredCondition("True", outcome.reason, outcome.message)
+        ready = DesiredCondition("False", Reason.STOPPING_PODS if leftovers else Reason.JOB_FINISHED)
+        desired = (
+            DesiredConditions(pods_ready=ready, success_criteria_met=met)
             if isinstance(outcome, Success)
-            else Verdicts(pods_ready=ready, failure_target=met)
+            else DesiredConditions(pods_ready=ready, failure_target=met)
         )
         cause = outcome.cause if isinstance(outcome, Failure) else None
         status = self.status(starting=frozenset()).model_copy(update={"root_cause": cause, "pending_restart": None})
         status = status if isinstance(outcome, Success) else without_a_guess(status)
         if leftovers:
-            changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+            changed = self.view.patch(self.view.with_conditions(status, desired))
             waits = [wait for _, wait in to_stop if wait is not None and wait > 0]
             return (*changed, *self.view.stop_pods(), *((RequeueAfter(min(waits)),) if waits else ()))
         if self.drop_gang():
-            return (*self.view.patch(self.view.with_verdicts(status, verdicts)), *self.drop_gang())
-        verdicts = replace(verdicts, complete=met) if isinstance(outcome, Success) else replace(verdicts, failed=met)
+            return (*self.view.patch(self.view.with_conditions(status, desired)), *self.drop_gang())
+        desired = replace(desired, complete=met) if isinstance(outcome, Success) else replace(desired, failed=met)
         if hanging:
             words = f"{outcome.message}; {first_few(map(_where, hanging))} did not stop in time"
             met = replace(met, message=words)
-            verdicts = replace(verdicts, **{"complete" if isinstance(outcome, Success) else "failed": met})
+            desired = replace(desired, **{"complete" if isinstance(outcome, Success) else "failed": met})
         status = status.model_copy(update={"completion_time": format_time(self.view.now)})
         return (
-            PatchStatus(self.view.with_verdicts(status, verdicts)),
+            PatchStatus(self.view.with_conditions(status, desired)),
             Emit("Normal" if isinstance(outcome, Success) else "Warning", outcome.reason, met.message),
             *((RequeueAfter(0.0),) if self.view.drop_service() else ()),
             *self._kept(),

@@ -20,7 +20,7 @@ from dtj.core.pod_failure import PodFailureClass, TerminatedPod
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 from dtj.core.status import format_deadline
 
-HOPELESS: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
+NON_RETRYABLE_EXIT_CODES: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
 """Exit codes that no restart can help: an error of the program or its arguments, no such command, abort, segfault."""
 
 CAUSE_PATIENCE: Final = timedelta(seconds=5)
@@ -38,7 +38,7 @@ GOOD_RUN: Final = timedelta(minutes=10)
 """A pod that ran so long was no quick failure: the backoff begins anew."""
 
 
-def refusal(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
+def restart_denied(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
     """Why there can be no restart after this end, or None where there can be one."""
     cause = root_cause(ended)
     what = how_it_failed(cause)
@@ -53,7 +53,11 @@ def refusal(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure |
     codes = spec.run_policy.exit_codes or ExitCodes()
     end = ended.pod.termination
     code = end.exit_code if end is not None and not end.init_container else None
-    hopeless = role.restart_policy is RestartPolicy.EXIT_CODE and code in HOPELESS and code not in codes.retryable
+    hopeless = (
+        role.restart_policy is RestartPolicy.EXIT_CODE
+        and code in NON_RETRYABLE_EXIT_CODES
+        and code not in codes.retryable
+    )
     if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
         return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)
     if role.restart_policy is RestartPolicy.NEVER:

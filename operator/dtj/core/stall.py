@@ -13,9 +13,9 @@ from dtj.api import names
 from dtj.api.names import Condition, Reason
 from dtj.core.picture import Picture
 from dtj.core.replicas import deciding_replica
-from dtj.core.status import Assertion
+from dtj.core.status import DesiredCondition
 
-_NOT_STALLED = Assertion("False", Reason.NOT_STALLED)
+_NOT_STALLED = DesiredCondition("False", Reason.NOT_STALLED)
 
 
 def evidence(picture: Picture) -> str | None:
@@ -33,7 +33,7 @@ def evidence(picture: Picture) -> str | None:
     )
 
 
-def condition(picture: Picture) -> Assertion:
+def condition(picture: Picture) -> DesiredCondition:
     """What the condition Stalled should say; Unknown where the pod that knows has not answered for so long.
 
     An operator that has just started has seen nothing yet: until it has, what was recorded stands.
@@ -43,10 +43,10 @@ def condition(picture: Picture) -> Assertion:
         return _NOT_STALLED
     found = evidence(picture)
     if found is not None:
-        return Assertion("True", Reason.STALLED, found)
+        return DesiredCondition("True", Reason.STALLED, found)
     silence = picture.view.observed.silence
     if silence is not None and silence.lasted >= timeout and picture.is_current_uid(silence.pod.uid):
-        return Assertion("Unknown", Reason.PROGRESS_UNKNOWN, _unanswered(picture, silence.pod.name))
+        return DesiredCondition("Unknown", Reason.PROGRESS_UNKNOWN, _unanswered(picture, silence.pod.name))
     return _recorded(picture) or _NOT_STALLED
 
 
@@ -59,7 +59,7 @@ def _timeout(picture: Picture) -> timedelta | None:
     return timedelta(seconds=seconds)
 
 
-def _recorded(picture: Picture) -> Assertion | None:
+def _recorded(picture: Picture) -> DesiredCondition | None:
     """What was found before, by another process of the operator, and nothing that was heard since contradicts."""
     before, answer = picture.job.status.condition(Condition.STALLED), picture.latest_answer
     if before is None or before.status == "False" or before.reason not in (Reason.STALLED, Reason.PROGRESS_UNKNOWN):
@@ -68,7 +68,7 @@ def _recorded(picture: Picture) -> Assertion | None:
     still = before.status == "True" and answer is not None and known is not None and not answer.progress.advanced(known)
     if answer is not None and not still:
         return None
-    return Assertion(before.status, Reason(before.reason), before.message)
+    return DesiredCondition(before.status, Reason(before.reason), before.message)
 
 
 def _unanswered(picture: Picture, pod: str) -> str:

@@ -9,23 +9,23 @@ from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers, gangs, leftovers, manifests, network_policy, outcome, recovery, stall
-from dtj.core.messages import first_few
-from dtj.core.observed import Pod
-from dtj.core.outcome import replica_of
-from dtj.core.picture import REJECTION_LIFE, Picture
-from dtj.core.plan import (
+from dtj.core.actions import (
     Action,
-    ApplyService,
     CheckPods,
     CreateClaim,
+    CreateService,
     DeletePod,
     Emit,
     Plan,
-    PointService,
     RequeueAfter,
+    UpdateServiceSelector,
 )
+from dtj.core.messages import first_few
+from dtj.core.observed import Pod
+from dtj.core.outcome import replica_of
+from dtj.core.picture import REJECTION_TTL, Picture
 from dtj.core.replicas import Replica, replicas
-from dtj.core.status import Assertion, Verdicts, format_time, recorded_completions
+from dtj.core.status import DesiredCondition, DesiredConditions, format_time, recorded_completions
 from dtj.core.stragglers import Straggler
 from dtj.core.validity import Problem
 from dtj.core.view import writes
@@ -48,7 +48,7 @@ class Starting(Picture):
     def collision(self) -> Plan | None:
         """Objects with our names that are not ours: said aloud, and nothing is created around them."""
         ours = {self.name_of(replica) for replica in replicas(self.spec)}
-        taken = [f'pod "{pod.name}"' for pod in self.view.strangers if pod.name in ours]
+        taken = [f'pod "{pod.name}"' for pod in self.view.foreign_pods if pod.name in ours]
         for kind, child in (
             ("service", self.view.observed.service),
             ("networkpolicy", self.view.observed.network_policy),
@@ -67,8 +67,8 @@ class Starting(Picture):
             f"{first_few(sorted(taken))} {belong} to something else, and the operator leaves {them} alone; "
             f"delete {them}, or give this job another name"
         )
-        verdicts = Verdicts(pods_ready=Assertion("False", Reason.NAME_TAKEN, message))
-        changed = self.view.patch(self.view.with_verdicts(self.status(starting=frozenset()), verdicts))
+        desired = DesiredConditions(pods_ready=DesiredCondition("False", Reason.NAME_TAKEN, message))
+        changed = self.view.patch(self.view.with_conditions(self.status(starting=frozenset()), desired))
         said = (Emit("Warning", Reason.NAME_TAKEN, message),) if writes(changed) else ()
         return (*changed, *said, RequeueAfter(COLLISION_RETRY_SECONDS))
 
@@ -94,14 +94,14 @@ class Starting(Picture):
         if not verdict.errors or self.view.own or self.job.status.start_time is not None:
             return None
         found = tuple(Problem(Reason.TEMPLATE_REJECTED, error) for error in verdict.errors)
-        again = self.seconds_until(verdict.at + REJECTION_LIFE)
+        again = self.seconds_until(verdict.at + REJECTION_TTL)
         return (*self.view.report_invalid(found), RequeueAfter(again))
 
     def _obstructed(self) -> Plan:
         """Nothing else is written before the pods are checked, which may be what keeps failing."""
         if not self.view.observed.obstacle:
             return ()
-        return self.view.patch(self.view.with_verdicts(self.status(starting=frozenset()), Verdicts()))
+        return self.view.patch(self.view.with_conditions(self.status(starting=frozenset()), DesiredConditions()))
 
     def run(self, done: frozenset[Replica]) -> Plan:
         missing = self.missing(done)
@@ -126,8 +126,8 @@ class Starting(Picture):
             ready_time = status.ready_time or format_time(self.view.now)
             status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": self.attempt})
         stalled = stall.condition(self)
-        verdicts = Verdicts(pods_ready=readiness, stalled=stalled)
-        changed = self.view.patch(self.view.with_verdicts(status, verdicts))
+        desired = DesiredConditions(pods_ready=readiness, stalled=stalled)
+        changed = self.view.patch(self.view.with_conditions(status, desired))
         events = self._events(wanted, starting=starting, changed=writes(changed))
         # How many replicas the pods of an attempt are told of is recorded before the first of them exists.
         made = (*changed, *creations) if first_pods else (*creations, *changed)
@@ -152,7 +152,10 @@ class Starting(Picture):
     def seconds_until_due(self, replica: Replica) -> float:
         """Seconds until the missing pod of a replica may be created."""
         due = self.restart_due(replica)
-        return max(self.room_in(replica), (due - self.view.now).total_seconds() if due is not None else 0.0)
+        return max(
+            self.seconds_until_predecessor_gone(replica),
+            (due - self.view.now).total_seconds() if due is not None else 0.0,
+        )
 
     def restart_due(self, replica: Replica) -> datetime | None:
         """When the next pod of a replica that is replaced alone may be created, by what was recorded then."""
@@ -160,7 +163,7 @@ class Starting(Picture):
         due = parse_time(counts.restarting.get(str(replica.index))) if counts is not None else None
         return recovery.at_most_later(due, recovery.LONGEST_BACKOFF, self.view.now)
 
-    def room_in(self, replica: Replica) -> float:
+    def seconds_until_predecessor_gone(self, replica: Replica) -> float:
         """Seconds for which a replica that comes back alone waits for its predecessor: two must not share an address.
 
         One that hangs on a dead node is given up some time after its grace period. That is counted from when the
@@ -203,7 +206,7 @@ class Starting(Picture):
             return (Emit("Normal", Reason.RESUMED, f"resumed as attempt {self.attempt}"), said)
         return (said,)
 
-    def _blocked_news(self, readiness: Assertion, *, changed: bool) -> tuple[Action, ...]:
+    def _blocked_news(self, readiness: DesiredCondition, *, changed: bool) -> tuple[Action, ...]:
         """An event when a kind of blocker first shows, and another look at pods too young to be named."""
         before = self.job.status.condition(Condition.PODS_READY)
         new = readiness.reason in blockers.REASONS and (before is None or before.reason != readiness.reason)
@@ -233,9 +236,9 @@ class Starting(Picture):
         """The Service; the addresses of an older attempt vanish when it selects this one."""
         service = self.view.observed.service
         if service is None:
-            return (ApplyService(manifests.service(self.job, self.spec, attempt=self.attempt)),)
+            return (CreateService(manifests.service(self.job, self.spec, attempt=self.attempt)),)
         selector = manifests.service_selector(self.job, self.attempt)
-        return (PointService(service.name, service.uid, selector),) if service.selector != selector else ()
+        return (UpdateServiceSelector(service.name, service.uid, selector),) if service.selector != selector else ()
 
     def _left_behind(self) -> Plan:
         """What runs on of older incarnations, and of replicas of which it is recorded that they have completed."""

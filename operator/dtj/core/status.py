@@ -32,7 +32,7 @@ def format_deadline(moment: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Assertion:
+class DesiredCondition:
     """What a condition should say."""
 
     status: Literal["True", "False", "Unknown"]
@@ -41,20 +41,20 @@ class Assertion:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class DesiredConditions:
     """What each condition should say; the defaults are those of a job that has not begun."""
 
-    pods_ready: Assertion = Assertion("False", Reason.WAITING_FOR_PODS)
-    suspended: Assertion = Assertion("False", Reason.NOT_SUSPENDED)
-    restarting: Assertion = Assertion("False", Reason.NOT_RESTARTING)
-    stalled: Assertion = Assertion("False", Reason.NOT_STALLED)
-    invalid: Assertion = Assertion("False", Reason.VALID)
-    success_criteria_met: Assertion = Assertion("False", Reason.NOT_FINISHED)
-    failure_target: Assertion = Assertion("False", Reason.NOT_FINISHED)
-    complete: Assertion = Assertion("False", Reason.NOT_FINISHED)
-    failed: Assertion = Assertion("False", Reason.NOT_FINISHED)
+    pods_ready: DesiredCondition = DesiredCondition("False", Reason.WAITING_FOR_PODS)
+    suspended: DesiredCondition = DesiredCondition("False", Reason.NOT_SUSPENDED)
+    restarting: DesiredCondition = DesiredCondition("False", Reason.NOT_RESTARTING)
+    stalled: DesiredCondition = DesiredCondition("False", Reason.NOT_STALLED)
+    invalid: DesiredCondition = DesiredCondition("False", Reason.VALID)
+    success_criteria_met: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+    failure_target: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+    complete: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+    failed: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
 
-    def items(self) -> tuple[tuple[Condition, Assertion], ...]:
+    def items(self) -> tuple[tuple[Condition, DesiredCondition], ...]:
         return (
             (Condition.PODS_READY, self.pods_ready),
             (Condition.SUSPENDED, self.suspended),
@@ -69,11 +69,11 @@ class Verdicts:
 
 
 def conditions(
-    current: tuple[ConditionStatus, ...], verdicts: Verdicts, *, generation: int, now: datetime
+    current: tuple[ConditionStatus, ...], desired: DesiredConditions, *, generation: int, now: datetime
 ) -> tuple[ConditionStatus, ...]:
-    """``current`` with our types set as ``verdicts`` say, in place; new ones at the end."""
+    """``current`` with our types set as ``desired`` say, in place; new ones at the end."""
     found = {condition.type: condition for condition in current}
-    for kind, wanted in verdicts.items():
+    for kind, wanted in desired.items():
         before = found.get(kind)
         moved = before is None or before.status != wanted.status or not before.last_transition_time
         found[kind] = ConditionStatus(
@@ -207,32 +207,32 @@ _STEPS = (State.PENDING, State.STARTING, State.RUNNING)
 """The steps of an attempt, in order."""
 
 
-def state(verdicts: Verdicts, *, started: bool, before: str = "") -> tuple[State, Reason]:
+def state(desired: DesiredConditions, *, started: bool, before: str = "") -> tuple[State, Reason]:
     """The one word for the printer column, and the reason beside it; ``before`` is the word of this attempt so far.
 
     An attempt never goes back a step: a job whose pods were all ready is Running until it ends, is suspended or starts
     again, though a pod that completes is not ready in its last second; the reason says what is the matter.
     """
-    word, reason = _state_now(verdicts, started=started)
+    word, reason = _state_now(desired, started=started)
     reached = State(before) if before in _STEPS else None
     if reached is not None and word in _STEPS:
         word = max(word, reached, key=_STEPS.index)
     return word, reason
 
 
-def _state_now(verdicts: Verdicts, *, started: bool) -> tuple[State, Reason]:
-    invalid = verdicts.invalid.status == "True"
-    reason = verdicts.invalid.reason if invalid else verdicts.pods_ready.reason
-    if verdicts.complete.status == "True":
-        return State.SUCCEEDED, verdicts.complete.reason
-    if verdicts.failed.status == "True":
-        return State.FAILED, verdicts.failed.reason
-    if verdicts.suspended.status == "True":
-        return State.SUSPENDED, verdicts.suspended.reason
-    if "True" in (verdicts.success_criteria_met.status, verdicts.failure_target.status):
-        return State.RUNNING, verdicts.pods_ready.reason
-    if verdicts.restarting.status == "True":
+def _state_now(desired: DesiredConditions, *, started: bool) -> tuple[State, Reason]:
+    invalid = desired.invalid.status == "True"
+    reason = desired.invalid.reason if invalid else desired.pods_ready.reason
+    if desired.complete.status == "True":
+        return State.SUCCEEDED, desired.complete.reason
+    if desired.failed.status == "True":
+        return State.FAILED, desired.failed.reason
+    if desired.suspended.status == "True":
+        return State.SUSPENDED, desired.suspended.reason
+    if "True" in (desired.success_criteria_met.status, desired.failure_target.status):
+        return State.RUNNING, desired.pods_ready.reason
+    if desired.restarting.status == "True":
         return State.RESTARTING, reason
-    if verdicts.pods_ready.status == "True":
+    if desired.pods_ready.status == "True":
         return State.RUNNING, reason
     return State.STARTING if started and not invalid else State.PENDING, reason

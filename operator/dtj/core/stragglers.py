@@ -20,7 +20,7 @@ FEWEST: Final = 3
 READINGS: Final = 3
 """In so many readings in a row a replica must be slow to be named."""
 
-LEAST_STEPS: Final = 10
+MIN_STEPS: Final = 10
 """Steps that the median replica must do between two readings: of fewer, the time is not known well."""
 
 
@@ -64,5 +64,5 @@ def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) ->
             continue
         steps[name] = said.step - earlier.step
         seconds[name] = (said.at - earlier.at) / max(steps[name], 1)
-    enough = len(steps) >= FEWEST and median(steps.values()) >= LEAST_STEPS
+    enough = len(steps) >= FEWEST and median(steps.values()) >= MIN_STEPS
     return seconds if enough else {}

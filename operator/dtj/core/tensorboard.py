@@ -17,20 +17,20 @@ from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Condition, Label
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
-from dtj.core.manifests import apply_security, labels_of, metadata_of, mount_checkpoint, role_template
-from dtj.core.observed import Phase, Pod
-from dtj.core.picture import Picture
-from dtj.core.plan import (
+from dtj.core.actions import (
     Action,
-    ApplyService,
-    Beside,
+    BestEffort,
     CreatePod,
+    CreateService,
     DeletePod,
     DeleteService,
     PatchStatus,
     Plan,
     RequeueAfter,
 )
+from dtj.core.manifests import apply_security, labels_of, metadata_of, mount_checkpoint, role_template
+from dtj.core.observed import Phase, Pod
+from dtj.core.picture import Picture
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
@@ -69,15 +69,15 @@ def beside(picture: Picture, plan: Plan) -> Plan:
         service = None
     if fate is _Fate.GONE:
         return (
-            *((Beside(DeleteService(service.name, service.uid)),) if service is not None else ()),
-            *((Beside(DeletePod(pod.name, pod.uid)),) if pod is not None and not pod.terminating else ()),
+            *((BestEffort(DeleteService(service.name, service.uid)),) if service is not None else ()),
+            *((BestEffort(DeletePod(pod.name, pod.uid)),) if pod is not None and not pod.terminating else ()),
         )
     actions: list[Action] = []
     if again is not None and (pod is not None or service is not None):
         actions.append(RequeueAfter(again))
     if fate is _Fate.WANTED:
-        actions += [Beside(ApplyService(_service(picture.job)))] if service is None else []
-        made = Beside(CreatePod(name, partial(_pod, picture)))
+        actions += [BestEffort(CreateService(_service(picture.job)))] if service is None else []
+        made = BestEffort(CreatePod(name, partial(_pod, picture)))
         actions += _remade(pod, picture.view.now) if pod is not None else [made]
     return tuple(actions)
 
@@ -87,7 +87,7 @@ def _remade(pod: Pod, now: datetime) -> list[Action]:
     if not pod.stopped or pod.terminating:  # its container is started again after its end
         return []
     wait = (pod.created_at + REMADE_AFTER - now).total_seconds() if pod.created_at is not None else 0.0
-    return [RequeueAfter(wait)] if wait > 0 else [Beside(DeletePod(pod.name, pod.uid))]
+    return [RequeueAfter(wait)] if wait > 0 else [BestEffort(DeletePod(pod.name, pod.uid))]
 
 
 def _fate(picture: Picture, status: JobStatus) -> tuple[_Fate, float | None]:

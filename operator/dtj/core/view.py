@@ -11,12 +11,12 @@ from dtj.api.job import Job
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
+from dtj.core.actions import Action, DeletePod, DeleteService, Emit, PatchStatus, Plan, RequeueAfter
 from dtj.core.observed import Observed, Pod
-from dtj.core.plan import Action, DeletePod, DeleteService, Emit, PatchStatus, Plan, RequeueAfter
 from dtj.core.pod_failure import ended_at
 from dtj.core.status import (
-    Assertion,
-    Verdicts,
+    DesiredCondition,
+    DesiredConditions,
     conditions,
     differs_only_in_counts,
     differs_only_in_words,
@@ -48,18 +48,18 @@ def writes(actions: tuple[Action, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An observation with its pods told apart: those of our replicas, by owner UID, and strangers."""
+    """An observation with its pods told apart: those of our replicas, by owner UID, and foreign_pods."""
 
     observed: Observed
     now: datetime
     own: tuple[Pod, ...]
-    strangers: tuple[Pod, ...]
+    foreign_pods: tuple[Pod, ...]
 
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> View:
         own = tuple(pod for pod in observed.pods if observed.job.owns(pod) and pod.role != names.TENSORBOARD)
-        strangers = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
-        return cls(observed=observed, now=now, own=own, strangers=strangers)
+        foreign_pods = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
+        return cls(observed=observed, now=now, own=own, foreign_pods=foreign_pods)
 
     @property
     def job(self) -> Job:
@@ -121,15 +121,15 @@ class View:
                 return (RequeueAfter((due - self.now).total_seconds()),)
         return (PatchStatus(status),)
 
-    def with_verdicts(self, base: JobStatus, verdicts: Verdicts) -> JobStatus:
-        """``base`` with conditions and summary as ``verdicts`` say; what they leave open is as it was."""
-        verdicts = self._carried_on(verdicts)
-        if self.observed.obstacle and verdicts.pods_ready.status != "True":
-            told = Assertion("False", Reason.API_CALL_FAILED, self.observed.obstacle)
-            verdicts = replace(verdicts, pods_ready=told)
+    def with_conditions(self, base: JobStatus, desired: DesiredConditions) -> JobStatus:
+        """``base`` with conditions and summary as ``desired`` say; what they leave open is as it was."""
+        desired = self._carried_on(desired)
+        if self.observed.obstacle and desired.pods_ready.status != "True":
+            told = DesiredCondition("False", Reason.API_CALL_FAILED, self.observed.obstacle)
+            desired = replace(desired, pods_ready=told)
         before = self.job.status
         word, reason = state(
-            verdicts,
+            desired,
             started=base.start_time is not None,
             before=before.state if before.attempt == base.attempt else "",
         )
@@ -139,37 +139,39 @@ class View:
                 "state": str(word),
                 "reason": str(reason),
                 "conditions": conditions(
-                    self.job.status.conditions, verdicts, generation=self.job.generation, now=self.now
+                    self.job.status.conditions, desired, generation=self.job.generation, now=self.now
                 ),
             }
         )
 
-    def _carried_on(self, verdicts: Verdicts) -> Verdicts:
+    def _carried_on(self, desired: DesiredConditions) -> DesiredConditions:
         """A job that was suspended once is a resumed one, and one that restarts does so until it is ready or ends."""
         suspended = self.job.status.condition(Condition.SUSPENDED)
-        if suspended is not None and verdicts.suspended.status != "True":
+        if suspended is not None and desired.suspended.status != "True":
             was = suspended.status == "True" or suspended.reason == Reason.RESUMED
-            verdicts = replace(verdicts, suspended=Assertion("False", Reason.RESUMED)) if was else verdicts
+            desired = replace(desired, suspended=DesiredCondition("False", Reason.RESUMED)) if was else desired
         restarting = self.job.status.condition(Condition.RESTARTING)
         over = "True" in (
-            verdicts.pods_ready.status,
-            verdicts.suspended.status,
-            verdicts.success_criteria_met.status,
-            verdicts.failure_target.status,
+            desired.pods_ready.status,
+            desired.suspended.status,
+            desired.success_criteria_met.status,
+            desired.failure_target.status,
         )
-        if restarting is not None and restarting.status == "True" and verdicts.restarting.status != "True" and not over:
-            going_on = Assertion("True", Reason(restarting.reason), restarting.message)
-            verdicts = replace(verdicts, restarting=going_on)
-        return verdicts
+        if restarting is not None and restarting.status == "True" and desired.restarting.status != "True" and not over:
+            going_on = DesiredCondition("True", Reason(restarting.reason), restarting.message)
+            desired = replace(desired, restarting=going_on)
+        return desired
 
     def report_invalid(self, found: tuple[Problem, ...]) -> Plan:
         """Say what is wrong; nothing is created, and what runs already is left alone."""
         reason = found[0].reason if found else Reason.INVALID_SPEC
         message = "; ".join(problem.message for problem in found) or "spec: cannot be read"
-        invalid = Assertion("True", reason, message)
-        status = self.with_verdicts(
+        invalid = DesiredCondition("True", reason, message)
+        status = self.with_conditions(
             self.job.status,
-            Verdicts(pods_ready=Assertion("False", Reason.PENDING, "the job is not valid"), invalid=invalid),
+            DesiredConditions(
+                pods_ready=DesiredCondition("False", Reason.PENDING, "the job is not valid"), invalid=invalid
+            ),
         )
         changed = self.patch(status)
         return (*changed, Emit("Warning", reason, message)) if writes(changed) else changed

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from dtj.core.actions import Plan
 from dtj.core.observed import Observed
-from dtj.core.plan import Plan
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
 from dtj.engine.expectations import Expectations

@@ -17,13 +17,13 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
+from dtj.core.actions import CheckPods
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
-from dtj.core.plan import CheckPods
-from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import seen_gang
+from dtj.engine.job_cache import JobCaches, UnlabelledObject
 from dtj.engine.logs import about
-from dtj.engine.memory import Memories, Sighting
-from dtj.engine.parallel import slow_start
+from dtj.engine.slow_start import slow_start
 from dtj.engine.stores import claim_from, pod_from, service_from
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
@@ -83,14 +83,14 @@ class Creator:
         gateway: Gateway,
         *,
         expectations: Expectations,
-        memories: Memories,
+        caches: JobCaches,
         shown: Callable[[Resource, Key], Pod | Child | GangObject | None],
         now: Callable[[], datetime],
         backoff: Backoff = REFUSAL_BACKOFF,
     ) -> None:
         self._gateway = gateway
         self._expectations = expectations
-        self._memories = memories
+        self._memories = caches
         self._shown = shown
         self._now = now
         self._backoff = backoff
@@ -117,10 +117,10 @@ class Creator:
         if taken:
             raise Replan
 
-    async def create_beside(self, job: Job, wanted: Wanted) -> None:
+    async def create_best_effort(self, job: Job, wanted: Wanted) -> None:
         """Create one object that the job can do without. Raises ApiError, AlreadyExists too."""
         body = wanted.render()
-        expectation = Expectation(Deed.CREATED, wanted.resource.plural, wanted.name)
+        expectation = Expectation(Operation.CREATED, wanted.resource.plural, wanted.name)
         self._expectations.expect(job.identity, expectation)
         try:
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
@@ -147,20 +147,20 @@ class Creator:
 
     async def look_again(self, job: Job) -> None:
         """Refresh what was learned long ago: the object may be gone by now."""
-        sightings = self._memories.of(job.uid).sightings
-        for (resource, name), sighting in list(sightings.items()):
+        unlabelled = self._memories.of(job.uid).unlabelled
+        for (resource, name), sighting in list(unlabelled.items()):
             if _loop_time() - sighting.checked_at < SIGHTING_LIFE:
                 continue
             try:
                 body = await self._gateway.get(resource, namespace=job.namespace, name=name)
             except NotFound:
-                del sightings[resource, name]
+                del unlabelled[resource, name]
             else:
-                sightings[resource, name] = _sighting(resource, body, instead_of=sighting.value)
+                unlabelled[resource, name] = _sighting(resource, body, instead_of=sighting.value)
 
     async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
         name, body = wanted.name, wanted.render()
-        expectation = Expectation(Deed.CREATED, wanted.resource.plural, name)
+        expectation = Expectation(Operation.CREATED, wanted.resource.plural, name)
         self._expectations.expect(job.identity, expectation)
         try:
             await self._gateway.create(wanted.resource, namespace=job.namespace, body=body)
@@ -196,7 +196,7 @@ class Creator:
         self._expectations.settle(job.identity, expectation)
         if labelled:
             raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
-        self._memories.of(job.uid).sightings[resource, expectation.name] = _sighting(
+        self._memories.of(job.uid).unlabelled[resource, expectation.name] = _sighting(
             resource, body, instead_of=_seen(resource, wanted.render())
         )
 
@@ -242,7 +242,7 @@ def _count(names: Sequence[str], resource: Resource) -> str:
     return f"{resource.kind} {names[0]}" if len(names) == 1 else f"{len(names)} {resource.plural}"
 
 
-def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child | GangObject) -> Sighting:
+def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child | GangObject) -> UnlabelledObject:
     """What was found. A pod without our labels stands where ours should: role and index are those of ours."""
     found = _seen(resource, body)
     if isinstance(found, Pod) and isinstance(instead_of, Pod):
@@ -253,7 +253,7 @@ def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child |
             index=instead_of.index,
             attempt=instead_of.attempt,
         )
-    return Sighting(value=found, checked_at=_loop_time())
+    return UnlabelledObject(value=found, checked_at=_loop_time())
 
 
 def _seen(resource: Resource, body: JsonObject) -> Pod | Child | GangObject:

@@ -19,7 +19,7 @@ from dtj.core.platform import Platform
 from dtj.engine.controller import Controller, PlanFunction
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
-from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.feed import JobFeed
 from dtj.engine.gangs import Gangs
 from dtj.engine.metrics import Metrics
@@ -158,7 +158,7 @@ class Engine:
         creator = Creator(
             self._gateway,
             expectations=self._expectations,
-            memories=self.state.memories,
+            caches=self.state.caches,
             shown=self.state.shown,
             now=now,
         )
@@ -166,7 +166,7 @@ class Engine:
             self._gateway,
             jobs=self.state.jobs,
             pods=self.state.pods,
-            memories=self.state.memories,
+            caches=self.state.caches,
             creator=creator,
             expectations=self._expectations,
             gangs=self._gangs,
@@ -218,11 +218,11 @@ class Engine:
         store.apply(change)
         if change.after is not None:
             child = change.after.value
-            self._settle(child, Expectation(Deed.CREATED, resource.plural, child.name))
+            self._settle(child, Expectation(Operation.CREATED, resource.plural, child.name))
         if change.before is not None:
             child = change.before.value
             if change.after is None or getattr(change.after.value, "terminating", False):
-                self._settle(child, Expectation(Deed.DELETED, resource.plural, child.uid))
+                self._settle(child, Expectation(Operation.DELETED, resource.plural, child.uid))
         for key in {child.job for child in (change.before, change.after) if child is not None}:
             self.queue.add(key)
 

@@ -19,17 +19,16 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Reason
 from dtj.api.status import JobStatus
-from dtj.core.observed import Pod
-from dtj.core.plan import (
+from dtj.core.actions import (
     Action,
-    ApplyService,
     AskForStacks,
-    Beside,
+    BestEffort,
     CheckPods,
     CreateClaim,
     CreateGang,
     CreateNetworkPolicy,
     CreatePod,
+    CreateService,
     DeleteGang,
     DeleteJob,
     DeleteNetworkPolicy,
@@ -39,22 +38,23 @@ from dtj.core.plan import (
     LookForGangs,
     PatchStatus,
     Plan,
-    PointService,
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
     UpdateNetworkPolicy,
+    UpdateServiceSelector,
 )
-from dtj.engine import history
+from dtj.core.observed import Pod
+from dtj.engine import job_metrics
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
-from dtj.engine.expectations import Deed, Expectation, Expectations
+from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import Gangs, resource_of
+from dtj.engine.job_cache import FAILURES_TO_TELL_OF, JobCaches
 from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
-from dtj.engine.memory import FAILURES_TO_TELL_OF, Memories
 from dtj.engine.metrics import Metrics
-from dtj.engine.parallel import slow_start
 from dtj.engine.patching import status_patch
+from dtj.engine.slow_start import slow_start
 from dtj.engine.stacks import StackRequests
 from dtj.engine.stores import ChildStore, JobRecord
 from dtj.kube.errors import ApiError, Forbidden, Invalid, NotFound
@@ -98,7 +98,7 @@ class Executor:
         *,
         jobs: JobStore,
         pods: ChildStore[Pod],
-        memories: Memories,
+        caches: JobCaches,
         creator: Creator,
         expectations: Expectations,
         gangs: Gangs,
@@ -110,7 +110,7 @@ class Executor:
         self._gateway = gateway
         self._jobs = jobs
         self._pods = pods
-        self._memories = memories
+        self._memories = caches
         self._creator = creator
         self._expectations = expectations
         self._gangs = gangs
@@ -177,12 +177,12 @@ class Executor:
                     await self._delete(SERVICES, running.job, name=action.name, uid=action.uid)
                 case DeleteJob():
                     await self._delete_job(running.job)
-                case PointService():
+                case UpdateServiceSelector():
                     await self._point_service(running.job, action)
                 case AskForStacks():
                     self._stacks.ask(action.pods)
-                case Beside():
-                    await self._try_beside(running, action.action)
+                case BestEffort():
+                    await self._best_effort(running, action.action)
                 case PatchStatus():
                     running.record = await self._write_status(running.record, action.status)
                 case Emit():
@@ -190,10 +190,10 @@ class Executor:
                 case RequeueAfter():
                     running.come_back(action.seconds)
 
-    async def _try_beside(self, running: _Pass, action: ApplyService | CreatePod | DeletePod | DeleteService) -> None:
+    async def _best_effort(self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService) -> None:
         """What fails here is said, and tried again later: the job does not wait for it."""
         job, memory = running.job, self._memories.of(running.job.uid)
-        held = memory.beside_hold_until - asyncio.get_running_loop().time()
+        held = memory.best_effort_hold_until - asyncio.get_running_loop().time()
         if held > 0.0:
             running.come_back(held)
             return
@@ -203,18 +203,18 @@ class Executor:
                     await self._delete_pods(job, [action])
                 case DeleteService():
                     await self._delete(SERVICES, job, name=action.name, uid=action.uid)
-                case ApplyService() | CreatePod():
-                    await self._creator.create_beside(job, _wanted(action))
+                case CreateService() | CreatePod():
+                    await self._creator.create_best_effort(job, _wanted(action))
         except ApiError as error:
-            memory.beside_failures += 1
-            delay = max(REFUSAL_BACKOFF.delay(memory.beside_failures), error.retry_after or 0.0)
-            memory.beside_hold_until = asyncio.get_running_loop().time() + delay
+            memory.best_effort_failures += 1
+            delay = max(REFUSAL_BACKOFF.delay(memory.best_effort_failures), error.retry_after or 0.0)
+            memory.best_effort_hold_until = asyncio.get_running_loop().time() + delay
             running.come_back(delay)
-            if memory.beside_failures >= FAILURES_TO_TELL_OF or isinstance(error, Forbidden | Invalid):
+            if memory.best_effort_failures >= FAILURES_TO_TELL_OF or isinstance(error, Forbidden | Invalid):
                 message = f"{error.message}; the job goes on without TensorBoard, which is tried again"
                 self._emit(job, Emit("Warning", Reason.TENSORBOARD_FAILED, message))
         else:
-            memory.beside_failures = 0
+            memory.best_effort_failures = 0
 
     async def _check(self, job: Job, check: CheckPods) -> None:
         self._memories.of(job.uid).verdict = await self._creator.check(check, job)
@@ -230,7 +230,7 @@ class Executor:
                 log.info("deleted %s", what, extra=about(job, action="delete"))
 
     async def _delete_pod(self, job: Job, deletion: DeletePod, deleted: list[str]) -> None:
-        expectation = Expectation(Deed.DELETED, PODS.plural, deletion.uid)
+        expectation = Expectation(Operation.DELETED, PODS.plural, deletion.uid)
         self._expectations.expect(job.identity, expectation)
         try:
             await self._gateway.delete(PODS, namespace=job.namespace, name=deletion.name, uid=deletion.uid)
@@ -288,7 +288,7 @@ class Executor:
             return  # the informer is about to show it
         log.info("gave its quota back", extra=about(job, action="release"))
 
-    async def _point_service(self, job: Job, action: PointService) -> None:
+    async def _point_service(self, job: Job, action: UpdateServiceSelector) -> None:
         # By the UID: somebody else's Service may have the name by now.
         patch: JsonObject = {"metadata": {"uid": action.uid}, "spec": {"selector": dict(action.selector)}}
         try:
@@ -318,7 +318,7 @@ class Executor:
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
         memory, now = self._memories.of(job.uid), self._now()
         memory.status_written_at = now
-        history.note(self._metrics, job, wanted, memory=memory, now=now)
+        job_metrics.note(self._metrics, job, wanted, memory=memory, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",
@@ -333,12 +333,12 @@ class Executor:
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
 
 
-_CREATIONS: Final = (ApplyService, CreateClaim, CreateGang, CreateNetworkPolicy, CreatePod)
+_CREATIONS: Final = (CreateService, CreateClaim, CreateGang, CreateNetworkPolicy, CreatePod)
 
 
-def _wanted(action: ApplyService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod) -> Wanted:
+def _wanted(action: CreateService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod) -> Wanted:
     match action:
-        case ApplyService():
+        case CreateService():
             return Wanted.of(SERVICES, action.manifest)
         case CreateNetworkPolicy():
             return Wanted.of(NETWORK_POLICIES, action.manifest)

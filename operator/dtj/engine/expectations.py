@@ -23,7 +23,7 @@ Owner: TypeAlias = tuple[str, str]
 """(namespace, UID) of a job: see :attr:`dtj.api.job.Job.identity`."""
 
 
-class Deed(StrEnum):
+class Operation(StrEnum):
     """What was done."""
 
     CREATED = "created"
@@ -38,7 +38,7 @@ class Expectation:
     before the call, since the event may overtake the call's own answer.
     """
 
-    deed: Deed
+    deed: Operation
     plural: str
     name: str
 

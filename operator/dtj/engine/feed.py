@@ -132,7 +132,7 @@ class JobFeed:
         self._forget(news.over)
         if not news.changed:
             return
-        if self._state.memories.begin(record.job.uid):
+        if self._state.caches.begin(record.job.uid):
             log.debug("is watched from now on", extra=about(record.job, action="watch"))
         self._queue.add(record.job.key)
 
@@ -141,7 +141,7 @@ class JobFeed:
         if record is None:
             return
         job = record.job
-        self._state.memories.forget(job.uid)
+        self._state.caches.forget(job.uid)
         self._expectations.forget(job.identity)
         self._recorder.forget(job.uid)
         log.info("is gone", extra=about(job, action="forget"))

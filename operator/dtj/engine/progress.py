@@ -107,7 +107,7 @@ class ProgressReader:
     def _whom_to_ask(self, job: Job) -> Pod | None:
         if job.spec is None or not is_running(job):
             return None
-        memory = self._state.memories.of(job.uid)
+        memory = self._state.caches.of(job.uid)
         if asyncio.get_running_loop().time() < memory.ask_progress_after:
             return None
         replica = deciding_replica(job.spec)
@@ -131,7 +131,7 @@ class ProgressReader:
 
     def _heard(self, job: Job, pod: Pod, progress: Progress) -> None:
         """An answer, which may show that the training advances, or be evidence that it stands still."""
-        memory, now = self._state.memories.of(job.uid), asyncio.get_running_loop().time()
+        memory, now = self._state.caches.of(job.uid), asyncio.get_running_loop().time()
         ready = job.status.condition(Condition.PODS_READY)
         since = ready.last_transition_time if ready is not None else ""
         place = (pod.uid, since, progress.place)
@@ -148,7 +148,7 @@ class ProgressReader:
 
     def _not_heard(self, job: Job, pod: Pod) -> None:
         """No answer: no evidence of anything, but worth to be known where stalls are to be detected."""
-        memory, now = self._state.memories.of(job.uid), asyncio.get_running_loop().time()
+        memory, now = self._state.caches.of(job.uid), asyncio.get_running_loop().time()
         if memory.silence is None or memory.silence.pod.uid != pod.uid:
             memory.silent_since = now
         memory.silence = Silence(pod, timedelta(seconds=now - memory.silent_since))

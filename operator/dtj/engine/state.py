@@ -8,8 +8,8 @@ from dtj.core.manifests import claim_name
 from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
 from dtj.core.platform import Platform
 from dtj.core.tensorboard import tensorboard_name
+from dtj.engine.job_cache import JobCache, JobCaches
 from dtj.engine.job_store import JobStore
-from dtj.engine.memory import JobMemory, Memories
 from dtj.engine.stores import ChildStore, JobRecord
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.records import Key
@@ -27,7 +27,7 @@ class ClusterState:
         self.claims: ChildStore[Child] = ChildStore()
         self.gangs: ChildStore[GangObject] = ChildStore()
         self.gangs_found: GangsFound | None = None
-        self.memories = Memories()
+        self.caches = JobCaches()
 
     def shown(self, resource: Resource, key: Key) -> Pod | Child | GangObject | None:
         """The object of this kind and name, as its informer shows it now."""
@@ -43,17 +43,20 @@ class ClusterState:
     def observe(self, record: JobRecord) -> Observed:
         """Everything about one job, as the planner gets it."""
         job = record.whole()
-        memory = self.memories.of(job.uid)
+        memory = self.caches.of(job.uid)
         pods = {pod.name: pod for pod in self.pods.of(job).values()}
-        unseen = {name: pod for name, pod in memory.sighted(PODS).items() if isinstance(pod, Pod) and name not in pods}
+        unseen = {
+            name: pod for name, pod in memory.unlabelled_of(PODS).items() if isinstance(pod, Pod) and name not in pods
+        }
         return Observed(
             job=job,
             platform=self.platform,
             pods=(*pods.values(), *unseen.values()),
-            service=self.services.get(job.key) or _child(memory.sighted(SERVICES).get(job.name)),
-            network_policy=self.network_policies.get(job.key) or _child(memory.sighted(NETWORK_POLICIES).get(job.name)),
+            service=self.services.get(job.key) or _child(memory.unlabelled_of(SERVICES).get(job.name)),
+            network_policy=self.network_policies.get(job.key)
+            or _child(memory.unlabelled_of(NETWORK_POLICIES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))
-            or _child(memory.sighted(CLAIMS).get(claim_name(job))),
+            or _child(memory.unlabelled_of(CLAIMS).get(claim_name(job))),
             tensorboard=self.services.get((job.namespace, tensorboard_name(job.name))),
             verdict=memory.verdict,
             refusal=memory.refusal,
@@ -64,15 +67,15 @@ class ClusterState:
             flavors=dict(memory.flavors),
             progress=memory.progress,
             silence=memory.silence,
-            stragglers=memory.paces.stragglers,
+            stragglers=memory.step_timings.stragglers,
         )
 
 
-def _gang(memory: JobMemory, name: str) -> GangObject | None:
+def _gang(memory: JobCache, name: str) -> GangObject | None:
     """Somebody else's PodGroup or Workload that has the name which ours should have."""
-    seen = (sighting.value for (_, taken), sighting in memory.sightings.items() if taken == name)
+    seen = (sighting.value for (_, taken), sighting in memory.unlabelled.items() if taken == name)
     return next((value for value in seen if isinstance(value, GangObject)), None)
 
 
-def _child(sighted: Pod | Child | GangObject | None) -> Child | None:
-    return sighted if isinstance(sighted, Child) else None
+def _child(unlabelled_of: Pod | Child | GangObject | None) -> Child | None:
+    return unlabelled_of if isinstance(unlabelled_of, Child) else None

@@ -1,7 +1,7 @@
 """Finds replicas that are slower than their peers, by asking each that trains how its steps go.
 
 Fewer are asked than could be, and more rarely than the one that knows the job's progress: a few at the same time, only
-of jobs whose progress is known, and of each job no more than :data:`MOST_ASKED`. A job whose pods publish nothing to
+of jobs whose progress is known, and of each job no more than :data:`MAX_ASKED`. A job whose pods publish nothing to
 compare is asked ever more rarely. What a pod says is believed as far as it is a number.
 """
 
@@ -18,7 +18,7 @@ from dtj.api.status import MOST, MOST_STRAGGLERS
 from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, training_replicas
 from dtj.core.stragglers import FEWEST, READINGS, Reading, Straggler, slow
-from dtj.engine.memory import Paces
+from dtj.engine.job_cache import StepTimings
 from dtj.engine.progress import fetch, is_running, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
@@ -31,7 +31,7 @@ INTERVAL: Final = 30.0
 AT_ONCE: Final = 8
 """Pods that are asked at the same time."""
 
-MOST_ASKED: Final = 64
+MAX_ASKED: Final = 64
 """Replicas of one job that are asked: the first ones."""
 
 SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
@@ -86,31 +86,33 @@ class StragglerFinder:
     def _is_due(self, job: Job) -> bool:
         if job.spec is None or not is_running(job):
             return False
-        memory = self._state.memories.of(job.uid)
-        return memory.progress is not None and _loop_time() >= memory.paces.ask_after
+        memory = self._state.caches.of(job.uid)
+        return memory.progress is not None and _loop_time() >= memory.step_timings.ask_after
 
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}
-        for replica in training_replicas(spec)[:MOST_ASKED]:
+        for replica in training_replicas(spec)[:MAX_ASKED]:
             pod = pod_of(self._state, job, replica)
             if pod is not None and not pod.ended and not pod.terminating:
                 found[replica] = pod
         return found
 
     async def _compare(self, job: Job, spec: JobSpec, pods: dict[Replica, Pod]) -> None:
-        paces = self._state.memories.of(job.uid).paces
+        timings = self._state.caches.of(job.uid).step_timings
         said: dict[str, Reading] = {}
         async with asyncio.TaskGroup() as group:
             for replica, pod in pods.items():
                 group.create_task(self._ask(replica, pod, said))
         uids = {replica.hostname: pod.uid for replica, pod in pods.items()}
-        before = {name: reading for name, reading in paces.readings.items() if paces.uids.get(name) == uids.get(name)}
+        before = {
+            name: reading for name, reading in timings.readings.items() if timings.uids.get(name) == uids.get(name)
+        }
         in_step = spec.strategy in COLLECTIVE
-        self._note(job, paces, slow(before, said, in_step=in_step))
-        paces.readings, paces.uids = said, uids
+        self._note(job, timings, slow(before, said, in_step=in_step))
+        timings.readings, timings.uids = said, uids
         speaks = sum(1 for reading in said.values() if reading.step_seconds is not None or not in_step)
-        paces.silences = 0 if speaks >= FEWEST else paces.silences + 1
-        paces.ask_after = _loop_time() + SILENCE.delay(paces.silences) if paces.silences else 0.0
+        timings.silences = 0 if speaks >= FEWEST else timings.silences + 1
+        timings.ask_after = _loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
     async def _ask(self, replica: Replica, pod: Pod, said: dict[str, Reading]) -> None:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
@@ -120,12 +122,14 @@ class StragglerFinder:
         if reading is not None:
             said[replica.hostname] = reading
 
-    def _note(self, job: Job, paces: Paces, found: tuple[Straggler, ...]) -> None:
-        paces.in_a_row = {straggler.hostname: paces.in_a_row.get(straggler.hostname, 0) + 1 for straggler in found}
-        named = [straggler for straggler in found if paces.in_a_row[straggler.hostname] >= READINGS][:MOST_STRAGGLERS]
-        changed = {straggler.hostname for straggler in named} != {straggler.hostname for straggler in paces.stragglers}
+    def _note(self, job: Job, timings: StepTimings, found: tuple[Straggler, ...]) -> None:
+        timings.in_a_row = {straggler.hostname: timings.in_a_row.get(straggler.hostname, 0) + 1 for straggler in found}
+        named = [straggler for straggler in found if timings.in_a_row[straggler.hostname] >= READINGS][:MOST_STRAGGLERS]
+        changed = {straggler.hostname for straggler in named} != {
+            straggler.hostname for straggler in timings.stragglers
+        }
         if changed:
-            paces.stragglers = tuple(named)
+            timings.stragglers = tuple(named)
             self._queue.add(job.key)
 
 

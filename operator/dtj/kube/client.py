@@ -30,7 +30,7 @@ from dtj.kube.gateway import JOBS, PODS, Listing, Resource, WatchEvent
 from dtj.kube.job_body import decode_job
 from dtj.kube.paging import FIRST_PAGE_SIZE, next_limit
 from dtj.kube.pod_logs import LogQuery, split_lines
-from dtj.kube.replies import error_from_reply, error_from_status
+from dtj.kube.status_errors import error_from_reply, error_from_status
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
 

@@ -22,9 +22,9 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition, Label
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import JobStatus
+from dtj.core.actions import Plan
 from dtj.core.observed import Observed, Phase, Pod
 from dtj.core.outcome import replica_of
-from dtj.core.plan import Plan
 from dtj.core.planner import plan
 from dtj.core.replicas import Replica
 from dtj.engine.engine import Engine, EngineSettings

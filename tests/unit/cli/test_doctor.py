@@ -21,7 +21,7 @@ from dtj.cli.doctor.command import report
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.client.overview import Part
 from dtj.core.gangs import APIS
-from dtj.kube.rights import FOR_GANGS, WHERE_JOBS_RUN
+from dtj.kube.rbac import FOR_GANGS, NAMESPACE_RULES
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +41,7 @@ def deployment(*args: str, name: str = "dtj", replicas: int = 2, ready: int = 2)
 def operator(
     *args: str, name: str = "dtj", ready: int = 2, renewed: float = 1, profiles: str = "", denied: str = ""
 ) -> Operator:
-    rights = (*WHERE_JOBS_RUN, *(right for rights in FOR_GANGS.values() for right in rights))
+    rights = (*NAMESPACE_RULES, *(right for rights in FOR_GANGS.values() for right in rights))
     answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
     lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
     files = (profiles,) if profiles else ()

@@ -19,7 +19,7 @@ from dtj.api.spec import ELASTIC, Gang, RestartPolicy, Role, RunPolicy, Strategy
 from dtj.api.validation import validate
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.convert.tfjob_pods import NotConvertible, Pods, mapping
-from dtj.core.recovery import HOPELESS
+from dtj.core.recovery import NON_RETRYABLE_EXIT_CODES
 from dtj.core.replicas import TRAINING_ROLES
 
 GROUP: Final = "kubeflow.org"
@@ -182,8 +182,9 @@ class _Converter:
         elif policy == RestartPolicy.EXIT_CODE:
             self._note(
                 f"{path}.restartPolicy",
-                f"a TFJob retries exit codes from 128 on, here all but {listed(map(str, sorted(HOPELESS)))} are "
-                "retried: runPolicy.exitCodes changes single ones",
+                "a TFJob retries exit codes from 128 on, here all but "
+                f"{listed(map(str, sorted(NON_RETRYABLE_EXIT_CODES)))} are retried: "
+                "runPolicy.exitCodes changes single ones",
             )
         return {} if policy == RestartPolicy.ON_FAILURE else {"restartPolicy": policy}
 

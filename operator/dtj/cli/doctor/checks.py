@@ -17,7 +17,7 @@ from dtj.cli.common.formatting import counted, listed, short_time
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
 from dtj.core.observed import GangApi
 from dtj.engine.profile_file import ProfilesError, read_profiles
-from dtj.kube.rights import FOR_GANGS
+from dtj.kube.rbac import FOR_GANGS
 
 OLDEST_KUBERNETES: Final = (1, 30)
 """The oldest Kubernetes that is supported: what the chart's kubeVersion says, too."""

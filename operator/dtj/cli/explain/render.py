@@ -21,10 +21,10 @@ from dtj.cli.common.formatting import counted, listed
 from dtj.cli.common.terminal import Text
 from dtj.cli.explain.simulation import UID, Rehearsal
 from dtj.core.observed import Phase, Pod, Termination
-from dtj.core.outcome import concerns_all, must_be_gone
+from dtj.core.outcome import requires_full_restart, requires_predecessor_gone
 from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
 from dtj.core.pod_state import main_container
-from dtj.core.recovery import HOPELESS, refusal
+from dtj.core.recovery import NON_RETRYABLE_EXIT_CODES, restart_denied
 from dtj.core.replicas import Replica, deciding_replicas
 
 _SHOWN: Final = 6
@@ -233,14 +233,14 @@ def _remarks(spec: JobSpec) -> Iterator[str]:
 
 
 def _after_error(spec: JobSpec, role: Role) -> str:
-    if refusal(spec, JobStatus(), _ended(role, PodFailureClass.USER_ERROR)) is not None:
+    if restart_denied(spec, JobStatus(), _ended(role, PodFailureClass.USER_ERROR)) is not None:
         return "the job fails"
     limit = spec.run_policy.backoff_limit
     again = f"{_restart(spec, role, PodFailureClass.USER_ERROR)}, at most {counted(limit, 'time')} in all"
     codes = spec.run_policy.exit_codes
     fatal = set(codes.fatal) if codes is not None else set()
     if (spec.replica_specs.get(role) or ReplicaSpec()).restart_policy is RestartPolicy.EXIT_CODE:
-        fatal |= HOPELESS - set(codes.retryable if codes is not None else ())
+        fatal |= NON_RETRYABLE_EXIT_CODES - set(codes.retryable if codes is not None else ())
     return again + (f"; after exit code {listed(map(str, sorted(fatal)))} the job fails" if fatal else "")
 
 
@@ -253,9 +253,9 @@ def _after_disruption(spec: JobSpec, role: Role) -> str:
 
 
 def _restart(spec: JobSpec, role: Role, failure_class: PodFailureClass) -> str:
-    if concerns_all(spec, _ended(role, failure_class)):
+    if requires_full_restart(spec, _ended(role, failure_class)):
         return "all start again from the last checkpoint"
-    if must_be_gone(spec, Replica(role, 0)):
+    if requires_predecessor_gone(spec, Replica(role, 0)):
         return "it starts again alone, once the one before has ended for certain"
     return "it starts again alone"
 

@@ -15,18 +15,18 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Annotation, Label
 from dtj.core import gangs, manifests
-from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
-from dtj.core.plan import (
+from dtj.core.actions import (
     Action,
-    ApplyService,
-    Beside,
+    BestEffort,
     CheckPods,
     CreateClaim,
     CreateGang,
     CreatePod,
+    CreateService,
     LookForGangs,
     PatchStatus,
 )
+from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.tensorboard import tensorboard_name
@@ -114,7 +114,7 @@ class _Stage:
         """Answer what is asked; whether anything was."""
         before = len(self.objects), self.verdict, self.found, self.job.status.ready_time
         for action in actions:
-            match action.action if isinstance(action, Beside) else action:
+            match action.action if isinstance(action, BestEffort) else action:
                 case CheckPods(generation=generation, restricted=restricted):
                     self.verdict = TemplateVerdict(generation, self.now, restricted=restricted)
                 case LookForGangs():
@@ -124,7 +124,7 @@ class _Stage:
                 case CreateGang(api=api, manifest=manifest):
                     self.api = api
                     self._add(manifest)
-                case ApplyService(manifest=manifest) | CreateClaim(manifest=manifest):
+                case CreateService(manifest=manifest) | CreateClaim(manifest=manifest):
                     self._add(manifest)
                 case CreatePod(render=render):
                     self._add(render())

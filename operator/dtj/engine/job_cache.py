@@ -20,7 +20,7 @@ FAILURES_TO_TELL_OF: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class UnlabelledObject:
     """An object that has a name of ours but not our labels, so that no informer shows it.
 
     It was seen by asking for it, after creating it was answered "already exists". ``checked_at`` is the event
@@ -32,7 +32,7 @@ class Sighting:
 
 
 @dataclass(slots=True)
-class Paces:
+class StepTimings:
     """How the steps of a job's replicas went, by host name."""
 
     readings: dict[str, Reading] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Paces:
 
 
 @dataclass(slots=True)
-class JobMemory:
+class JobCache:
     """Of one job, by UID."""
 
     verdict: TemplateVerdict | None = None
@@ -65,10 +65,10 @@ class JobMemory:
     failures: int = 0
     """Passes in a row that the API server's answer to some call has ended."""
 
-    beside_failures: int = 0
+    best_effort_failures: int = 0
     """Failures in a row of what the job can do without."""
 
-    beside_hold_until: float = 0.0
+    best_effort_hold_until: float = 0.0
     """Event loop's time before which none of it is tried."""
 
     obstacle: str = ""
@@ -92,11 +92,11 @@ class JobMemory:
     ask_progress_after: float = 0.0
     """Event loop's time."""
 
-    paces: Paces = field(default_factory=Paces)
+    step_timings: StepTimings = field(default_factory=StepTimings)
     flavors: dict[str, Flavor] = field(default_factory=dict)
     """ResourceFlavors of Kueue that the job was given, by name."""
 
-    sightings: dict[tuple[Resource, str], Sighting] = field(default_factory=dict)
+    unlabelled: dict[tuple[Resource, str], UnlabelledObject] = field(default_factory=dict)
 
     def clear_refusal(self) -> None:
         """What was to be created is there."""
@@ -117,16 +117,16 @@ class JobMemory:
         was, self.obstacle, self.failures = self.obstacle, "", 0
         return bool(was)
 
-    def sighted(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:
-        """What was sighted of one kind, by name."""
-        return {name: seen.value for (kind, name), seen in self.sightings.items() if kind == resource}
+    def unlabelled_of(self, resource: Resource) -> dict[str, Pod | Child | GangObject]:
+        """What was unlabelled_of of one kind, by name."""
+        return {name: seen.value for (kind, name), seen in self.unlabelled.items() if kind == resource}
 
 
-class Memories:
+class JobCaches:
     """One memory for each job that is there, by UID."""
 
     def __init__(self) -> None:
-        self._by_uid: dict[str, JobMemory] = {}
+        self._by_uid: dict[str, JobCache] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -135,13 +135,13 @@ class Memories:
         """The job is there. Returns whether that is new."""
         if uid in self._by_uid:
             return False
-        self._by_uid[uid] = JobMemory()
+        self._by_uid[uid] = JobCache()
         return True
 
-    def of(self, uid: str) -> JobMemory:
+    def of(self, uid: str) -> JobCache:
         """The job's memory; of one that is gone an empty memory that nobody keeps: answers may come late."""
         known = self._by_uid.get(uid)
-        return known if known is not None else JobMemory()
+        return known if known is not None else JobCache()
 
     def forget(self, uid: str) -> None:
         """The job is gone."""

@@ -23,7 +23,7 @@ from dtj.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
-from dtj.kube.replies import error_from_reply, error_from_status
+from dtj.kube.status_errors import error_from_reply, error_from_status
 
 pytestmark = pytest.mark.unit
 

@@ -8,11 +8,11 @@ from dtj.api.job import Job
 from dtj.api.names import Condition, Reason, State
 from dtj.api.status import JobStatus
 from dtj.core import deadlines
-from dtj.engine.memory import JobMemory
+from dtj.engine.job_cache import JobCache
 from dtj.engine.metrics import RESTART_CLASSES, Metrics
 
 
-def note(metrics: Metrics, job: Job, after: JobStatus, *, memory: JobMemory, now: datetime) -> None:
+def note(metrics: Metrics, job: Job, after: JobStatus, *, memory: JobCache, now: datetime) -> None:
     """``after`` was written in place of ``job``'s status."""
     before = job.status
     _note_start(metrics, job, after, now=now)
@@ -33,7 +33,7 @@ def _note_start(metrics: Metrics, job: Job, after: JobStatus, *, now: datetime) 
         metrics.launched("AllReady", (now - begun).total_seconds())
 
 
-def _note_restarts(metrics: Metrics, before: JobStatus, after: JobStatus, *, memory: JobMemory, now: datetime) -> None:
+def _note_restarts(metrics: Metrics, before: JobStatus, after: JobStatus, *, memory: JobCache, now: datetime) -> None:
     earlier, later = (status.restarts.model_dump(by_alias=True) for status in (before, after))
     more = {kind: later[kind] - earlier[kind] for kind in RESTART_CLASSES}
     for kind, number in more.items():

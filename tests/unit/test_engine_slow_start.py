@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
+from dtj.core.actions import CreatePod, Plan
 from dtj.core.observed import Observed
-from dtj.core.plan import CreatePod, Plan
-from dtj.engine.parallel import MAX_IN_FLIGHT, slow_start
+from dtj.engine.slow_start import MAX_IN_FLIGHT, slow_start
 from dtj.kube.gateway import PODS
 from support.engine_rig import pod_manifest, rigged
 from support.virtual_time import loop_time, virtual_time

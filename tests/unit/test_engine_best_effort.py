@@ -8,8 +8,8 @@ import pytest
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
+from dtj.core.actions import BestEffort, CreatePod, Emit, Plan
 from dtj.core.observed import Observed
-from dtj.core.plan import Beside, CreatePod, Emit, Plan
 from dtj.kube.errors import ApiError, Forbidden, Invalid
 from dtj.kube.gateway import EVENTS, PODS
 from support.engine_rig import Rig, pod_manifest, rigged
@@ -26,7 +26,7 @@ def beside(observed: Observed) -> Plan:
     """A planner that wants one pod, and another one beside it."""
     job = observed.job
     present = {pod.name for pod in observed.pods}
-    aside = () if "digits-worker-1" in present else (Beside(CreatePod.of(pod_manifest(job, 1))),)
+    aside = () if "digits-worker-1" in present else (BestEffort(CreatePod.of(pod_manifest(job, 1))),)
     wanted = () if "digits-worker-0" in present else (CreatePod.of(pod_manifest(job, 0)),)
     return (*aside, *wanted, *((CREATED,) if wanted else ()))
 
@@ -43,7 +43,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
         assert any(CREATED.message in str(dig(body, "note")) for body in events(rig))
         assert rig.seen[-1].refusal is None
         assert rig.seen[-1].obstacle == ""
-        assert rig.engine.state.memories.of(job.uid).failures == 0
+        assert rig.engine.state.caches.of(job.uid).failures == 0
 
 
 @virtual_time

@@ -14,7 +14,7 @@ CRDS: Final = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "c
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class PolicyRule:
     """What may be done with a resource; ``why`` is for the reader of the documents."""
 
     resource: Resource
@@ -33,24 +33,26 @@ class Right:
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
 
-WHERE_JOBS_RUN: Final = (
-    Right(JOBS, ("list", "watch"), "to know the jobs"),
-    Right(JOBS, ("patch",), "to write their status", subresource="status"),
-    Right(JOBS, ("delete",), "for runPolicy.ttlSecondsAfterFinished"),
-    Right(PODS, ("list", "watch"), "to know how the replicas are"),
-    Right(PODS, ("create", "delete"), "to start and stop replicas"),
-    Right(SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"),
-    Right(SERVICES, ("delete",), "when a job ends or is suspended"),
-    Right(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
-    Right(PODS, ("get",), "to see what has a name that a job wants"),
-    Right(SERVICES, ("get",), "to see what has a name that a job wants"),
-    Right(CLAIMS, ("get",), "to see what has a name that a job wants"),
-    Right(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
+NAMESPACE_RULES: Final = (
+    PolicyRule(JOBS, ("list", "watch"), "to know the jobs"),
+    PolicyRule(JOBS, ("patch",), "to write their status", subresource="status"),
+    PolicyRule(JOBS, ("delete",), "for runPolicy.ttlSecondsAfterFinished"),
+    PolicyRule(PODS, ("list", "watch"), "to know how the replicas are"),
+    PolicyRule(PODS, ("create", "delete"), "to start and stop replicas"),
+    PolicyRule(
+        SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"
+    ),
+    PolicyRule(SERVICES, ("delete",), "when a job ends or is suspended"),
+    PolicyRule(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
+    PolicyRule(PODS, ("get",), "to see what has a name that a job wants"),
+    PolicyRule(SERVICES, ("get",), "to see what has a name that a job wants"),
+    PolicyRule(CLAIMS, ("get",), "to see what has a name that a job wants"),
+    PolicyRule(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
 )
 """Needed in each namespace whose jobs are run: in all of them, or in those that are named."""
 
 FOR_NETWORK_POLICIES: Final = (
-    Right(
+    PolicyRule(
         NETWORK_POLICIES,
         ("get", "list", "watch", "create", "patch", "delete"),
         "to let nobody but a job's own pods, and whom the settings name, connect to its pods",
@@ -61,37 +63,37 @@ FOR_NETWORK_POLICIES: Final = (
 _TO_GANG: Final = ("get", "list", "watch", "create", "delete")
 _WHY: Final = "to tell the scheduler, or the queue, which pods belong together"
 
-FOR_GANGS: Final[dict[str, tuple[Right, ...]]] = {
+FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.KUEUE: (
-        Right(Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"), _TO_GANG, _WHY),
-        Right(
+        PolicyRule(Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"), _TO_GANG, _WHY),
+        PolicyRule(
             Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
             ("patch",),
             "to give back the quota of an evicted job",
             subresource="status",
         ),
     ),
-    Gang.VOLCANO: (Right(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
-    Gang.COSCHEDULING: (Right(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
+    Gang.VOLCANO: (PolicyRule(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
+    Gang.COSCHEDULING: (PolicyRule(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.NATIVE: (
-        Right(Resource("scheduling.k8s.io/v1alpha1", "Workload", "workloads"), _TO_GANG, _WHY),
-        Right(Resource("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups"), _TO_GANG, _WHY),
+        PolicyRule(Resource("scheduling.k8s.io/v1alpha1", "Workload", "workloads"), _TO_GANG, _WHY),
+        PolicyRule(Resource("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups"), _TO_GANG, _WHY),
     ),
 }
 """Needed besides in each namespace whose jobs are run, by scheduler. A role does not name versions."""
 
-FLAVORS: Final = Right(
+FLAVORS: Final = PolicyRule(
     Resource("kueue.x-k8s.io/v1beta1", "ResourceFlavor", "resourceflavors"),
     ("get",),
     "to send pods where Kueue admitted them to",
 )
 """Needed in the cluster where Kueue is used."""
 
-IN_THE_CLUSTER: Final = (Right(CRDS, ("list", "watch"), "to notice that the CRD is installed or changed"),)
+IN_THE_CLUSTER: Final = (PolicyRule(CRDS, ("list", "watch"), "to notice that the CRD is installed or changed"),)
 """Needed besides by an operator for all namespaces."""
 
-FOR_THE_ELECTION: Final = (
-    Right(LEASES, ("create",), "to stand for election the first time"),
-    Right(LEASES, ("get", "patch"), "to stand by, to lead and to step down; of its own lease only"),
+LEADER_ELECTION_RULES: Final = (
+    PolicyRule(LEASES, ("create",), "to stand for election the first time"),
+    PolicyRule(LEASES, ("get", "patch"), "to stand by, to lead and to step down; of its own lease only"),
 )
 """Needed in the operator's own namespace."""

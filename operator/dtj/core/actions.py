@@ -66,14 +66,14 @@ class ReleaseQuota:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyService:
+class CreateService:
     """Create the job's Service."""
 
     manifest: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class PointService:
+class UpdateServiceSelector:
     """Make the Service with this UID select these pods and no others; another of its name is left alone."""
 
     name: str
@@ -158,11 +158,11 @@ class PatchStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class BestEffort:
     """Do this where it can be done: the job goes on without. That it cannot be is said in an event, and it is tried
     again later; nothing else waits for it."""
 
-    action: ApplyService | CreatePod | DeletePod | DeleteService
+    action: CreateService | CreatePod | DeletePod | DeleteService
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ Action: TypeAlias = (
     | CreateGang
     | DeleteGang
     | ReleaseQuota
-    | ApplyService
-    | PointService
+    | CreateService
+    | UpdateServiceSelector
     | DeleteService
     | CreateNetworkPolicy
     | UpdateNetworkPolicy
@@ -205,7 +205,7 @@ Action: TypeAlias = (
     | CreatePod
     | DeletePod
     | DeleteJob
-    | Beside
+    | BestEffort
     | AskForStacks
     | PatchStatus
     | Emit
