@@ -6,11 +6,11 @@ TRAINER := .venv-trainer/bin
 export DTJ_TRAINER_PYTHON ?= $(CURDIR)/$(TRAINER)/python
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 22
 
 .PHONY: demo
-demo: setup ## train a real model on real data with two worker processes, here
+demo: setup ## train a real model on real data with two worker processes on this machine
 	@$(OPERATOR)/dtj run examples/digits.yaml
 
 # -- environments ---------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ trainer:
 	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/start_tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
 	@for packages in .venv-trainer/lib/python3*/site-packages; do echo '$(CURDIR)/.venv-trainer/tensorboard' | cmp -s - $$packages/tensorboard.pth || echo '$(CURDIR)/.venv-trainer/tensorboard' > $$packages/tensorboard.pth; done
 
-tfjs: # for one test, where there is npm
+tfjs: # for one test, if npm is installed
 	@scripts/make_tfjs.sh .venv-trainer/tfjs
 
 # -- tests ----------------------------------------------------------------------------------------------------
@@ -36,13 +36,13 @@ tfjs: # for one test, where there is npm
 check: ## make lint and make test, side by side: what CI runs
 	@scripts/test.sh lint unit browser trainer local api campaigns e2e
 
-test: ## every level that this machine can run; says what it left out and why
+test: ## every level that this machine can run; reports which levels it skips and why
 	@scripts/test.sh unit browser trainer local api campaigns e2e
 
 test-unit: ## pure code: unit and property tests (seconds)
 	@scripts/test.sh unit
 
-test-browser: ## our pages in a real browser (Chromium, 90 MB by apt where there is none and root may)
+test-browser: ## the report page in a real browser (as root, installs Chromium by apt if it is missing: 90 MB)
 	@scripts/test.sh browser
 
 test-trainer: ## real TensorFlow processes
@@ -52,7 +52,7 @@ test-api: ## a real kube-apiserver, built on the first run
 	@scripts/test.sh api
 
 test-campaigns: export DTJ_SHARD ?= all
-test-campaigns: ## all plans of all campaigns, of which `make test` tries one shard (see CONTRIBUTING.md)
+test-campaigns: ## all plans of all campaigns; `make test` runs one shard of them (see CONTRIBUTING.md)
 	@scripts/test.sh campaigns
 
 test-e2e: ## a real node with real pods (Linux, root)
@@ -62,16 +62,16 @@ test-e2e: ## a real node with real pods (Linux, root)
 images: operator ## the operator's and the trainer's image, from their Dockerfiles (Docker, else root); prints sizes
 	@scripts/images
 
-# -- a cluster to play with -------------------------------------------------------------------------------------
+# -- a local cluster -------------------------------------------------------------------------------------
 
 .PHONY: cluster cluster-install cluster-down
 cluster: operator ## a real Kubernetes on this machine, with a node (root); prints the KUBECONFIG line
 	@cd tests && ../$(OPERATOR)/python -m testbed up --node
 
-cluster-install: operator ## build both images, put them onto its node, install the operator by helm
+cluster-install: operator ## build both images, load them onto its node, install the operator by helm
 	@cd tests && ../$(OPERATOR)/python -m testbed install
 
-cluster-down: operator ## end it; nothing is left behind
+cluster-down: operator ## remove the cluster and everything that belongs to it
 	@cd tests && ../$(OPERATOR)/python -m testbed down --node
 
 # -- quality --------------------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/python scripts/generate_behaviour.py --check
 	$(OPERATOR)/python scripts/generate_parity.py --check
 
-format: operator ## let ruff mend what it can
+format: operator ## let ruff format and fix the code
 	$(OPERATOR)/ruff format .
 	$(OPERATOR)/ruff check --fix .
 
 # -- documents ------------------------------------------------------------------------------------------------
 
 .PHONY: docs picture
-docs: ## the documents as a site, in site/; complains of every link that leads nowhere
+docs: ## the documents as a site, in site/; fails if a link is broken
 	@scripts/make_venv.sh .venv-docs "the environment of the documents" requirements/docs.lock
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 	@echo "site/index.html"
@@ -118,7 +118,7 @@ generate: operator ## crds/, docs/{reference,cli,metrics,behaviour,parity}.md an
 	$(OPERATOR)/python scripts/generate_parity.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
-lock: operator ## resolve the dependencies anew
+lock: operator ## resolve the dependencies again
 	$(UV_COMPILE) pyproject.toml --output-file requirements/operator.lock
 	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.lock
 	$(UV_COMPILE) requirements/docs.in --output-file requirements/docs.lock

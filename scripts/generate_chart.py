@@ -30,7 +30,7 @@ helm test dtj --namespace dtj-system
 ```
 
 Installing, upgrading, high availability, rights and metrics: [docs/operations.md](../../docs/operations.md).
-A value that is misspelt or of the wrong type is refused, by values.schema.json.
+values.schema.json refuses unknown values and values of the wrong type.
 
 ## Values
 

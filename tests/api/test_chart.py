@@ -222,8 +222,14 @@ class TestWhatItRefuses:
             ({"namespaces": "team-a"}, "got string, want array"),
             ({"workers": 0}, "minimum: got 0, want 1"),
             ({"leaderElection": {"enabled": False}}, "two operators would run the same jobs; set replicas to 1"),
-            ({"metrics": {"enabled": False, "podMonitor": {"enabled": True}}}, "there is nothing to scrape"),
-            ({"metrics": {"enabled": False}, "alerts": {"enabled": True}}, "there is nothing to alert on"),
+            (
+                {"metrics": {"enabled": False, "podMonitor": {"enabled": True}}},
+                "set metrics.enabled to true, or podMonitor.enabled to false",
+            ),
+            (
+                {"metrics": {"enabled": False}, "alerts": {"enabled": True}},
+                "set metrics.enabled to true, or alerts.enabled to false",
+            ),
         ],
         ids=lambda value: "" if isinstance(value, str) else json.dumps(value),
     )

@@ -1,7 +1,10 @@
 """Builds Kubernetes and etcd from the Go module proxy, once, into the cache.
 
 A folder under `go/` is one Go module: its go.mod names what to build (`tool` lines) and pins every dependency. The
-cache key is the content of go.mod and go.sum, so a changed version builds anew and an unchanged one never does.
+cache key is the content of go.mod and go.sum, so a changed version is built again and an unchanged one never is.
+
+With the variable `KUBEBUILDER_ASSETS`, etcd and kube-apiserver come from that folder instead: `setup-envtest` of
+sigs.k8s.io/controller-runtime downloads them in seconds. kubectl comes from there too, if the folder has it.
 """
 
 import hashlib
@@ -89,6 +92,10 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NODE = ("kubelet", "kube-proxy", "coredns", "kwok")
 CHART_TOOLS = ("helm", "kubeconform", "kube-score")
 
+ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+_ASSETS = ("etcd", "kube-apiserver")
+_OPTIONAL_ASSETS = ("kubectl",)
+
 
 def to_stderr(line: str) -> None:
     """Report progress to a person: one line on stderr."""
@@ -104,8 +111,33 @@ def required(module: str, *, go_mod: str) -> str:
 
 
 def path_of(name: str) -> Path:
-    """Where the binary `name` is, or will be once built."""
+    """Where the binary `name` is, or will be once built. An asset of `KUBEBUILDER_ASSETS` is never built."""
+    folder = os.environ.get(ASSETS_VARIABLE, "")
+    if folder and (name in _ASSETS or (name in _OPTIONAL_ASSETS and (Path(folder) / name).exists())):
+        return Path(folder) / name
     return cache_root() / PROGRAMS[name].module.key / "bin" / name
+
+
+def _check_assets(paths: Mapping[str, Path]) -> None:
+    """Refuse a folder of assets that lacks a program, or whose kube-apiserver is of another minor version.
+
+    The tests read fields and feature gates of one version: against another one they would fail without a reason.
+    """
+    folder = os.environ.get(ASSETS_VARIABLE, "")
+    if not folder:
+        return
+    for name in _ASSETS:
+        if name in paths and not os.access(paths[name], os.X_OK):
+            raise Unavailable(f"{ASSETS_VARIABLE}={folder}: has no program {name}: correct the folder, or unset it")
+    if "kube-apiserver" in paths:
+        answer = subprocess.run([paths["kube-apiserver"], "--version"], capture_output=True, text=True, check=False)
+        found = re.search(r"v\d+\.\d+", answer.stdout)
+        wanted = KUBERNETES.version.rpartition(".")[0]
+        if found is None or found[0] != wanted:
+            raise Unavailable(
+                f"{ASSETS_VARIABLE}={folder}: kube-apiserver is {answer.stdout.strip() or 'not a program that runs'}, "
+                f"and the tests need {wanted}: install that version, or unset the variable"
+            )
 
 
 def ensure(names: Iterable[str] = CONTROL_PLANE, *, report: Report = to_stderr) -> Mapping[str, Path]:
@@ -115,6 +147,7 @@ def ensure(names: Iterable[str] = CONTROL_PLANE, *, report: Report = to_stderr) 
     Raises `Unavailable` where there is no Go, the modules cannot be downloaded or the build fails.
     """
     paths = {name: path_of(name) for name in names}
+    _check_assets(paths)
     if not _missing(paths):
         return paths
     lock = cache_root() / "build.lock"

@@ -48,7 +48,7 @@ NEEDED = {
 
 LANGUAGES = {"bash", "console", "yaml", "python", "dockerfile", "text", ""}
 
-KNOWN_NEEDS = {"GPU", "TPU", "TensorFlow.js", "a bucket", "a quiet machine"}.union(*NEEDED.values())
+KNOWN_NEEDS = {"a checkout", "GPU", "TPU", "TensorFlow.js", "a bucket", "a quiet machine"}.union(*NEEDED.values())
 
 
 def of(*languages: str) -> list[object]:

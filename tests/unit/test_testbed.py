@@ -9,6 +9,7 @@ import pytest
 from testbed import binaries, runs
 from testbed.audit import AuditLog
 from testbed.binaries import Module
+from testbed.errors import Unavailable
 from testbed.toolchain import parse_version, required_version
 
 pytestmark = pytest.mark.unit
@@ -74,6 +75,46 @@ def test_the_cache_key_does_not_depend_on_where_the_checkout_is(tmp_path: Path) 
     for name in ("go.mod", "go.sum"):
         (copy / name).write_bytes((binaries.ETCD.folder / name).read_bytes())
     assert replace(binaries.ETCD, folder=copy).key == binaries.ETCD.key
+
+
+def assets(folder: Path, *, version: str) -> None:
+    """A folder as `setup-envtest` fills it; its kube-apiserver only prints its version."""
+    for name, says in (("etcd", "etcd"), ("kube-apiserver", f"Kubernetes {version}"), ("kubectl", "kubectl")):
+        (folder / name).write_text(f"#!/bin/sh\necho {says}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_the_programs_of_kubebuilder_assets_are_taken_instead_of_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets(tmp_path, version=binaries.KUBERNETES.version)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    names = ("etcd", "kube-apiserver", "kubectl")
+    assert binaries.ensure(names) == {name: tmp_path / name for name in names}
+
+
+def test_a_program_that_kubebuilder_assets_does_not_have_is_still_the_built_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = {name: binaries.path_of(name) for name in ("kubectl", "kubelet")}
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    assert {name: binaries.path_of(name) for name in built} == built
+
+
+def test_kubebuilder_assets_of_another_minor_version_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets(tmp_path, version="v1.20.3")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    wanted = binaries.KUBERNETES.version.rpartition(".")[0]
+    with pytest.raises(Unavailable, match=rf"kube-apiserver is Kubernetes v1\.20\.3, and the tests need {wanted}"):
+        binaries.ensure(("kube-apiserver",))
+
+
+def test_kubebuilder_assets_without_an_etcd_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
+    with pytest.raises(Unavailable, match="has no program etcd"):
+        binaries.ensure(("etcd",))
 
 
 class LogBuilder:
