@@ -280,6 +280,11 @@ def test_a_script_is_a_file_or_a_module_by_its_name(name: str, is_file: bool) ->
             {},
             "--on-nan-limit=3: the training stops at once; give --on-nan=rollback or --on-nan=skip",
         ),
+        (
+            ("--script=train.py",),
+            {"DTJ_ON_NAN": "skip"},
+            "DTJ_ON_NAN=skip: --script and sessions can only stop; use --on-nan=fail",
+        ),
     ],
 )
 def test_what_cannot_be_done_about_a_loss_that_is_not_finite_is_refused(

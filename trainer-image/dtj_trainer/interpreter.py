@@ -89,7 +89,8 @@ def run(script: Script, host: Host) -> NoReturn:
     host.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
     if host.config.keras_override:
-        keras_import.override(print, expected=host.config.strategy == "MultiWorkerMirrored")
+        several = host.config.strategy == "MultiWorkerMirrored"
+        keras_import.override(print, expected=several, cluster=host.config.cluster)
     tear_down = _TearDown()
     try:
         if script.path is None:

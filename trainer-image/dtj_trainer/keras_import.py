@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from dtj_trainer.cluster import Cluster
+
 PROVED = ("3.15",)
 """Versions of Keras 3 whose private functions are known: the tests have run with them."""
 
@@ -15,13 +17,14 @@ def is_proved(version: str) -> bool:
     return ".".join(version.split(".")[:2]) in PROVED
 
 
-def override(say: Callable[[str], object], *, expected: bool) -> None:
+def override(say: Callable[[str], object], *, expected: bool, cluster: Cluster) -> None:
     """Installs the override now, or when Keras is imported.
 
     Args:
         say: prints a line.
         expected: whether the job has several replicas that train one model; then a version of Keras that is not
             known is told.
+        cluster: the tasks of this job.
     """
 
     def install() -> None:
@@ -32,7 +35,7 @@ def override(say: Callable[[str], object], *, expected: bool) -> None:
         if is_proved(keras.__version__):
             from dtj_trainer.compat import keras_override
 
-            keras_override.install(say)
+            keras_override.install(say, cluster)
         elif expected:
             say(
                 f"warning: Keras {keras.__version__} is installed, and fit, evaluate and predict with several replicas "

@@ -21,10 +21,11 @@ class NanPolicy:
     """Rollbacks, or updates that are skipped, in one run of this process."""
 
 
-def nan_policy(given: Given, *, strategy: str, loop: str, checkpoints: bool) -> NanPolicy:
+def nan_policy(given: Given, *, strategy: str, loop: str, checkpoints: bool, script: bool) -> NanPolicy:
     """Reads the options.
 
     Args:
+        script: whether a script, or a session in one, takes the steps.
         checkpoints: whether the job has a checkpoint directory.
 
     Raises:
@@ -32,6 +33,8 @@ def nan_policy(given: Given, *, strategy: str, loop: str, checkpoints: bool) -> 
     """
     action = given.value(options.ON_NAN)
     source = given.source(options.ON_NAN)
+    if action != FAIL and script:
+        raise UsageError(f"{source}: --script and sessions can only stop; use --on-nan={FAIL}")
     if action != FAIL and strategy in ("ParameterServer", "Pipeline"):
         raise UsageError(f"{source}: strategy {strategy} can only stop; use --on-nan={FAIL}")
     if action != FAIL and loop == "fit":

@@ -27,10 +27,11 @@ from dtj_trainer import keras_import, progress, runtime
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config import parse
 from dtj_trainer.ending import end_with, leave
-from dtj_trainer.errors import Preempted, TrainerError, UsageError
+from dtj_trainer.errors import NotFinite, Preempted, TrainerError, UsageError
 from dtj_trainer.formatting import progress_line
 from dtj_trainer.host import Host
 from dtj_trainer.launch import meet_peers, started_in_time
+from dtj_trainer.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.outputs import check_outputs
 from dtj_trainer.pace import Every, OwnPart
 from dtj_trainer.progress import Board, DTJCallback
@@ -41,9 +42,17 @@ runtime.prepare(os.environ)
 
 import tensorflow as tf  # noqa: E402 - reads what was set
 
-from dtj_trainer import draws, strategies, variable_names, waiting  # noqa: E402
+from dtj_trainer import strategies, waiting  # noqa: E402
 from dtj_trainer.checkpoints import HEADER, State, Store  # noqa: E402
 from dtj_trainer.engine import Wishes  # noqa: E402
+from dtj_trainer.reported import LOSS, ReportedLosses, Weights  # noqa: E402
+from dtj_trainer.session_parts import (  # noqa: E402
+    build_optimizers,
+    of_tensorflow,
+    trained,
+    variables_of,
+    warn_of_uncounted,
+)
 
 _CALLS_AT_MOST = 10_000
 _LOOK_SECONDS = 0.5
@@ -55,7 +64,8 @@ def begin() -> Iterator["Session"]:
     try:
         host = Host.current or _host()
         if host.config.keras_override:
-            keras_import.override(print, expected=host.config.strategy == "MultiWorkerMirrored")
+            several = host.config.strategy == "MultiWorkerMirrored"
+            keras_import.override(print, expected=several, cluster=host.config.cluster)
         session = Session(host, _strategy(host))
         with strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)):
             yield session
@@ -132,10 +142,13 @@ class Session:
         self._counters: tuple[Any, Any] | None = None
         collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
         self._agreement = _Agreement(strategy) if collective else None
+        self._losses = ReportedLosses(strategy)
+        self._weights = Weights(())
         self._waiting = waiting.of(strategy) if collective else None
         self._own_part = OwnPart()
         self._save_due = Every(self._policy.every_seconds)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
+        self._agreed_step, self._by_ones = 0, True
         self._told: dict[str, Any] = {}
         self._look = Every(_LOOK_SECONDS)
         self._line_due = Every(config.progress_seconds)
@@ -157,10 +170,10 @@ class Session:
         if reserved := {"step", "total_steps", HEADER} & parts.keys():
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
         with self.strategy.scope():
-            _build_optimizers(parts)
+            build_optimizers(parts)
             self._counters = _counter(), _counter()
-            weights = [each for name, part in parts.items() for each in _trained(name, part)]
-            variables = {name: _variables(name, part, weights) for name, part in parts.items()}
+            weights = [each for name, part in parts.items() for each in trained(name, part)]
+            variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
         coordinates = self._host.config.strategy == "ParameterServer"
         self._store = Store(
@@ -177,13 +190,14 @@ class Session:
             say=print,
         )
         self._store.restore_newest()
-        self.step = int(step.numpy())
+        self.step = self._agreed_step = int(step.numpy())
+        self._weights = Weights([of_tensorflow(one) for one, _ in weights])
         if self.task.role != EVALUATOR:
             strategies.agree_on_start(self._host.config, self.strategy, self.step)
         if self.is_leader and self._store.path():
             print(f"resumed: step {self.step} from {self._store.path()}")
         if self.is_leader and self._store.keeps:
-            _warn_of_uncounted(parts)
+            warn_of_uncounted(parts)
         self._host.board.update(step=self.step, last_checkpoint_step=self._store.last_step)
         self._host.termination.saves = self._store.keeps
         return self.step
@@ -193,6 +207,7 @@ class Session:
 
         Raises:
             Preempted: told to stop; all tasks have saved the same step. The session makes it exit code 42.
+            NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
             NotSaved: the last checkpoint could not be written.
         """
         self._total = total
@@ -200,7 +215,7 @@ class Session:
         while self.step < total:
             yield self.step
             self.advance()
-        self._save()
+        self._save_last()
         self._host.termination.saves = False
 
     def advance(self, steps: int = 1) -> None:
@@ -210,13 +225,17 @@ class Session:
 
         Raises:
             Preempted: told to stop; all tasks have saved this step.
+            NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
         """
         before, self.step = self.step, self.step + steps
+        self._losses.taken(self.step)
+        self._by_ones &= steps == 1
         self._show()
         every = self._policy.every_steps
-        save = every is not None and self.step // every > before // every
+        save = self._store is not None and every is not None and self.step // every > before // every
         self._calls += 1
-        if self._calls >= self._calls_until:
+        # Before a checkpoint all tasks agree that there is nothing in it that is not finite.
+        if save or self._calls >= self._calls_until:
             agreed = self._agree()
             if agreed.stop and self._store is not None:
                 self._save()
@@ -224,6 +243,7 @@ class Session:
                 raise Preempted(f"preempted: all tasks saved step {self.step}{of}; the job resumes there")
             save |= agreed.save
         if save and self._store is not None:
+            self._check_weights()
             self._note()
             self._store.save_meanwhile(self.step)
 
@@ -235,8 +255,16 @@ class Session:
         Args:
             epoch: counted from 1.
             batch_size: examples in one step, over all replicas.
-            metrics: whatever float() takes; for one that is shown, the device is waited for.
+            metrics: whatever float() takes; for one that is shown, the device is waited for. One of the name `loss`
+                has to be finite: else the training ends, about half a second later and before it is saved.
         """
+        self._report(metrics, epoch=epoch, batch_size=batch_size)
+
+    def _report(
+        self, metrics: Mapping[str, Any], *, epoch: int | None, batch_size: int | None, not_finite: Any = None
+    ) -> None:
+        if LOSS in metrics:
+            self._losses.add(metrics[LOSS], not_finite)
         self._told = {"epoch": epoch, "batch_size": batch_size, "metrics": metrics}
 
     def callback(self, *, batch_size: int | None = None) -> DTJCallback:
@@ -267,14 +295,49 @@ class Session:
             save=self.is_leader and self._save_due.due(),
             next_steps=wanted if self.is_leader else 0,
         )
-        agreed = self._agreement.reach(wishes) if self._agreement else replace(wishes, next_steps=wanted)
+        found = self._losses.first_not_finite()
+        mine = 0 if found is None else found.step - self._agreed_step
+        agreed, of_each = replace(wishes, next_steps=wanted), [mine]
+        if self._agreement:
+            agreed, of_each = self._agreement.reach(wishes, mine)
+        if any(of_each):
+            first = min(number for number in of_each if number)
+            replicas = [replica for replica, number in enumerate(of_each) if number == first]
+            if found is not None and found.replicas:
+                replicas = list(found.replicas)
+            elif len(replicas) == len(of_each):
+                replicas = []  # a loss of all of them
+            raise self._not_finite("the loss is", self._agreed_step + first, replicas)
         self._agreed_at, self._calls, self._calls_until = now, 0, max(1, agreed.next_steps)
+        self._agreed_step, self._by_ones = self.step, True
         return agreed
+
+    def _not_finite(self, what: str, step: int, replicas: Sequence[int]) -> NotFinite:
+        """Says where the loop stands; waits for the checkpoint that is being written, which is finite."""
+        config, path = self._host.config, None
+        if self._store is not None:
+            self._store.settle()
+            path = self._store.path()
+        workers = workers_of(config.cluster, replicas, total=self.strategy.num_replicas_in_sync)
+        where = f"{what} not finite {'at' if self._by_ones else 'by'} step {step}{on_which(workers)}"
+        return NotFinite(last_words(where, path, config.on_nan))
+
+    def _check_weights(self) -> None:
+        if self.task.role != EVALUATOR and not self._weights.are_finite():
+            raise self._not_finite("the weights are", self.step, ())
+
+    def _save_last(self) -> None:
+        """Saves the step that the loop ends with, if all tasks agree that it is finite."""
+        self._losses.taken(self.step)
+        if self._saved != self.step:
+            self._agree()
+        self._save()
 
     def _save(self) -> None:
         """Saves this step, and returns when it is saved."""
         if self._store is None or self._saved == self.step:
             return
+        self._check_weights()
         self._note()
         if self._agreement:
             strategies.save_together(self._host.config, self.strategy, self._store, self.step)
@@ -291,7 +354,7 @@ class Session:
 
     def _end(self) -> None:
         """What is left to do when the loop is over, and all tasks have come here."""
-        self._save()
+        self._save_last()
         self._host.termination.saves = False
         self._host.board.update(phase=progress.Phase.DONE)
         if self._agreement:
@@ -305,22 +368,35 @@ class _Agreement:
         self._strategy = strategy
         self._local_replicas = len(strategy.extended.worker_devices)
 
-    def reach(self, wishes: Wishes) -> Wishes:
-        stop, save, next_steps = self._sum(tf.constant(wishes.vector())).numpy()
-        return Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
+    def reach(self, wishes: Wishes, not_finite: int) -> tuple[Wishes, list[int]]:
+        """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
+        stop, save, next_steps, *steps = self._sum(tf.constant(wishes.vector()), tf.constant(float(not_finite))).numpy()
+        agreed = Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
+        return agreed, [round(float(step)) for step in steps]
 
-    @tf.function(autograph=False)
-    def _sum(self, vector: Any) -> Any:
-        shares = self._strategy.run(lambda: vector / self._local_replicas)
-        return self._strategy.reduce("SUM", shares, axis=None)
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _sum(self, wishes: Any, not_finite: Any) -> Any:
+        def share() -> Any:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
+            return tf.concat([wishes / self._local_replicas, not_finite * place], 0)
+
+        return self._strategy.reduce("SUM", self._strategy.run(share), axis=None)
 
 
 class _FitCallback(DTJCallback):
     """The batches of `fit` are the session's steps."""
 
+    looks_at_losses = True
+    """By this, the adapted `fit` of Keras leaves it to the session."""
+
     def __init__(self, session: Session, *, batch_size: int | None) -> None:
         super().__init__(batch_size=batch_size)
         self._session = session
+        self._model: Any = None
+
+    def set_model(self, model: Any) -> None:
+        self._model = model
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
@@ -335,95 +411,14 @@ class _FitCallback(DTJCallback):
         self._session.advance(steps)
 
     def on_train_end(self, logs: Any = None) -> None:
-        self._session._save()
+        self._session._save_last()
 
     def _report(self, logs: Any) -> None:
         numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
-        self._session.report(epoch=self._epoch, batch_size=self._batch_size, **numbers)
+        override = sys.modules.get("dtj_trainer.compat.keras_override")
+        not_finite = override.losses.replicas_of(self._model) if override else None
+        self._session._report(numbers, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)
 
 
 def _counter() -> Any:
     return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-
-def _build_optimizers(parts: Mapping[str, Any]) -> None:
-    """Has the optimizers make their variables, which they do for a certain model: the only one."""
-    models = [(name, part) for name, part in parts.items() if hasattr(part, "layers")]
-    for name, model in models:
-        if not model.built:
-            raise UsageError(
-                f"session: checkpoint({name}=...): the model has no weights yet; begin it with an Input layer, or "
-                "call its build() before"
-            )
-    for name, part in parts.items():
-        if hasattr(part, "apply_gradients") and hasattr(part, "build"):
-            if len(models) == 1:
-                part.build(models[0][1].trainable_variables)
-            elif not getattr(part, "built", True):
-                raise UsageError(f"session: checkpoint({name}=...): build the optimizer before; there is no one model")
-
-
-def _variables(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> list[tuple[str, Any]]:
-    """The tf.Variables of a part, always in the same order, with their names.
-
-    Args:
-        weights: of all models, with their names: optimizers may be of each.
-
-    Raises:
-        UsageError: it has none, and is no list or dict.
-    """
-    if isinstance(part, Mapping | list | tuple):
-        return [
-            (f"{key}/{each}", one)
-            for key, within in _items(part)
-            for each, one in _variables(f"{name}.{key}", within, weights)
-        ]
-    if hasattr(part, "assign") and hasattr(part, "dtype"):
-        return [(variable_names.loose(part), _of_tensorflow(part))]
-    found = getattr(part, "variables", None)
-    if found is None:
-        raise UsageError(
-            f"session: checkpoint({name}=...): {type(part).__name__} has no variables; give models, optimizers, "
-            "tf.Variables, or lists and dicts of them"
-        )
-    # Of metrics, Keras makes the variables when it sees the first batch; they begin anew with each epoch.
-    metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
-    found = [each for each in found if id(each) not in metrics]
-    variables = [_of_tensorflow(each) for each in found]
-    if hasattr(part, "apply_gradients"):
-        names = variable_names.of_optimizer(part, variables, weights)
-    else:
-        names = variable_names.of_model(part, found)
-    # Those of Keras 3 are among its variables.
-    random = draws.states(part) if draws.is_of_tf_keras(part) else []
-    return [*zip(names, variables, strict=True), *((variable_names.loose(one), one) for one in random)]
-
-
-def _items(part: Any) -> list[tuple[Any, Any]]:
-    return [(key, part[key]) for key in sorted(part)] if isinstance(part, Mapping) else list(enumerate(part))
-
-
-def _of_tensorflow(variable: Any) -> Any:
-    """A variable of Keras 3 holds TensorFlow's in its value; TensorFlow's own has a method of that name."""
-    return variable if callable(variable.value) else variable.value
-
-
-def _trained(name: str, part: Any) -> list[tuple[Any, str]]:
-    """What a part's models give an optimizer to train, with names."""
-    if isinstance(part, Mapping | list | tuple):
-        return [each for key, within in _items(part) for each in _trained(f"{name}/{key}", within)]
-    if not hasattr(part, "layers"):
-        return []
-    trained = part.trainable_variables
-    names = variable_names.of_model(part, trained)
-    return [(one, f"{name}/{each}") for one, each in zip(trained, names, strict=True)]
-
-
-def _warn_of_uncounted(parts: Mapping[str, Any]) -> None:
-    for name, part in parts.items():
-        if layers := draws.uncounted(part):
-            print(
-                f"warning: session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
-                "holds, so a resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() "
-                "before the model is made"
-            )

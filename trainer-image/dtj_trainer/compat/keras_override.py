@@ -12,7 +12,8 @@ same global batch:
 - BatchNormalization is synchronized;
 - callbacks that write files (BackupAndRestore, CSVLogger, ModelCheckpoint, TensorBoard) write them on the leader alone.
 
-One replica, and any other strategy, run the code of Keras. Replaces private functions, so the version is checked.
+One replica, and any other strategy, run the code of Keras. On all of them, a `fit` whose loss is not finite ends, and
+nothing that is not finite is saved by Keras' callbacks. Replaces private functions, so the version is checked.
 Imports TensorFlow and Keras.
 """
 
@@ -29,8 +30,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer.cluster import Cluster
 from dtj_trainer.compat import private, unfit
 from dtj_trainer.errors import UsageError
+from dtj_trainer.fit_losses import FitLosses
+from dtj_trainer.reported import LOSS
 
 try:
     from keras.src import tree
@@ -59,16 +63,18 @@ _here = _OfReplica()
 _say: Callable[[str], object] = print
 _said = False
 _installed = False
+losses: FitLosses
 
 
-def install(say: Callable[[str], object]) -> None:
+def install(say: Callable[[str], object], cluster: Cluster) -> None:
     """Replaces the functions of Keras, once.
 
     Args:
         say: prints the line that tells of it, when a model is trained by several replicas for the first time.
+        cluster: the tasks of this job.
     """
-    global _say, _installed
-    _say = say
+    global _say, _installed, losses
+    _say, losses = say, FitLosses(cluster)
     if _installed:
         return
     _installed = True
@@ -83,6 +89,11 @@ def install(say: Callable[[str], object]) -> None:
     _replace(callbacks.BackupAndRestore, on_train_begin=_restore, _save_model=_back_up, on_train_end=_remove_backup)
     _replace(callbacks.TensorBoard, set_model=_board_of)
     _replace(callbacks.CSVLogger, on_train_begin=_open_table)
+    _replace(
+        callbacks.CallbackList,
+        on_epoch_begin=_epoch_begins, on_train_batch_end=_batch_ended, on_epoch_end=_epoch_ended,
+        on_train_end=_train_ended,
+    )  # fmt: skip
 
 
 def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., Any]) -> None:
@@ -204,7 +215,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
     strategy = model.distribute_strategy
     if not _several(strategy):
         return original(model, step_function)
-    if step_function == model.train_step and getattr(model.optimizer, "gradient_accumulation_steps", None):
+    trains = step_function == model.train_step
+    if trains and getattr(model.optimizer, "gradient_accumulation_steps", None):
         raise UsageError(
             "fit with several replicas: Keras cannot accumulate gradients there (gradient_accumulation_steps of the "
             "optimizer), since it reduces them in a branch; leave it out and give a larger batch"
@@ -221,7 +233,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         return strategy.run(replica_step, args=(data,))
 
     def on_data(data: Any) -> Any:
-        return _means(strategy, one_step(data))
+        return _means(strategy, one_step(data), by_replica=trains)
 
     def steps(iterator: Any, count: Any) -> Any:
         def body(taken: Any) -> tuple[Any]:
@@ -237,6 +249,13 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
 
     def function(iterator: Any) -> Any:
+        outputs = taken(iterator)
+        if trains and outputs is not None:
+            outputs, not_finite = outputs
+            losses.replicas(model, not_finite)
+        return outputs
+
+    def taken(iterator: Any) -> Any:
         if isinstance(iterator, _Steps):
             count = iterator.count
             if model.steps_per_execution == 1:
@@ -286,23 +305,38 @@ def _first_dimension(tensor: Any) -> Any:
     return tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0]
 
 
-def _means(strategy: Any, outputs: Any) -> Any:
-    """What the replicas' steps gave, as its mean over all replicas, the same on all workers: one reduction."""
+def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
+    """What the replicas' steps gave, as its mean over all replicas, the same on all workers: one reduction.
+
+    Args:
+        by_replica: whether to give as well of each replica a number above 0 if its loss is not finite.
+    """
     first = tree.map_structure(lambda value: _local(strategy, value), outputs)
     shapes = [tf.shape(value) for value in tree.flatten(first)]
+    replicas = strategy.num_replicas_in_sync
     if not shapes:
-        return first
+        return (first, tf.zeros(replicas)) if by_replica else first
 
     def packed(values: Any) -> Any:
-        return tf.concat([tf.reshape(tf.cast(value, tf.float32), [-1]) for value in tree.flatten(values)], 0)
+        parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in tree.flatten(values)]
+        if by_replica:
+            of_step = (
+                parts if not isinstance(values, dict) or LOSS not in values else [tf.cast(values[LOSS], tf.float32)]
+            )
+            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(part)) for part in of_step])
+            place = tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas)
+            parts.append(tf.where(finite, tf.zeros_like(place), place))
+        return tf.concat(parts, 0)
 
     mean = strategy.reduce("MEAN", strategy.run(packed, args=(outputs,)), axis=None)
-    parts = tf.split(mean, [tf.reduce_prod(shape) for shape in shapes])
+    sizes = [tf.reduce_prod(shape) for shape in shapes]
+    parts = tf.split(mean, [*sizes, replicas] if by_replica else sizes)
     flat = [
         tf.cast(tf.reshape(part, shape), value.dtype)
-        for part, shape, value in zip(parts, shapes, tree.flatten(first), strict=True)
+        for part, shape, value in zip(parts, shapes, tree.flatten(first), strict=False)
     ]
-    return tree.pack_sequence_as(first, flat)
+    means = tree.pack_sequence_as(first, flat)
+    return (means, parts[-1]) if by_replica else means
 
 
 # -- the loss and the gradients --------------------------------------------------------------------------------
@@ -384,7 +418,30 @@ def _writes(callback: Any) -> bool:
     return _leads(callback.model.distribute_strategy)
 
 
+def _epoch_begins(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    losses.epoch(callbacks.model, epoch)
+    original(callbacks, epoch, logs)
+
+
+def _batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) -> None:
+    # A session's callback looks by itself, in step with the session's checkpoints.
+    if not any(getattr(one, "looks_at_losses", False) for one in callbacks.callbacks):
+        losses.batch(callbacks.model, batch, logs)
+    original(callbacks, batch, logs)
+
+
+def _epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
+    losses.look(callbacks.model)
+    original(callbacks, epoch, logs)
+
+
+def _train_ended(original: Any, callbacks: Any, logs: Any = None) -> None:
+    losses.look(callbacks.model, weights=True)
+    original(callbacks, logs)
+
+
 def _save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs: Any) -> None:
+    losses.look(callback.model, weights=True)
     if _writes(callback):
         original(callback, epoch, batch, logs)
         return
@@ -416,6 +473,7 @@ def _restore(original: Any, callback: Any, logs: Any = None) -> None:
 
 
 def _back_up(original: Any, callback: Any) -> None:
+    losses.look(callback.model, weights=True)
     if _writes(callback):
         original(callback)
 

@@ -1,0 +1,148 @@
+"""A loss that is NaN in a script of the user's: the job fails with the step and the worker, and saves nothing of it."""
+
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainer.cluster import Job
+
+pytestmark = pytest.mark.trainer
+
+ROLES: Mapping[str, Mapping[str, int]] = {"OneDevice": {"worker": 1}, "MultiWorkerMirrored": {"worker": 2}}
+BAD_STEP = 33
+COMMON = f"""
+import os, sys
+import keras
+import numpy as np
+import tensorflow as tf
+import dtj_trainer
+
+rng = np.random.default_rng(0)
+inputs = rng.normal(size=(480, 4)).astype("float32")
+labels = inputs.sum(axis=1, keepdims=True)
+inputs[({BAD_STEP} - 1) * 8 + 5] = np.nan  # of 2 workers, the second has the second half of a batch of 8
+
+def data():
+    return tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(8)
+
+def build():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.001), loss="mse")
+    return model
+"""
+LOOP = """
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        model = build()
+    s.checkpoint(model=model, optimizer=model.optimizer)
+    batches = iter(s.strategy.experimental_distribute_dataset(data().skip(s.step)))
+
+    def learn(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / 8
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss
+
+    @tf.function
+    def train_step(batch):
+        return s.strategy.run(learn, args=batch)
+
+    for _ in s.steps(60):
+        loss = train_step(next(batches))
+        if {reports}:
+            s.report(loss={loss})
+"""
+OF_EACH = "loss"
+OF_ALL = 's.strategy.reduce("SUM", loss, axis=None)'
+FIT_IN_SESSION = """
+with dtj_trainer.session() as s:
+    with s.strategy.scope():
+        model = build()
+    s.checkpoint(model=model, optimizer=model.optimizer)
+    model.fit(data().skip(s.step), steps_per_epoch=60, verbose=0, callbacks=[s.callback()])
+"""
+FIT = """
+several = len(sys.argv) > 1
+strategy = tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
+with strategy.scope():
+    model = build()
+saves = keras.callbacks.ModelCheckpoint("best-{epoch}.keras")
+model.fit(data().take(60).repeat(), epochs=3, steps_per_epoch=20, verbose=0, callbacks=[saves])
+print("the fit is over")
+"""
+
+
+def ran(folder: Path, strategy: str, script: str, *words: str, options: tuple[str, ...] = ()) -> Job:
+    """A job of the script that has ended."""
+    saves = ("--checkpoint-every-steps=10", "--checkpoint-keep=2")
+    arguments = ["--script=mine.py", *saves, *options, "--", *words]
+    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments) as job:
+        (folder / "mine.py").write_text(COMMON + textwrap.dedent(script))
+        job.start().wait()
+    return job
+
+
+def assert_stopped(job: Job, where: str) -> None:
+    """All workers ended with this line, and the checkpoints are finite."""
+    import tensorflow as tf
+
+    assert set(job.wait().values()) == {1}
+    for replica in job.replicas.values():
+        assert replica.last_words.startswith(f"{where}; the last finite checkpoint is {job.checkpoints}/ckpt-30; ")
+        assert "Traceback" not in replica.log
+    assert sorted(path.stem for path in job.checkpoints.glob("ckpt-*.index")) == ["ckpt-20", "ckpt-30"]
+    reader = tf.train.load_checkpoint(str(job.checkpoints / "ckpt-30"))
+    saved = [reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name.startswith("model/")]
+    assert len(saved) == 4
+    assert all(np.isfinite(each).all() for each in saved)
+
+
+@pytest.mark.parametrize("strategy", ROLES)
+def test_a_loss_that_a_session_reports_ends_every_worker_with_1_and_the_step(folder: Path, strategy: str) -> None:
+    job = ran(folder, strategy, LOOP.format(reports=True, loss=OF_ALL))
+    assert_stopped(job, f"the loss is not finite at step {BAD_STEP}")
+
+
+def test_a_loss_of_its_own_names_the_worker_that_reports_it(folder: Path) -> None:
+    job = ran(folder, "MultiWorkerMirrored", LOOP.format(reports=True, loss=OF_EACH))
+    assert_stopped(job, f"the loss is not finite at step {BAD_STEP} on worker 1")
+
+
+@pytest.mark.parametrize("strategy", ROLES)
+def test_fit_in_a_session_ends_every_worker_with_1_and_names_the_worker(folder: Path, strategy: str) -> None:
+    on = " on worker 1" if strategy == "MultiWorkerMirrored" else ""
+    assert_stopped(ran(folder, strategy, FIT_IN_SESSION), f"the loss is not finite at step {BAD_STEP}{on}")
+
+
+def test_a_session_that_reports_no_loss_saves_no_weights_that_are_not_finite(folder: Path) -> None:
+    job = ran(folder, "MultiWorkerMirrored", LOOP.format(reports=False, loss=OF_ALL))
+    assert_stopped(job, "the weights are not finite at step 40")
+
+
+@pytest.mark.parametrize("strategy", ROLES)
+def test_fit_in_a_plain_script_ends_every_worker_with_1_and_keeps_the_files_of_its_callbacks(
+    folder: Path, strategy: str
+) -> None:
+    import keras
+
+    several = strategy == "MultiWorkerMirrored"
+    job = ran(folder, strategy, FIT, *(["several"] if several else []))
+    assert set(job.wait().values()) == {1}
+    where = f"the loss is not finite at step {BAD_STEP - 20} of epoch 2{' on worker 1' if several else ''}; lower "
+    for replica in job.replicas.values():
+        assert replica.last_words.startswith(where)
+        assert "Traceback" not in replica.log
+        assert "the fit is over" not in replica.log
+    (saved,) = folder.glob("best-*.keras")
+    assert all(np.isfinite(weight).all() for weight in keras.models.load_model(saved).get_weights())
+
+
+def test_without_the_override_a_fit_is_left_to_its_script(folder: Path) -> None:
+    job = ran(folder, "OneDevice", FIT, options=("--keras-override=off",))
+    assert set(job.wait().values()) == {0}
+    assert "the fit is over" in job["worker-0"].log
