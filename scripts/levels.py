@@ -166,8 +166,8 @@ class Lane(threading.Thread):
 
 def _result(lines: list[str]) -> str:
     """What pytest says in its last line of numbers."""
-    said = [line.strip("= ") for line in lines if any(word in line for word in RESULT_WORDS)]
-    return said[-1] if said else (lines[-1] if lines else "")
+    results = [line.strip("= ") for line in lines if any(word in line for word in RESULT_WORDS)]
+    return results[-1] if results else (lines[-1] if lines else "")
 
 
 def main(levels: list[str]) -> int:

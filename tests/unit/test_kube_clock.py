@@ -38,7 +38,7 @@ class Machine:
         return self.server + timedelta(seconds=self.ahead)
 
     def hear(self, *, late: float = 0.0) -> None:
-        self.clock.heard(format_datetime(self.server - timedelta(seconds=late), usegmt=True))
+        self.clock.observe(format_datetime(self.server - timedelta(seconds=late), usegmt=True))
 
 
 def test_before_any_answer_it_is_the_machines_clock() -> None:
@@ -86,7 +86,7 @@ def test_a_server_whose_clock_was_turned_back_is_followed_after_some_answers() -
 @pytest.mark.parametrize("date", [None, "", "yesterday", "Fri, 99 Jan 2026 12:00:00 GMT", "Fri, 02 Jan 20266 12:00:00"])
 def test_a_date_that_cannot_be_read_says_nothing(date: str | None) -> None:
     machine = Machine(ahead=7200)
-    machine.clock.heard(date)
+    machine.clock.observe(date)
     assert machine.clock.now() == machine.local()
 
 

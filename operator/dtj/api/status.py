@@ -16,7 +16,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.printable import one_line, printable
 
-_MOST_WORDS: Final = 12 * 1024
+_MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
 
@@ -201,7 +201,7 @@ class Progress(_Foreign):
 
     @property
     def reported(self) -> bool:
-        """Whether a pod has said any of it."""
+        """Whether a pod has reported any of it."""
         return self.model_copy(update={"text": ""}) != Progress()
 
     def in_words(self) -> str:
@@ -252,13 +252,13 @@ class ExportedModel(_Model):
     @classmethod
     def from_message(cls, message: str) -> ExportedModel | None:
         """Read the last words of a pod that completed, field by field; None where they tell of no model."""
-        if len(message) > _MOST_WORDS:
+        if len(message) > _MAX_MESSAGE_LENGTH:
             return None
         try:
-            said = json.loads(message)
+            content = json.loads(message)
         except (ValueError, RecursionError):  # the latter of brackets in brackets
             return None
-        model = said.get("export") if isinstance(said, dict) else None
+        model = content.get("export") if isinstance(content, dict) else None
         readable = _readable(cls, model if isinstance(model, dict) else {})
         return cls.model_validate(readable) if readable.get("path") else None
 
@@ -276,7 +276,7 @@ class RootCause(_Foreign):
     exit_code: int | None = Field(default=None, description="exitCode is the exit code of its trainer container.")
     signal: int | None = Field(default=None, description="signal is the signal that ended it, if one did.")
     reason: str = Field(default="", description="reason is the kubelet's word for the end, such as OOMKilled.")
-    message: str = Field(default="", max_length=32768, description="message is the last line that the pod said.")
+    message: str = Field(default="", max_length=32768, description="message is the last line that the pod wrote.")
     log_tail: str = Field(
         default="", max_length=32768, description="logTail is the last lines of the pod's log, message included."
     )

@@ -38,16 +38,16 @@ async def wait_until_served(gateway: KubeGateway, *, backoff: Backoff | None = N
 
     Raises CredentialsRefused.
     """
-    said = ""
+    reported = ""
     for delay in backoff or Backoff(base=0.5, cap=5.0):
         missing = await _find_missing(gateway)
         if missing is None:
             break
-        if missing.what != said:
+        if missing.what != reported:
             log.warning("%s; waiting for it", missing)
-            said = missing.what
+            reported = missing.what
         await asyncio.sleep(delay)
-    if said:
+    if reported:
         log.info("%s serves %s now", gateway.server, CRD)
 
 

@@ -126,8 +126,8 @@ class _Kopf:
         error = self.ended.result() if self.ended.done() else None
         if error is None:
             return "kopf ended"
-        said = _SERVERS_WORDS.search(str(error))
-        return said[1] if said is not None else f"{type(error).__name__}: {error}"
+        found = _SERVERS_WORDS.search(str(error))
+        return found[1] if found is not None else f"{type(error).__name__}: {error}"
 
     def _run(self) -> None:
         """The thread."""

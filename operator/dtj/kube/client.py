@@ -411,7 +411,7 @@ class KubeGateway:
                 server_hostname=configuration.tls_server_name,
             ) as reply:
                 status = reply.status
-                self.clock.heard(reply.headers.get("Date"))
+                self.clock.observe(reply.headers.get("Date"))
                 if status >= HTTPStatus.BAD_REQUEST:
                     raise error_from_reply(status, await reply.read(), headers=reply.headers)
                 yield reply

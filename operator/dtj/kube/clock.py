@@ -49,11 +49,11 @@ class ServerClock:
         self._note(local - server)
         return server if self._differs else local
 
-    def heard(self, date: str | None) -> None:
+    def observe(self, date: str | None) -> None:
         """An answer has come, with this header; one that cannot be read says nothing."""
         try:
-            told = parsedate_to_datetime(date or "")
-            self._starts.append(told.astimezone(UTC) - timedelta(seconds=self._monotonic()))
+            sent_at = parsedate_to_datetime(date or "")
+            self._starts.append(sent_at.astimezone(UTC) - timedelta(seconds=self._monotonic()))
         except (ValueError, OverflowError):
             return
 

@@ -30,7 +30,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSource:
-    """What the user said about the connection. Nothing said means: the cluster we run in, else the kubeconfig
+    """The connection as the user gave it. Nothing given means: the cluster we run in, else the kubeconfig
     of ``$KUBECONFIG``, else ``~/.kube/config``."""
 
     kubeconfig: str | None = None
@@ -74,8 +74,8 @@ class ConnectionSource:
         return f"kubeconfig {self._paths()}"
 
     def _in_cluster(self) -> bool:
-        said = self.kubeconfig or self.context or os.environ.get("KUBECONFIG")
-        return not said and SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
+        given = self.kubeconfig or self.context or os.environ.get("KUBECONFIG")
+        return not given and SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
 
     def _paths(self) -> str:
         return self.kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())

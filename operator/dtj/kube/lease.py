@@ -138,7 +138,7 @@ class Lease:
                 raise LeaseLost(f"lease {self._title} was taken by {self.holder or 'nobody'}")
 
     async def _attempted(self) -> bool:
-        """Try once to take or renew the lease; a failure is said once. Returns whether it succeeded."""
+        """Try once to take or renew the lease; a failure is logged once. Returns whether it succeeded."""
         try:
             taken = await self._in_time(self._attempt())
         except RACES:
@@ -180,8 +180,8 @@ class Lease:
 
     def _runs_out_at(self, sighting: _Sighting) -> float:
         """When that holder's time is over, by our clock: the holder says how long it lasts."""
-        said = sighting.spec.get("leaseDurationSeconds")
-        return sighting.at + (said if isinstance(said, int) else self._settings.duration)
+        seconds = sighting.spec.get("leaseDurationSeconds")
+        return sighting.at + (seconds if isinstance(seconds, int) else self._settings.duration)
 
     def _until_next_attempt(self) -> float:
         """Seconds to the next attempt: a usual pause, or up to the moment at which the lease runs out."""

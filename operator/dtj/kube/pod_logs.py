@@ -32,7 +32,7 @@ class LogQuery:
 
     def parameters(self) -> dict[str, str]:
         """The query of the URL."""
-        said = {
+        parameters = {
             "container": self.container,
             "timestamps": "true",
             "follow": "true" if self.follow else None,
@@ -41,7 +41,7 @@ class LogQuery:
             "sinceTime": self.since_time or None,
             "sinceSeconds": str(self.since_seconds) if self.since_seconds and not self.since_time else None,
         }
-        return {name: value for name, value in said.items() if value is not None}
+        return {name: value for name, value in parameters.items() if value is not None}
 
 
 async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

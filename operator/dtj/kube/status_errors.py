@@ -57,31 +57,31 @@ _decode = msgspec.json.Decoder(_Status).decode
 def error_from_reply(status: int, body: bytes, *, headers: Mapping[str, str]) -> ApiError:
     """The error of an answer with HTTP status ``status`` (400 or more), whoever on the way sent it."""
     try:
-        said = _decode(body)
+        answer = _decode(body)
     except msgspec.DecodeError:
         # A proxy's page, or the server's plain "404 page not found".
-        said = _Status(message=body[:_LONGEST_TEXT].decode(errors="replace").strip())
-    return _error(said, status=status, retry_after=_seconds(headers.get("Retry-After")))
+        answer = _Status(message=body[:_LONGEST_TEXT].decode(errors="replace").strip())
+    return _error(answer, status=status, retry_after=_seconds(headers.get("Retry-After")))
 
 
 def error_from_status(body: bytes) -> ApiError:
     """The error that a watch delivers as an event of type ERROR."""
     try:
-        said = _decode(body)
+        answer = _decode(body)
     except msgspec.DecodeError:
-        said = _Status(message=body[:_LONGEST_TEXT].decode(errors="replace"))
-    return _error(said, status=said.code or HTTPStatus.INTERNAL_SERVER_ERROR, retry_after=None)
+        answer = _Status(message=body[:_LONGEST_TEXT].decode(errors="replace"))
+    return _error(answer, status=answer.code or HTTPStatus.INTERNAL_SERVER_ERROR, retry_after=None)
 
 
-def _error(said: _Status, *, status: int, retry_after: float | None) -> ApiError:
+def _error(answer: _Status, *, status: int, retry_after: float | None) -> ApiError:
     kind = _BY_STATUS.get(status, Unavailable if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ApiError)
-    if kind is Conflict and said.reason == "AlreadyExists":
+    if kind is Conflict and answer.reason == "AlreadyExists":
         kind = AlreadyExists
-    details = said.details or _Details()
+    details = answer.details or _Details()
     return kind(
-        said.message or f"HTTP status {status}",
+        answer.message or f"HTTP status {status}",
         status=status,
-        reason=said.reason,
+        reason=answer.reason,
         causes=tuple(
             f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in details.causes or ()
         ),

@@ -392,7 +392,7 @@ class Operator:
     def __init__(self, api: ModelApi, *, clock: float = 0.0) -> None:
         self._api = api
         self._clock = ServerClock(local=lambda: _wall(clock), monotonic=loop_time)
-        api.on_answer = [lambda: self._clock.heard(format_datetime(_wall(), usegmt=True))]
+        api.on_answer = [lambda: self._clock.observe(format_datetime(_wall(), usegmt=True))]
         self.reorders = False
         """Whether events of jobs come as kopf passes on a burst: those of one UID in order, the UIDs in any."""
 
