@@ -47,9 +47,9 @@ def render() -> str:
     context = click.Context(cli, info_name="dtj")
     sections = [HEAD, "## Exit codes\n\n" + _table(("Code", "Meaning"), ((str(int(c)), m) for c, m in CODES.items()))]
     for section in Section:
-        names = [name for name in cli.list_commands(context) if cli.sections[name] is section]
+        names = [name for name in cli.list_commands(context) if cli.entries[name].section is section]
         if names:
-            commands = (_command(cli.commands[name], context) for name in names)
+            commands = (_command(found, context) for name in names if (found := cli.get_command(context, name)))
             sections.append("\n".join([f"## {section}\n", *commands]))
     return "\n".join(sections)
 

@@ -112,7 +112,7 @@ def test_a_job_is_followed_to_its_success(world: JobWorld, dtj: CommandLine) -> 
     assert re.search(r"^ +\d+s  worker-0.*: Succeeded$", output, re.MULTILINE)
     assert re.search(r"^digits succeeded after \d+s$", output, re.MULTILINE)
     assert "\x1b" not in output
-    assert "goes on" not in output
+    assert "continues to run" not in output
 
 
 @pytest.mark.usefixtures("operator")
@@ -143,7 +143,9 @@ def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: Jo
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, errors) == (130, "")
-    _, detached, rest = output.partition("Detached. digits goes on in the cluster.\nNext\n")  # news may come before
+    _, detached, rest = output.partition(
+        "Detached. digits continues to run on the cluster.\nNext\n"
+    )  # news may come before
     assert detached, output
     assert f"wait digits -n {world.namespace}" in rest
     assert rest.endswith("Not submitted: later.\n"), output
@@ -154,7 +156,7 @@ def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: Jo
 def test_when_the_time_is_over_the_job_goes_on_too(world: JobWorld, dtj: CommandLine) -> None:
     done = dtj.run("run", "--cluster", write(dtj.folder, manifest()), "--timeout", "0.5")
     assert done.returncode == 3, done.stderr
-    assert "The 0.5 seconds are over. digits goes on in the cluster.\n" in done.stdout
+    assert "The 0.5 seconds are over. digits continues to run on the cluster.\n" in done.stdout
     assert not world.job().status.terminal
 
 
@@ -246,7 +248,7 @@ def test_ctrl_c_ends_a_wait_and_says_that_the_job_goes_on(world: JobWorld, dtj: 
     waiting.send_signal(signal.SIGINT)
     output, errors = waiting.communicate(timeout=PATIENCE_SECONDS)
     assert (waiting.returncode, output) == (130, "")
-    assert errors.startswith("digits goes on; wait again: ")
+    assert errors.startswith("digits continues to run; wait again: ")
 
 
 # -- suspend, resume, scale, delete -------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_of_a_job_without_it_the_way_to_have_it_is_said_and_works(world: JobWorl
     assert code == 3
     waits, over = said.splitlines()
     assert waits == "digits is Starting: its TensorBoard comes when all its pods run; waiting"
-    assert over.startswith("TensorBoard of digits was not there within 2 s: digits is Starting")
+    assert over.startswith("TensorBoard of digits was not ready within 2 s: digits is Starting")
 
 
 def test_of_a_job_that_shares_no_directory_it_is_said_what_it_lacks(world: JobWorld) -> None:

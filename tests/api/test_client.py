@@ -18,11 +18,11 @@ from dtj.client import (
     ApiError,
     AsyncClient,
     Client,
+    ConditionUnreachable,
     Forbidden,
     InvalidManifest,
     InvalidRequest,
     JobGone,
-    NeverComes,
     NotFound,
     WaitTimeout,
 )
@@ -151,7 +151,7 @@ def test_waiting_ends_with_the_time_the_job_or_the_hope(world: JobWorld, client:
     world.run_pods()
     client.wait("digits", "ready", timeout=PATIENCE_SECONDS)
     world.end_pod("digits-worker-1", exit_code=1)
-    with pytest.raises(NeverComes, match=r"has ended \(Failed\), and will never be Complete"):
+    with pytest.raises(ConditionUnreachable, match=r"has ended \(Failed\), and will never be Complete"):
         client.wait("digits", "complete", timeout=PATIENCE_SECONDS)
     assert client.wait("digits", timeout=0).status.is_true(Condition.FAILED)
     for act in (client.suspend, client.resume):

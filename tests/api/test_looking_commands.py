@@ -233,7 +233,7 @@ def test_ctrl_c_ends_the_command_and_says_that_the_job_goes_on(
     looking.send_signal(signal.SIGINT)
     _, errors = looking.communicate(timeout=PATIENCE_SECONDS)
     assert looking.returncode == 128 + signal.SIGINT
-    assert errors.endswith("digits goes on.\n")
+    assert errors.endswith("digits continues to run.\n")
     assert "Traceback" not in errors
     assert set(world.pods()) == {"digits-worker-0", "digits-worker-1"}
 

@@ -91,7 +91,7 @@ def test_what_a_person_may_not_read_is_listed(world: JobWorld, tmp_path: Path) -
     for what in ("the job's pods", "its Service", "events", "nodes", "the operator's pods"):
         assert f"\n  {what}: " in found["INDEX"]
     assert 'User "ann" cannot list resource "pods"' in found["INDEX"]
-    assert "could not be read: its INDEX says which." in done.output
+    assert "could not be read: its INDEX lists them." in done.output
 
 
 def test_a_job_that_is_not_there_is_one_line_and_exit_code_4(world: JobWorld, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
-from dtj.client import InvalidRequest, NeverComes
+from dtj.client import ConditionUnreachable, InvalidRequest
 from dtj.client.waiting import Wish, where_it_is
 
 pytestmark = pytest.mark.unit
@@ -49,7 +49,7 @@ def test_an_end_is_for_good_whatever_is_changed_after_it() -> None:
 
 
 def test_what_an_ended_job_is_not_it_will_never_be() -> None:
-    with pytest.raises(NeverComes, match=r"^digits: has ended \(Running\), and will never be Complete$"):
+    with pytest.raises(ConditionUnreachable, match=r"^digits: has ended \(Running\), and will never be Complete$"):
         Wish(Condition.COMPLETE).met(with_conditions(Condition.FAILED))
 
 

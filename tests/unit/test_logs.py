@@ -270,5 +270,5 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "m", "-5m", "0s", "5 m", "1e9", "1y", "9" * 50])
 def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration: write 30s, 5m or 1h30m"):
+    with pytest.raises(click.BadParameter, match="is not a duration: write 30s, 5m or 1h30m"):
         Duration().convert(text, None, None)

@@ -202,8 +202,9 @@ def check_dtj(words: list[str], needs: frozenset[str]) -> None:
     """The options and arguments are those that the command has."""
     if not words or words[0].startswith("-"):
         return
-    assert words[0] in cli.commands, f"dtj has no command {words[0]}"
-    context = cli.commands[words[0]].make_context(words[0], list(words[1:]))
+    command = cli.get_command(click.Context(cli), words[0])
+    assert command is not None, f"dtj has no command {words[0]}"
+    context = command.make_context(words[0], list(words[1:]))
     check_files(words)
     if words[0] == "validate":
         assert cli.main(words, standalone_mode=False) == 0

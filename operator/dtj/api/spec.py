@@ -16,31 +16,11 @@ from dtj.api.base import SpecModel
 from dtj.api.fragments import PodTemplateFragment
 from dtj.api.json import JsonObject
 from dtj.api.storage import Checkpoint, Export
+from dtj.api.strategies import MAX_REPLICAS as MAX_REPLICAS
+from dtj.api.strategies import SINGLE_PROCESS as SINGLE_PROCESS
+from dtj.api.strategies import Role as Role
+from dtj.api.strategies import Strategy as Strategy
 from dtj.api.tensorboard import TensorBoard
-
-
-class Strategy(StrEnum):
-    """Distribution strategies of ``tf.distribute``, and GPipe's pipeline parallelism."""
-
-    ONE_DEVICE = "OneDevice"
-    MIRRORED = "Mirrored"
-    CENTRAL_STORAGE = "CentralStorage"
-    MULTI_WORKER_MIRRORED = "MultiWorkerMirrored"
-    PARAMETER_SERVER = "ParameterServer"
-    TPU = "TPU"
-    PIPELINE = "Pipeline"
-
-
-class Role(StrEnum):
-    """Task types, spelled as TF_CONFIG spells them."""
-
-    CHIEF = "chief"
-    WORKER = "worker"
-    PS = "ps"
-    EVALUATOR = "evaluator"
-    DISPATCHER = "dispatcher"
-    DATA_WORKER = "data-worker"
-
 
 _ROLES: Final = {str(role): role for role in Role}
 
@@ -49,9 +29,6 @@ def as_role(text: str) -> Role | None:
     """The role of this name, or None where there is none."""
     return _ROLES.get(text)
 
-
-SINGLE_PROCESS: Final = (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE)
-"""Strategies whose training runs in one process, however many devices it has."""
 
 COLLECTIVE: Final = (Strategy.MULTI_WORKER_MIRRORED, Strategy.TPU, Strategy.PIPELINE)
 """Strategies whose chief and workers can only go on together."""
@@ -67,9 +44,6 @@ DATA_SERVICE: Final = (Role.DISPATCHER, Role.DATA_WORKER)
 
 SINGLE: Final = (Role.CHIEF, Role.EVALUATOR, Role.DISPATCHER)
 """The roles of which a job has one replica at most."""
-
-MAX_REPLICAS: Final = 10_000
-"""Most replicas of a role; larger than the largest Kubernetes cluster has nodes."""
 
 
 class CleanPodPolicy(StrEnum):

@@ -7,30 +7,16 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
 from dtj import __version__
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import shown_path
-from dtj.cli.common.sections import Section, SectionedGroup
+from dtj.cli.common.sections import Entry, Section, SectionedGroup
 from dtj.cli.common.terminal import SafeHandler, say_lines, show_error
-from dtj.cli.completion.command import PROGRAM, VARIABLE, completion
-from dtj.cli.convert.command import convert_files
-from dtj.cli.doctor.command import doctor
-from dtj.cli.explain.command import explain
-from dtj.cli.init.command import init
-from dtj.cli.list.command import list_jobs
-from dtj.cli.logs.command import logs
-from dtj.cli.report.command import report
-from dtj.cli.run.command import run
-from dtj.cli.status.command import status
-from dtj.cli.steer.command import delete, resume, scale, suspend
-from dtj.cli.submit.command import submit
-from dtj.cli.tensorboard.command import tensorboard
-from dtj.cli.validate.command import validate
-from dtj.cli.wait.command import wait
+from dtj.cli.completion import PROGRAM, VARIABLE
 
 START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
@@ -45,7 +31,62 @@ Have a TFJob of Kubeflow? dtj convert tfjob.yaml > job.yaml
 dtj COMMAND --help explains a command; dtj --help lists them all."""
 
 
-@click.group(cls=SectionedGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+COMMANDS: Final = (
+    Entry("init", Section.START, "dtj.cli.init.command:init", "Write a manifest and a training script to start from."),
+    Entry("validate", Section.START, "dtj.cli.validate.command:validate", "Check manifests without a cluster."),
+    Entry(
+        "explain",
+        Section.START,
+        "dtj.cli.explain.command:explain",
+        "Show what would be created for manifests, without a cluster.",
+    ),
+    Entry("run", Section.LOCAL, "dtj.cli.run.command:run", "Run manifests here, or with --cluster on a cluster."),
+    Entry("submit", Section.CLUSTER, "dtj.cli.submit.command:submit", "Submit jobs to a cluster."),
+    Entry("wait", Section.CLUSTER, "dtj.cli.wait.command:wait", "Wait for a job's end, or for a condition."),
+    Entry("list", Section.LOOK, "dtj.cli.list.command:list_jobs", "List the jobs of a namespace, by name."),
+    Entry("status", Section.LOOK, "dtj.cli.status.command:status", "Show how far a job is, and why it does not run."),
+    Entry("logs", Section.LOOK, "dtj.cli.logs.command:logs", "Print the logs of a job's replicas, merged by time."),
+    Entry(
+        "tensorboard",
+        Section.LOOK,
+        "dtj.cli.tensorboard.command:tensorboard",
+        "Show a job's curves in a browser, until Ctrl-C.",
+    ),
+    Entry(
+        "report", Section.LOOK, "dtj.cli.report.command:report", "Gather what is known of a job, as files or a page."
+    ),
+    Entry(
+        "doctor",
+        Section.LOOK,
+        "dtj.cli.doctor.command:doctor",
+        "Check the cluster and the installation, and say what to do.",
+    ),
+    Entry("suspend", Section.STEER, "dtj.cli.steer.command:suspend", "Stop jobs so that they can be resumed."),
+    Entry("resume", Section.STEER, "dtj.cli.steer.command:resume", "Resume suspended jobs from their last checkpoint."),
+    Entry("scale", Section.STEER, "dtj.cli.steer.command:scale", "Set the number of workers of an elastic job."),
+    Entry("delete", Section.STEER, "dtj.cli.steer.command:delete", "Delete jobs and their pods, without asking."),
+    Entry(
+        "convert",
+        Section.TOOLS,
+        "dtj.cli.convert.command:convert_files",
+        "Convert Kubeflow's TFJobs to DistributedTrainingJobs, on standard output.",
+    ),
+    Entry(
+        "completion",
+        Section.TOOLS,
+        "dtj.cli.completion.command:completion",
+        "Print a script by which a shell completes commands and jobs.",
+    ),
+)
+"""All commands. A test compares each summary with the command's own help."""
+
+
+@click.group(
+    cls=SectionedGroup,
+    entries=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="dtj", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> int:
@@ -53,26 +94,6 @@ def cli(context: click.Context) -> int:
     if context.invoked_subcommand is None:
         say_lines(START)
     return Exit.OK
-
-
-cli.add_command(init, section=Section.START)
-cli.add_command(validate, section=Section.START)
-cli.add_command(explain, section=Section.START)
-cli.add_command(run, section=Section.LOCAL)
-cli.add_command(submit, section=Section.CLUSTER)
-cli.add_command(wait, section=Section.CLUSTER)
-cli.add_command(list_jobs, section=Section.LOOK)
-cli.add_command(status, section=Section.LOOK)
-cli.add_command(logs, section=Section.LOOK)
-cli.add_command(tensorboard, section=Section.LOOK)
-cli.add_command(report, section=Section.LOOK)
-cli.add_command(doctor, section=Section.LOOK)
-cli.add_command(suspend, section=Section.STEER)
-cli.add_command(resume, section=Section.STEER)
-cli.add_command(scale, section=Section.STEER)
-cli.add_command(delete, section=Section.STEER)
-cli.add_command(convert_files, section=Section.TOOLS)
-cli.add_command(completion, section=Section.TOOLS)
 
 
 def main() -> NoReturn:

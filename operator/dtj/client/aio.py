@@ -161,8 +161,8 @@ class AsyncClient:
         """The job, once the condition ``for_`` (``complete``, ``failed``, ``ready``, ...) is True, or where that is
         None, once it has ended, with success or without. ``timeout`` in seconds; None waits for ever.
 
-        Raises InvalidRequest for an unknown condition, NotFound, WaitTimeout, NeverComes where the job has ended
-        otherwise, and JobGone where it was deleted meanwhile.
+        Raises InvalidRequest for an unknown condition, NotFound, WaitTimeout, ConditionUnreachable if the job has
+        ended without it, and JobGone if it was deleted meanwhile.
         """
         wish = Wish.parse(for_)
         last = await self.get(name, namespace=namespace)

@@ -29,7 +29,7 @@ class WaitTimeout(ClientError, TimeoutError):
         self.job = job
 
 
-class NeverComes(ClientError):
+class ConditionUnreachable(ClientError):
     """What is waited for will not come any more: the job has ended otherwise. ``job`` is its last state."""
 
     def __init__(self, message: str, *, job: Job) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.client.errors import InvalidRequest, NeverComes
+from dtj.client.errors import ConditionUnreachable, InvalidRequest
 
 _ALIASES: Final = {"ready": Condition.PODS_READY}
 _KNOWN: Final = {kind.lower(): kind for kind in Condition} | _ALIASES
@@ -35,7 +35,7 @@ class Wish:
         return cls(found)
 
     def met(self, job: Job) -> bool:
-        """Whether it is so. Raises NeverComes where it cannot be any more.
+        """Whether it is so. Raises ConditionUnreachable where it cannot be any more.
 
         A condition that was computed before the job was changed, such as PodsReady right after a resume, says nothing
         about the job as it is wanted now; ends are for good.
@@ -48,7 +48,7 @@ class Wish:
             if current or self.condition in _ENDS:
                 return True
         if job.status.terminal:
-            raise NeverComes(f"{job.name}: has ended ({job.status.state}), and will never be {self}", job=job)
+            raise ConditionUnreachable(f"{job.name}: has ended ({job.status.state}), and will never be {self}", job=job)
         return False
 
     def __str__(self) -> str:

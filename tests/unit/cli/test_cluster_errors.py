@@ -124,15 +124,15 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["wait", "digits", "--timeout", "soon"], '"soon" is no duration: write 30s, 5m or 1h30m'),
+        (["wait", "digits", "--timeout", "soon"], '"soon" is not a duration: write 30s, 5m or 1h30m'),
         (["wait"], "Missing argument 'NAME'"),
         (["scale", "digits"], "Missing option '--replicas'"),
         (["scale", "digits", "--replicas", "0"], "0 is not in the range x>=1"),
         (["scale", "digits", "--replicas", "many"], "'many' is not a valid integer"),
         (["delete"], "Missing argument 'NAME...'"),
         (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
-        (["delete", "digits", "--timeout", "5s"], "--timeout is how long --wait waits: give both"),
-        (["list", "--watch", "-o", "json"], "--watch shows a table: it cannot be had with -o json"),
+        (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),
+        (["list", "--watch", "-o", "json"], "--watch shows a table: use it without -o json"),
         (["list", "-o", "xml"], "'xml' is not one of 'wide', 'json', 'yaml', 'name'"),
         (["run", "x.yaml", "-n", "team"], "--namespace needs --cluster"),
         (["run", "x.yaml", "--cluster", "--resume"], "--resume is for runs on this machine"),

@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 import pytest
 
+from dtj.cli.common import job_name
 from dtj.cli.common.connection import Place
+from dtj.cli.common.job_name import JobName
 from dtj.cli.common.sections import Section
-from dtj.cli.completion import command as completion
-from dtj.cli.completion.command import JobName, kubectl_lines
+from dtj.cli.completion.command import kubectl_lines
 from dtj.cli.main import cli
 from dtj.client import ConfigError
 
@@ -39,7 +40,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
         asked.append(place)
         return ["digits", "digits-ps", "reviews"]
 
-    monkeypatch.setattr(completion, "_ask", ask)
+    monkeypatch.setattr(job_name, "_ask", ask)
     return asked
 
 
@@ -65,7 +66,7 @@ def test_where_nobody_answers_nothing_is_offered_and_nothing_said(
     async def ask(place: Place) -> list[str]:
         raise trouble
 
-    monkeypatch.setattr(completion, "_ask", ask)
+    monkeypatch.setattr(job_name, "_ask", ask)
     assert completed(["follow", ""]) == [":4"]
     assert capsys.readouterr() == ("", "")
 
@@ -131,5 +132,5 @@ def test_help_lists_every_command_below_the_heading_of_its_section(capsys: Caugh
     assert listed[0] == "init", "and so in completion and in docs/cli.md"
     assert set(listed) == set(cli.commands)
     assert [section for section in Section if f"\n{section}:\n" in text] == [
-        section for section in Section if section in cli.sections.values()
+        section for section in Section if section in {entry.section for entry in cli.entries.values()}
     ]

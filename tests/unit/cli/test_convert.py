@@ -232,7 +232,7 @@ def test_other_objects_of_a_file_are_printed_as_they_are(tmp_path: Path, capsys:
     output = capsys.readouterr()
     kinds = [body["kind"] for body in yaml.safe_load_all(output.out)]
     assert kinds == ["PersistentVolumeClaim", "DistributedTrainingJob"]
-    assert "PersistentVolumeClaim: printed as it is" in output.err
+    assert "PersistentVolumeClaim: printed unchanged" in output.err
 
 
 def changed(text: str, old: str, new: str) -> str:
@@ -246,7 +246,7 @@ SIMPLE = SHAPES["workers alone"]
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "x: no TFJob: apiVersion kubeflow.org/"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "x: not a TFJob: expected apiVersion kubeflow.org/"),
         (changed(SIMPLE, "Worker:", "Boss:"), "spec.tfReplicaSpecs.Boss: no role of a TFJob: there are chief, master"),
         (changed(SIMPLE, "tfReplicaSpecs:", "replicaSpecs:"), "spec.replicaSpecs: a TFJob of v1alpha1"),
         (changed(SIMPLE, "template:", "pod:"), "spec.tfReplicaSpecs.Worker.template: is missing"),

@@ -17,7 +17,7 @@ from dtj import __version__
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig
 from dtj.cli.doctor.checks import OLDEST_KUBERNETES, Finding, Verdict, findings, schema_differences
-from dtj.cli.doctor.command import report
+from dtj.cli.doctor.render import report
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.client.overview import Part
 from dtj.core.gangs import APIS

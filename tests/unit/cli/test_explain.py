@@ -15,7 +15,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import Strategy
 from dtj.cli.explain.render import explanation
-from dtj.cli.explain.simulation import UID, rehearse
+from dtj.cli.explain.simulation import UID, simulate
 from dtj.cli.main import cli
 from dtj.core.manifests import PodRenderer
 from dtj.core.platform import Platform
@@ -47,7 +47,7 @@ def section(text: str, title: str) -> list[str]:
 
 
 def objects_of(body: JsonObject, *, attempt: int = 1) -> tuple[JsonObject, ...]:
-    return rehearse(body, Platform(), namespace="default", attempt=attempt, now=datetime.now(UTC)).objects
+    return simulate(body, Platform(), namespace="default", attempt=attempt, now=datetime.now(UTC)).objects
 
 
 def kinds(found: tuple[JsonObject, ...]) -> list[str]:
@@ -90,7 +90,7 @@ def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, capsys:
     assert run("explain", file) == 0
     output = capsys.readouterr()
     assert "digits-worker-1" in output.out
-    assert "runPolicy.suspend is true: nothing is created before it is false" in output.err
+    assert "runPolicy.suspend is true: nothing is created until it is false" in output.err
 
 
 def test_of_another_controllers_job_nothing_is_made(tmp_path: Path, capsys: Caught) -> None:
@@ -185,9 +185,9 @@ def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: 
 
 def test_a_narrow_terminal_gets_lines_that_go_on_below_and_tf_config_whole() -> None:
     body = manifest()
-    rehearsal = rehearse(body, Platform(), namespace="default", attempt=1, now=datetime.now(UTC))
-    assert rehearsal.job.spec is not None
-    lines = [line.plain for line in explanation(rehearsal, rehearsal.job.spec, width=50)]
+    simulation = simulate(body, Platform(), namespace="default", attempt=1, now=datetime.now(UTC))
+    assert simulation.job.spec is not None
+    lines = [line.plain for line in explanation(simulation, simulation.job.spec, width=50)]
     assert all(len(line) <= 50 for line in lines[1:] if '{"cluster"' not in line)
     assert any(json.loads(line)["task"]["index"] == 0 for line in lines if '{"cluster"' in line)
     assert "      last checkpoint, without limit" in lines
@@ -285,7 +285,7 @@ def test_yaml_is_the_objects_themselves_and_of_one_role_where_that_is_wanted(tmp
     body = manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
     file = write(tmp_path, body)
     text = explained(capsys, file, "-o", "yaml")
-    assert text.startswith(f"# UID {UID} stands for that of the job")
+    assert text.startswith(f"# UID {UID} stands for the job's own UID")
     assert "&id" not in text
     assert tuple(yaml.safe_load_all(text)) == objects_of(body)
     listed: dict[str, Any] = json.loads(explained(capsys, file, "-o", "json", "--role", "ps"))

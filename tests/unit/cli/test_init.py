@@ -70,7 +70,7 @@ def test_files_that_are_there_stay_unless_force_is_used(tmp_path: Path, capsys: 
     (tmp_path / "train.py").write_text("mine")
     assert run("init", tmp_path, "--name", "a") == 2
     assert capsys.readouterr().err == (
-        f"{tmp_path}/train.py: exists already: --force overwrites it, or name another directory\n"
+        f"{tmp_path}/train.py: already exists: use --force to overwrite it, or name another directory\n"
     )
     assert not (tmp_path / "job.yaml").exists()
     assert (tmp_path / "train.py").read_text() == "mine"

@@ -13,7 +13,8 @@ from rich.console import Console
 from builders import NOW
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
-from dtj.cli.common.terminal import MAX_LINE, Text
+from dtj.cli.common.console import Text
+from dtj.cli.common.terminal import MAX_LINE
 from dtj.cli.list.render import job_rows, padded
 from dtj.cli.status.render import change_line, status_view
 from dtj.client.overview import Event, Overview, aggregated

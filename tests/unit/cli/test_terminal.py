@@ -23,11 +23,12 @@ import dtj
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.api.printable import printable
-from dtj.cli.common import terminal
+from dtj.cli.common import console, job_name
+from dtj.cli.common.console import Console, Text, coloured
 from dtj.cli.common.json_text import as_json
-from dtj.cli.common.terminal import MAX_LINE, Console, SafeHandler, Text, coloured, say
+from dtj.cli.common.terminal import MAX_LINE, SafeHandler, say
 from dtj.cli.common.yaml_text import as_yaml
-from dtj.cli.completion import command as completion
+from dtj.cli.completion import answer_kubectl
 from dtj.cli.main import cli, main
 from support.hostile_server import PAYLOAD, hostile_server, poisoned
 from support.kubeconfigs import kubeconfig
@@ -219,8 +220,8 @@ def test_names_that_a_shell_would_take_for_more_are_not_completed(
     with hostile_server("answers") as server:
         words = ["kubectl_complete-dtj", "status", "--kubeconfig", str(kubeconfig(tmp_path, server)), ""]
         monkeypatch.setattr(sys, "argv", words)
-        monkeypatch.setattr(completion, "PATIENCE", 60.0)
-        completion.answer_kubectl()
+        monkeypatch.setattr(job_name, "PATIENCE", 60.0)
+        answer_kubectl()
     assert capfd.readouterr().out == "digits\n:4\n"
 
 
@@ -295,7 +296,8 @@ def printing(file: Path) -> Iterator[str]:
 def test_no_module_prints_by_itself() -> None:
     """Else a name or a message would reach the terminal as somebody else wrote it. The shim is a program of its own,
     whose output goes to a log; what ``dtj init`` writes is the user's."""
-    allowed = {SOURCES / "cli" / "common" / "terminal.py", SOURCES / "local" / "shim.py"}
+    common = SOURCES / "cli" / "common"
+    allowed = {common / "terminal.py", common / "console.py", SOURCES / "local" / "shim.py"}
     modules = [file for room in ("cli", "client", "local") for file in (SOURCES / room).rglob("*.py")]
     assert len(modules) > 80
     found = {
@@ -304,5 +306,5 @@ def test_no_module_prints_by_itself() -> None:
         if file not in allowed and file.parent.name != "starters" and [*printing(file)]
     }
     assert found == {}
-    assert [*printing(SOURCES / "cli" / "common" / "terminal.py")] != []
-    assert terminal.Console is Console
+    assert [*printing(common / "terminal.py")] != []
+    assert console.Console is Console

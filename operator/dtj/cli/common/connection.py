@@ -1,31 +1,24 @@
-"""What all commands that ask a cluster have in common: where it is, which namespace, and how its errors are told."""
+"""What all commands that ask a cluster share: its kubeconfig and namespace, and how its errors are shown.
+
+The client is imported when a command connects: ``dtj --help`` and a Tab do without it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.terminal import say
-from dtj.client import (
-    ApiError,
-    AsyncClient,
-    ClientError,
-    ConfigError,
-    InvalidManifest,
-    JobGone,
-    NeverComes,
-    NotFound,
-    Unavailable,
-    WaitTimeout,
-)
+
+if TYPE_CHECKING:
+    from dtj.client import ApiError, AsyncClient, ClientError
 
 P = ParamSpec("P")
 
@@ -40,6 +33,8 @@ class Place:
 
     async def connect(self) -> AsyncClient:
         """A client for it. Raises ConfigError."""
+        from dtj.client import AsyncClient
+
         return await AsyncClient.connect(namespace=self.namespace, context=self.context, kubeconfig=self.kubeconfig)
 
 
@@ -73,7 +68,10 @@ def cluster_command(
 
 
 def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, int]]) -> int:
-    """The exit code of work with a client for that place; what goes wrong is told in one line."""
+    """The exit code of work with a client for that place; what goes wrong is printed in one line."""
+    import asyncio
+
+    from dtj.client import ApiError, ClientError, ConfigError, InvalidManifest
 
     async def connected() -> int:
         async with await place.connect() as client:
@@ -89,28 +87,32 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
             say(line, err=True)
         return _exit_code(error)
     except ApiError as error:
-        say(told(error), err=True)
+        say(format_api_error(error), err=True)
         return Exit.API
     except KeyboardInterrupt:
         return Exit.SIGNAL + signal.SIGINT
 
 
-def told(error: ApiError) -> str:
-    """The server's own sentence, with what to do where that is not in it."""
+def format_api_error(error: ApiError) -> str:
+    """The server's own sentence, with what to do if the sentence does not say it."""
+    from dtj.client import NotFound, Unavailable
+
     if isinstance(error, Unavailable):
         return f"the cluster does not answer: {error.message}"
     if error.status == HTTPStatus.UNAUTHORIZED:
-        return f"the cluster does not know you: {error.message}; log in again"
+        return f"the cluster rejects your credentials: {error.message}; log in again"
     if isinstance(error, NotFound) and not error.reason:
         return f"{error.message}: is the CRD installed? (kubectl get crd; helm install dtj charts/dtj)"
     return error.message
 
 
 def _exit_code(error: ClientError) -> int:
+    from dtj.client import ConditionUnreachable, JobGone, WaitTimeout
+
     match error:
         case WaitTimeout():
             return Exit.TIMEOUT
-        case NeverComes() | JobGone():
+        case ConditionUnreachable() | JobGone():
             return Exit.FAILED
         case _:
             return Exit.USAGE

@@ -24,7 +24,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only since
             return value
         seconds = _seconds(value)
         if seconds is None or (seconds == 0 and not self._zero):
-            self.fail(f'"{value}" is no duration: write 30s, 5m or 1h30m', param, ctx)
+            self.fail(f'"{value}" is not a duration: write 30s, 5m or 1h30m', param, ctx)
         return seconds
 
 

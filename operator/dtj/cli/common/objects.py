@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
-
-import yaml
+from typing import TYPE_CHECKING, Final
 
 from dtj.api import names
-from dtj.api.json import JsonObject, dig, text
 from dtj.api.printable import one_line
-from dtj.cli.common.json_text import as_json
+
+if TYPE_CHECKING:
+    from dtj.api.json import JsonObject
 
 KIND: Final = f"{names.SINGULAR}.{names.GROUP}"
 
@@ -23,8 +22,13 @@ def named(name: str) -> str:
 def dumped(objects: Sequence[JsonObject], form: str) -> str:
     """The objects as a List, in ``json`` or ``yaml``, or a line each with its ``name``; ends with a line break.
 
-    Who owns which field is left out, as kubectl leaves it out.
+    managedFields are left out, as kubectl leaves them out.
     """
+    import yaml
+
+    from dtj.api.json import dig, text
+    from dtj.cli.common.json_text import as_json
+
     if form == "name":
         return "".join(f"{named(one_line(text(dig(body, 'metadata', 'name'))))}\n" for body in objects)
     whole: JsonObject = {

@@ -13,7 +13,7 @@ from dtj.cli.common.connection import Place
 F = TypeVar("F", bound=Callable[..., Any])
 
 RUNS: Final = Path("dtj-runs")
-"""Where runs are kept unless somebody says otherwise."""
+"""Where runs are kept by default."""
 
 
 def runs_option(words: str) -> Callable[[F], F]:
@@ -31,8 +31,8 @@ def runs_option(words: str) -> Callable[[F], F]:
 
 def job_or_run(command: F) -> F:
     """Give a command ``--run RUN``, for a run on this machine in place of a job, and where such are kept."""
-    kept = runs_option("Where runs are kept, with --run.")(command)
-    words = "A run on this machine instead: its folder, or the name of its job."
+    kept = runs_option("With --run: the folder that holds the runs.")(command)
+    words = "Show a run on this machine instead: its folder, or the name of its job."
     return click.option("--run", metavar="RUN", help=words)(kept)
 
 

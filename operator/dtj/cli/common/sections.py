@@ -1,10 +1,14 @@
-"""The commands of ``dtj`` under headings, in the order in which a person needs them."""
+"""The commands of ``dtj`` under headings, in the order in which a person needs them, imported when they are used."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class Section(StrEnum):
@@ -18,32 +22,55 @@ class Section(StrEnum):
     TOOLS = "Tools"
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command as ``dtj --help`` lists it. ``target`` is where it is defined: ``package.module:function``."""
+
+    name: str
+    section: Section
+    target: str
+    summary: str
+    """The first sentence of the command's help."""
+
+
 class SectionedGroup(click.Group):
-    """A group whose help lists its commands by section."""
+    """A group whose help lists its commands by section, and which imports a command only to run or complete it."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    def __init__(self, *args: object, entries: Sequence[Entry] = (), **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-        self.sections: dict[str, Section] = {}
-
-    def add_command(self, cmd: click.Command, name: str | None = None, *, section: Section = Section.TOOLS) -> None:
-        """Add a command below the heading of its section."""
-        super().add_command(cmd, name)
-        self.sections[name or cmd.name or ""] = section
+        self.entries = {entry.name: entry for section in Section for entry in entries if entry.section is section}
+        # click suggests from these names after a typing error.
+        self.commands = {entry.name: click.Command(entry.name, short_help=entry.summary) for entry in entries}
+        self._imported: set[str] = set()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands by section, within it in the order in which they were added."""
-        return [name for section in Section for name in self.commands if self.sections[name] is section]
+        """The commands by section, within it in the order in which they were given."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported if this is its first use; None if there is none of that name."""
+        entry = self.entries.get(cmd_name)
+        if entry is not None and cmd_name not in self._imported:
+            module, _, function = entry.target.partition(":")
+            self.commands[cmd_name] = getattr(import_module(module), function)
+            self._imported.add(cmd_name)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = self.list_commands(ctx)
-        width = max(map(len, names), default=0)
-        limit = formatter.width - 6 - width
+        width = max(map(len, self.entries), default=0)
         for section in Section:
             rows = [
-                (name.ljust(width), self.commands[name].get_short_help_str(limit))
-                for name in names
-                if self.sections[name] is section
+                (entry.name.ljust(width), entry.summary) for entry in self.entries.values() if entry.section is section
             ]
             if rows:
                 with formatter.section(section):
                     formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands with their summaries, and the group's own options."""
+        found = [
+            CompletionItem(entry.name, help=entry.summary)
+            for entry in self.entries.values()
+            if entry.name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]

@@ -1,4 +1,4 @@
-"""What would be created for a job, as text: a rehearsal goes in, lines come out. Pure.
+"""What would be created for a job, as text: a simulation goes in, lines come out. Pure.
 
 Who starts again, and who decides, is asked of the functions by which the planner decides.
 """
@@ -17,9 +17,9 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
+from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import counted, listed
-from dtj.cli.common.terminal import Text
-from dtj.cli.explain.simulation import UID, Rehearsal
+from dtj.cli.explain.simulation import UID, Simulation
 from dtj.core.observed import Phase, Pod, Termination
 from dtj.core.outcome import requires_full_restart, requires_predecessor_gone
 from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
@@ -42,20 +42,20 @@ Row = tuple[str, ...]
 
 
 def explanation(
-    rehearsal: Rehearsal, spec: JobSpec, *, role: Role | None = None, width: int | None = None
+    simulation: Simulation, spec: JobSpec, *, role: Role | None = None, width: int | None = None
 ) -> tuple[Text, ...]:
     """All of it in titled sections; with ``role``, what concerns pods is shown for that role alone.
 
     Lines that are longer than ``width`` go on below, indented; words, and TF_CONFIG is one, stay whole to be copied.
     """
     roles = tuple(one for one in spec.roles() if role in (None, one))
-    lines = [_headline(rehearsal, spec)]
+    lines = [_headline(simulation, spec)]
     for title, body in (
-        ("Pods", _pods(rehearsal, roles)),
-        *((f"Each {one}", _container(_pods_of(rehearsal, one)[0])) for one in roles if _pods_of(rehearsal, one)),
-        *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(rehearsal)),
-        *_shared(rehearsal),
-        *_environments(rehearsal, roles, every=role is not None),
+        ("Pods", _pods(simulation, roles)),
+        *((f"Each {one}", _container(_pods_of(simulation, one)[0])) for one in roles if _pods_of(simulation, one)),
+        *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(simulation)),
+        *_shared(simulation),
+        *_environments(simulation, roles, every=role is not None),
         ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
         ("The end", _endings(spec)),
         ("Limits in force", _columns(_limits(spec))),
@@ -78,8 +78,8 @@ def _fitted(line: str, width: int | None) -> list[str]:
     )
 
 
-def _headline(rehearsal: Rehearsal, spec: JobSpec) -> Text:
-    job = rehearsal.job
+def _headline(simulation: Simulation, spec: JobSpec) -> Text:
+    job = simulation.job
     who = listed(counted(spec.replicas(role), str(role)) for role in spec.roles())
     attempt = f", attempt {job.status.attempt}" if job.status.attempt > 1 else ""
     return Text(f"{job.name}: {spec.strategy} with {who}, in namespace {job.namespace}{attempt}")
@@ -88,14 +88,14 @@ def _headline(rehearsal: Rehearsal, spec: JobSpec) -> Text:
 # -- pods ----------------------------------------------------------------------------------------------------
 
 
-def _pods(rehearsal: Rehearsal, roles: Sequence[Role]) -> list[str]:
+def _pods(simulation: Simulation, roles: Sequence[Role]) -> list[str]:
     rows: list[Row] = [("NAME", "ROLE", "INDEX", "ADDRESS")]
     for role in roles:
-        pods = _pods_of(rehearsal, role)
+        pods = _pods_of(simulation, role)
         rows += map(_pod_row, _few(pods))
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
-    rows += map(_pod_row, _beside(rehearsal))
+    rows += map(_pod_row, _beside(simulation))
     return _columns(rows)
 
 
@@ -155,8 +155,8 @@ def _mount(mount: JsonObject) -> str:
 # -- what pods share -----------------------------------------------------------------------------------------
 
 
-def _shared(rehearsal: Rehearsal) -> Iterator[tuple[str, list[str]]]:
-    for service in rehearsal.of_kind("Service"):
+def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
+    for service in simulation.of_kind("Service"):
         ports = (f"{text(p.get('name'))} {p.get('port')}" for p in objects(dig(service, "spec", "ports")))
         rows = [
             ("kind", "headless" if dig(service, "spec", "clusterIP") == "None" else "with an address of its own"),
@@ -164,7 +164,7 @@ def _shared(rehearsal: Rehearsal) -> Iterator[tuple[str, list[str]]]:
             ("selects", _pairs(dig(service, "spec", "selector")).replace(UID, "<that of the job>")),
         ]
         yield f"Service {_name(service)}", _columns(rows)
-    for claim in rehearsal.of_kind("PersistentVolumeClaim"):
+    for claim in simulation.of_kind("PersistentVolumeClaim"):
         modes = dig(claim, "spec", "accessModes")
         rows = [
             ("size", str(dig(claim, "spec", "resources", "requests", "storage"))),
@@ -172,11 +172,11 @@ def _shared(rehearsal: Rehearsal) -> Iterator[tuple[str, list[str]]]:
             ("class", text(dig(claim, "spec", "storageClassName")) or "the cluster's default"),
         ]
         yield f"PersistentVolumeClaim {_name(claim)}", _columns(rows)
-    if rehearsal.gang is not None:
-        for gang in rehearsal.of_kind(rehearsal.gang.kind):
+    if simulation.gang is not None:
+        for gang in simulation.of_kind(simulation.gang.kind):
             rows = [(key, _plain(value)) for key, value in _fields(dig(gang, "spec")).items() if key != "podSets"]
             rows += [("pods", _pod_sets(gang))] if dig(gang, "spec", "podSets") else []
-            title = f"{rehearsal.gang.kind} {_name(gang)} ({rehearsal.gang.api_version}, {rehearsal.gang.gang})"
+            title = f"{simulation.gang.kind} {_name(gang)} ({simulation.gang.api_version}, {simulation.gang.gang})"
             yield title, _columns(rows)
 
 
@@ -187,12 +187,12 @@ def _pod_sets(gang: JsonObject) -> str:
 # -- environment ---------------------------------------------------------------------------------------------
 
 
-def _environments(rehearsal: Rehearsal, roles: Sequence[Role], *, every: bool) -> Iterator[tuple[str, list[str]]]:
+def _environments(simulation: Simulation, roles: Sequence[Role], *, every: bool) -> Iterator[tuple[str, list[str]]]:
     """TF_CONFIG and the other variables of ours: of the first replica of each role, or of ``every`` one."""
     shown = {
         f"{_label(pod, Label.ROLE)}-{_label(pod, Label.INDEX)}": _variables(pod)
         for role in roles
-        for pod in _pods_of(rehearsal, role)[: _SHOWN if every else 1]
+        for pod in _pods_of(simulation, role)[: _SHOWN if every else 1]
     }
     yield "TF_CONFIG", _columns((replica, variables[Env.TF_CONFIG]) for replica, variables in shown.items())
     ours = dict.fromkeys(name for variables in shown.values() for name in variables if name in _OURS)
@@ -355,13 +355,13 @@ def _fields(value: JsonValue) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _pods_of(rehearsal: Rehearsal, role: Role) -> list[JsonObject]:
-    return [pod for pod in rehearsal.pods if _label(pod, Label.ROLE) == role]
+def _pods_of(simulation: Simulation, role: Role) -> list[JsonObject]:
+    return [pod for pod in simulation.pods if _label(pod, Label.ROLE) == role]
 
 
-def _beside(rehearsal: Rehearsal) -> list[JsonObject]:
+def _beside(simulation: Simulation) -> list[JsonObject]:
     """The pods that are no replica's."""
-    return [pod for pod in rehearsal.pods if as_role(_label(pod, Label.ROLE)) is None]
+    return [pod for pod in simulation.pods if as_role(_label(pod, Label.ROLE)) is None]
 
 
 def _label(pod: JsonObject, label: str) -> str:

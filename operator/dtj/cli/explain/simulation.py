@@ -41,7 +41,7 @@ _ADMITTED: Final[JsonObject] = {"conditions": [{"type": "Admitted", "status": "T
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class Simulation:
     """What would be created, in this order. ``gang`` is who would be told which pods belong together, if anybody."""
 
     job: Job
@@ -58,7 +58,7 @@ class Rehearsal:
         return tuple(item for item in self.objects if item.get("kind") in kinds)
 
 
-def rehearse(body: JsonObject, platform: Platform, *, namespace: str, attempt: int, now: datetime) -> Rehearsal:
+def simulate(body: JsonObject, platform: Platform, *, namespace: str, attempt: int, now: datetime) -> Simulation:
     """Plan a valid manifest until nothing more is created.
 
     ``attempt`` counts from 1. A suspended job is planned as if it were resumed; a job of another controller gets
@@ -68,7 +68,7 @@ def rehearse(body: JsonObject, platform: Platform, *, namespace: str, attempt: i
     for _ in range(_MOST_PASSES):
         if not stage.play(plan(stage.observed(), now)):
             break
-    return Rehearsal(stage.job, tuple(stage.objects.values()), stage.api)
+    return Simulation(stage.job, tuple(stage.objects.values()), stage.api)
 
 
 def _begun(body: JsonObject, *, namespace: str, attempt: int) -> Job:

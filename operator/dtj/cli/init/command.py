@@ -6,10 +6,8 @@ import shlex
 from pathlib import Path
 
 import click
-import yaml
 
-from dtj.api.spec import MAX_REPLICAS, Strategy
-from dtj.api.validation import validate
+from dtj.api.strategies import MAX_REPLICAS, Strategy
 from dtj.cli.common.choices import OneOf
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted
@@ -30,32 +28,36 @@ from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, n
     "--workers",
     type=click.IntRange(1, MAX_REPLICAS),
     metavar="N",
-    help="Number of workers; else what suits the strategy.",
+    help="Number of workers. Default: what suits the strategy.",
 )
 @click.option(
     "--style",
     type=OneOf(Style),
     default=str(Style.MODEL),
     show_default=True,
-    help="model: two functions, and the trainer drives; session: your own loop, with five lines of ours; "
+    help="model: two functions, and the trainer runs the loop; session: your own loop with a few added lines; "
     "script: any script.",
 )
-@click.option("--name", metavar="NAME", help="Name of the job; else that of the directory.")
-@click.option("--force", is_flag=True, help="Overwrite the files that are there.")
+@click.option("--name", metavar="NAME", help="Name of the job. Default: the name of the directory.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def init(directory: Path, strategy: Strategy, workers: int | None, style: Style, name: str | None, force: bool) -> int:
     """Write a manifest and a training script to start from.
 
-    DIR gets job.yaml and train.py, which run as they are. Then put your own model and data in place of the example's.
+    DIR gets job.yaml and train.py, which run as they are. Then replace the example's model and data with your own.
 
     Exit codes: 0 done, 2 bad input.
     """
+    import yaml
+
+    from dtj.api.validation import validate
+
     name = name or name_from(directory.absolute().name)
     try:
         made = starter(name=name, strategy=strategy, style=style, workers=workers)
     except Unsuitable as error:
         say(str(error), err=True)
         return Exit.USAGE
-    # The name is written into the manifest as it is: one that is none could make anything of it.
+    # The name is written into the manifest unchecked: an invalid one could change the manifest's structure.
     plain = starter(name="plain", strategy=strategy, style=style, workers=workers)
     found = validate({**yaml.safe_load(plain.manifest), "metadata": {"name": name}})
     present = [directory / file for file in (MANIFEST, SCRIPT) if (directory / file).exists()]
@@ -63,7 +65,7 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
         for violation in found:
             say(str(violation), err=True)
         for file in () if found else present:
-            say(f"{file}: exists already: --force overwrites it, or name another directory", err=True)
+            say(f"{file}: already exists: use --force to overwrite it, or name another directory", err=True)
         return Exit.USAGE
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 from typing import Final
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.spec import SINGLE_PROCESS, Strategy
+from dtj.api.strategies import SINGLE_PROCESS, Strategy
 
 MANIFEST: Final = "job.yaml"
 SCRIPT: Final = "train.py"
@@ -65,6 +64,8 @@ def starter(*, name: str, strategy: Strategy, style: Style, workers: int | None)
         raise Unsuitable(f"style {style} does not go with {strategy}, but with {', '.join(suitable)}")
     if workers is None:
         workers = 1 if strategy in (*SINGLE_PROCESS, Strategy.TPU) else _SEVERAL
+    from importlib.resources import files  # slow to import, and no Tab needs it
+
     script = files("dtj.cli.init").joinpath("starters", f"{style}.py").read_text(encoding="utf-8")
     if strategy is Strategy.PARAMETER_SERVER:
         script = script.replace(

@@ -1,4 +1,4 @@
-"""Jobs while they change: a table that is drawn anew in place on a terminal, a line a change elsewhere, as kubectl."""
+"""Jobs while they change: a table redrawn in place on a terminal, a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from rich.console import Group
-from rich.live import Live
 
 from dtj.api.job import Job
-from dtj.cli.common.terminal import Console, Text
+from dtj.cli.common.console import Console, Text
+from dtj.cli.common.live_screen import can_redraw, live
 from dtj.cli.list.render import Row, job_rows, padded, widths
 
 TICK: Final = 1.0
@@ -31,8 +31,8 @@ class JobsScreen(Protocol):
 
 
 def jobs_screen(console: Console, *, namespaced: bool, wide: bool, empty: str) -> JobsScreen:
-    """The screen that suits the console; ``empty`` is what to say of no jobs."""
-    if console.is_terminal and not console.is_dumb_terminal:
+    """The screen that suits the console; ``empty`` is shown if there are no jobs."""
+    if can_redraw(console):
         return _Table(console, namespaced=namespaced, wide=wide, empty=empty)
     return _Lines(console, namespaced=namespaced, wide=wide)
 
@@ -46,7 +46,7 @@ class _Table:
         self._jobs: Mapping[str, Job] = {}
 
     async def run(self, changes: Changes) -> None:
-        with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
+        with live(self._console, cropped=True) as table:
             pending = asyncio.ensure_future(anext(changes, None))
             try:
                 while True:
@@ -57,7 +57,7 @@ class _Table:
                             return
                         self._jobs = now
                         pending = asyncio.ensure_future(anext(changes, None))
-                    live.update(self._drawn(), refresh=True)
+                    table.update(self._drawn(), refresh=True)
             finally:
                 pending.cancel()
                 with suppress(asyncio.CancelledError):

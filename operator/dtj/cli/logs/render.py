@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from dtj.cli.common.terminal import Text, coloured
+from dtj.cli.common.console import Text, coloured
 from dtj.client.first_error import FirstError
 from dtj.client.logs import LogLine
 

@@ -16,9 +16,9 @@ import msgspec
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
-from dtj.cli.common.terminal import Console
+from dtj.cli.common.console import Console
 from dtj.cli.doctor.checks import findings
-from dtj.cli.doctor.command import report as doctor_lines
+from dtj.cli.doctor.render import report as doctor_lines
 from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect

@@ -1,61 +1,14 @@
-"""``dtj run``: runs manifests on this machine, one after the other."""
+"""``dtj run``: runs manifests on this machine or on a cluster, one after the other."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import click
-import yaml
 from click.core import ParameterSource
 
-from dtj.api.json import JsonObject
 from dtj.cli.common import connection
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.formatting import counted, listed, shown_path
 from dtj.cli.common.run_options import runs_option
-from dtj.cli.common.terminal import Console, Text
-from dtj.cli.run.on_cluster import run_on_cluster
-from dtj.cli.run.render_end import Place, end_lines
-from dtj.cli.run.screen import Screen, screen
-from dtj.client.checks import Manifest, check
-from dtj.core.accelerators import accelerator_of
-from dtj.core.manifests import PodRenderer
-from dtj.core.platform import Platform
-from dtj.core.replicas import Replica
-from dtj.engine.logs import TextFormatter
-from dtj.local import machine, run_directory
-from dtj.local.platform import local_network
-from dtj.local.pod_command import image_of, omissions_of, problems_of
-from dtj.local.ports import NoFreePort
-from dtj.local.run_directory import RunDirectory
-from dtj.local.runner import End, Ended, LocalRun
-from dtj.local.trainer import NoTrainer, Trainer, find_trainer
-
-
-class Refused(Exception):
-    """A run that cannot begin; each argument says why, and what to do, in one line."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the person asked for, beside the manifests."""
-
-    runs: Path
-    resume: bool
-    timeout: float | None
-    ignore_memory: bool
-    trainer: Trainer
-    command: tuple[str, ...]
-    """What was typed to come here, with the options that a next run needs too."""
 
 
 @click.command()
@@ -99,28 +52,23 @@ def run(
     Exit codes: 0 done, 1 a job failed, 2 bad input, 3 the time was over, 4 the cluster refused or does not answer,
     130 after Ctrl-C, which stops the job on this machine, and leaves it on a cluster.
     """
-    output, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     context = click.get_current_context()
     _check_options(context, on_cluster)
     if on_cluster:
-        return run_on_cluster(check(files, None), place, timeout=timeout, console=output)
-    checked = check(files, Platform())
-    try:
-        if checked.problems:
-            raise Refused(*checked.problems)
-        options = Options(
-            runs=runs,
-            resume=resume,
-            timeout=timeout,
-            ignore_memory=ignore_memory,
-            trainer=find_trainer(trainer_python, os.environ),
-            command=_command(context, runs),
-        )
-        return _run_all(checked.manifests, options, output)
-    except (Refused, NoTrainer) as error:
-        for line in error.args:
-            errors.print(Text(line), soft_wrap=True)
-        return Exit.USAGE
+        from dtj.cli.run.on_cluster import run_files as run_files_on_cluster
+
+        return run_files_on_cluster(files, place, timeout=timeout)
+    from dtj.cli.run import on_this_machine
+
+    return on_this_machine.run_files(
+        files,
+        runs=runs,
+        resume=resume,
+        timeout=timeout,
+        trainer_python=trainer_python,
+        ignore_memory=ignore_memory,
+        command=_command(context, runs),
+    )
 
 
 _HERE = {
@@ -143,178 +91,3 @@ def _check_options(context: click.Context, on_cluster: bool) -> None:
 def _command(context: click.Context, runs: Path) -> tuple[str, ...]:
     given = context.get_parameter_source("runs") is not ParameterSource.DEFAULT
     return (*context.command_path.split(), *(("--output-dir", str(runs)) if given else ()))
-
-
-def _run_all(jobs: tuple[Manifest, ...], options: Options, console: Console) -> int:
-    """Run the jobs in order, up to the first that does not succeed. Raises Refused."""
-    for number, manifest in enumerate(jobs, start=1):
-        code = _run_one(manifest, options, console)
-        if code != Exit.OK:
-            rest = [later.job.name for later in jobs[number:]]
-            if rest:
-                console.print(Text(f"Not run: {listed(rest)}."), soft_wrap=True)
-            return code
-        if number < len(jobs):
-            console.print()
-    return Exit.OK
-
-
-def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
-    """Run one job to its end. Raises Refused where it cannot begin."""
-    pods = _first_pods(manifest)
-    _check_environment(manifest, pods)
-    if not options.ignore_memory:
-        _check_memory(manifest)
-    earlier, directory = _directory(manifest, options)
-    place = Place(document=manifest.document, directory=directory, base=Path.cwd(), command=options.command)
-    shown = screen(console)
-    for line in _first_lines(manifest, pods, options.trainer, place):
-        shown.say(line)
-    if options.resume and not earlier:
-        shown.say("There is no earlier run to go on with: this is the first.")
-    with _logging_to(directory.runner_log):
-        ended, code = asyncio.run(_follow(manifest, directory, options, shown))
-    for text in end_lines(ended, place):
-        console.print(text, soft_wrap=True)
-    return code
-
-
-async def _follow(manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen) -> tuple[Ended, int]:
-    """Run the job and show it; the exit code says how it ended."""
-    try:
-        with local_network(manifest.spec) as network, shown.shown():
-            running = LocalRun(
-                manifest.body, directory=directory, network=network, trainer=options.trainer, environ=os.environ
-            )
-            wish = _Wish(running, shown)
-            with wish.heard(timeout=options.timeout):
-                ended = await running.run(shown.show)
-    except NoFreePort as error:
-        raise Refused(f"{manifest.document.title}: {error}") from error
-    return ended, _exit_code(ended, wish)
-
-
-class _Wish:
-    """The wish to stop: a signal, or the end of the time that was given."""
-
-    def __init__(self, running: LocalRun, shown: Screen) -> None:
-        self._running = running
-        self._shown = shown
-        self.exit_code = 0
-
-    @contextmanager
-    def heard(self, *, timeout: float | None) -> Iterator[None]:
-        """Listen until the end of the block."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, partial(self._on_signal, number))
-        timer = loop.call_later(timeout, self._on_timeout, timeout) if timeout is not None else None
-        try:
-            yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                loop.remove_signal_handler(number)
-            if timer is not None:
-                timer.cancel()
-
-    def _on_signal(self, number: signal.Signals) -> None:
-        if self.exit_code:
-            self._shown.say("Killing the processes.")
-            self._running.kill()
-            return
-        self.exit_code = Exit.SIGNAL + number
-        self._stop("Stopping: the processes save and end. Ctrl-C again kills them.")
-
-    def _on_timeout(self, timeout: float) -> None:
-        if not self.exit_code:
-            self.exit_code = Exit.TIMEOUT
-            self._stop(f"The {timeout:g} seconds are over: the processes save and end.")
-
-    def _stop(self, words: str) -> None:
-        self._shown.say(words)
-        self._running.stop()
-
-
-def _exit_code(ended: Ended, wish: _Wish) -> int:
-    match ended.end:
-        case End.SUCCEEDED:
-            return Exit.OK
-        case End.INVALID:
-            return Exit.USAGE
-        case End.STOPPED:
-            return wish.exit_code
-        case End.FAILED:
-            # A trainer that refuses its arguments says so with the code that we use for that too.
-            cause = ended.status.root_cause
-            return Exit.USAGE if cause is not None and cause.exit_code == Exit.USAGE else Exit.FAILED
-
-
-def _check_memory(manifest: Manifest) -> None:
-    memory = machine.memory(manifest.spec)
-    if memory is not None and not memory.enough:
-        raise Refused(
-            f"{manifest.document.title}: about {memory.needed // machine.MIB} MiB of memory are needed, "
-            f"{memory.available // machine.MIB} MiB are free: use fewer replicas, or --ignore-memory"
-        )
-
-
-def _check_environment(manifest: Manifest, pods: tuple[JsonObject, ...]) -> None:
-    """Refuse what the gateway would refuse too, but before there is anything of a run."""
-    found = dict.fromkeys(problem for pod in pods for problem in problems_of(pod, os.environ))
-    if found:
-        raise Refused(*(f"{manifest.document.title}: {problem}" for problem in found))
-
-
-def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory]:
-    """Where to run, and whether an earlier run was there. Raises Refused."""
-    job = manifest.job.name
-    try:
-        earlier = run_directory.latest(options.runs, job=job) if options.resume else None
-        directory = earlier or run_directory.create(options.runs, job=job, now=datetime.now())
-        content = yaml.safe_dump(manifest.body, sort_keys=False)
-        run_directory.write_privately(directory.manifest, content.encode())
-    except OSError as error:
-        raise Refused(
-            f"{error.filename or options.runs}: cannot be written: {error.strerror}; "
-            "choose another place with --output-dir"
-        ) from error
-    return earlier is not None, directory
-
-
-def _first_pods(manifest: Manifest) -> tuple[JsonObject, ...]:
-    """A pod of each role, as the planner makes it."""
-    pods = PodRenderer(manifest.job, manifest.spec, Platform())
-    return tuple(pods.render(Replica(role, 0)) for role in manifest.spec.roles())
-
-
-def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: Place) -> Iterator[str]:
-    """What will be run, where, and what of the manifest has no meaning on this machine."""
-    spec = manifest.spec
-    roles = listed(counted(spec.replicas(role), role) for role in spec.roles())
-    yield f"{manifest.job.name}: {spec.strategy} with {roles}, in {place.shown(place.directory.path)}"
-    python = shown_path(trainer.python, base=place.base)
-    for image in dict.fromkeys(filter(None, map(image_of, pods))):
-        yield f"Image {image} is not pulled: the command runs with {python}."
-    if spec.run_policy.suspend:
-        yield "The job is suspended, but runs at once: on this machine it is you who starts it."
-    if any(accelerator_of(spec, role) is not None for role in spec.roles()):
-        yield "Accelerators are not allotted: TensorFlow takes the GPUs or TPUs that it finds on this machine."
-    omitted = dict.fromkeys(part for pod in pods for part in omissions_of(pod))
-    if omitted:
-        yield f"Left out on this machine: {listed(omitted)}."
-
-
-@contextmanager
-def _logging_to(file: Path) -> Iterator[None]:
-    """What the controller decides goes to a file of the run."""
-    run_directory.append_privately(file).close()
-    handler = logging.FileHandler(file)
-    handler.setFormatter(TextFormatter())
-    root = logging.getLogger()
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()

@@ -9,22 +9,26 @@ from datetime import UTC, datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.cli.common.connection import Place, told, with_client
+from dtj.cli.common.connection import Place, format_api_error, with_client
+from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.common.next_commands import next_command
-from dtj.cli.common.terminal import Console, Text, say
+from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow
 from dtj.cli.run.render_cluster_end import end_of_job, next_commands
 from dtj.cli.run.screen import screen
 from dtj.cli.submit.command import refusal
 from dtj.client import ApiError, AsyncClient, Unavailable
-from dtj.client.checks import Checked, Manifest
+from dtj.client.checks import Manifest, check
 from dtj.client.manifests import sound
 
 
-def run_on_cluster(checked: Checked, place: Place, *, timeout: float | None, console: Console) -> int:
-    """Submit each job, and follow it to its end, up to the first that does not succeed. Returns the exit code."""
+def run_files(files: tuple[str, ...], place: Place, *, timeout: float | None) -> int:
+    """Submit each job of these files, and follow it to its end, up to the first that does not succeed. Returns the
+    exit code."""
+    console = Console(highlight=False)
+    checked = check(files, None)
 
     async def run_all(client: AsyncClient) -> int:
         jobs = client.placed(sound(checked))
@@ -70,8 +74,8 @@ async def _run_one(
         _say_going_on(job, "Detached.", console)
         raise
     except ApiError as error:
-        say(told(error), err=True)
-        _say_going_on(job, "It cannot be followed any more.", console)
+        say(format_api_error(error), err=True)
+        _say_going_on(job, "The job can no longer be followed.", console)
         return Exit.API
     for line in end_of_job(job, again=next_command, now=datetime.now(UTC)):
         console.print(line, soft_wrap=True)
@@ -90,8 +94,8 @@ def _first_line(job: Job, spec: JobSpec) -> str:
 
 
 def _say_going_on(job: Job, why: str, console: Console) -> None:
-    """That we leave, the job does not, and how to come back to it."""
-    console.print(Text(f"{why} {job.name} goes on in the cluster."), soft_wrap=True)
+    """Print that the command ends but the job does not, and how to come back to it."""
+    console.print(Text(f"{why} {job.name} continues to run on the cluster."), soft_wrap=True)
     for line in next_commands(job, again=next_command):
         console.print(line, soft_wrap=True)
 

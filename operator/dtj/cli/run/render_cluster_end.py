@@ -9,8 +9,8 @@ from typing import TypeAlias
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import RootCause
+from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import short_number, short_time
-from dtj.cli.common.terminal import Text
 from dtj.cli.run.cluster_view import lasted
 from dtj.cli.run.render_end import cause_lines, command, field, headline, measures
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, RootCause
+from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import short_number, short_time, shown_path
-from dtj.cli.common.terminal import Text
 from dtj.client.manifest_files import Document
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, Ended, Result

@@ -10,8 +10,8 @@ from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import short_number, short_time
-from dtj.cli.common.terminal import Text
 from dtj.local.view import ReplicaView, RunView
 
 _COLOURS: Final = {

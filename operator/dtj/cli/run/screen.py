@@ -1,13 +1,12 @@
-"""Showing a run while it goes on: a live table on a terminal, one line a change elsewhere."""
+"""Showing a run until it ends: a live table on a terminal, one line for each change elsewhere."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
-from rich.live import Live
-
-from dtj.cli.common.terminal import Console, Text
+from dtj.cli.common.console import Console, Text
+from dtj.cli.common.live_screen import can_redraw, live
 from dtj.cli.run.render_lines import change_lines, progress_words, stamped
 from dtj.cli.run.render_table import run_table
 from dtj.local.view import RunView
@@ -20,7 +19,7 @@ class Screen(Protocol):
     """Where a run is shown. The context it gives surrounds one run."""
 
     def shown(self) -> AbstractContextManager[object]:
-        """While a run goes on."""
+        """The context of one run."""
 
     def show(self, view: RunView) -> None:
         """The run as it is now."""
@@ -31,18 +30,18 @@ class Screen(Protocol):
 
 def screen(console: Console) -> Screen:
     """The screen that suits the console."""
-    return TableScreen(console) if console.is_terminal and not console.is_dumb_terminal else LineScreen(console)
+    return TableScreen(console) if can_redraw(console) else LineScreen(console)
 
 
 class TableScreen:
-    """A table that is drawn anew in place."""
+    """A table that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = _live(console)
+        self._live = live(console, cropped=False)
 
     def shown(self) -> AbstractContextManager[object]:
-        self._live = _live(self._console)
+        self._live = live(self._console, cropped=False)
         return self._live
 
     def show(self, view: RunView) -> None:
@@ -53,7 +52,7 @@ class TableScreen:
 
 
 class LineScreen:
-    """A line a change, and one of progress every few seconds where there is any."""
+    """A line for each change, and one with the progress every few seconds if there is any."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -76,8 +75,3 @@ class LineScreen:
 
     def say(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
-
-
-def _live(console: Console) -> Live:
-    """Drawn when there is something new, not on a thread of its own."""
-    return Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)

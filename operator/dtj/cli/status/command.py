@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
-from typing import Final
+from typing import TYPE_CHECKING
 
 import click
-import yaml
-from rich.live import Live
 
 from dtj.cli.common.connection import cluster_command
-from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.json_text import as_json
-from dtj.cli.common.next_commands import next_command, next_kubectl
-from dtj.cli.common.terminal import Console, Text, say, write
-from dtj.cli.completion.command import JobName
-from dtj.cli.status.render import change_line, status_view
-from dtj.client import AsyncClient
-from dtj.client.overview import Overview, gather
-from dtj.kube.backoff import Backoff
-from dtj.kube.errors import ApiError, NotFound, Unavailable
+from dtj.cli.common.job_name import JobName
 
-_REFRESH_SECONDS: Final = 5.0
-"""How long a screen stays as it is where nothing is told of a change: pods change before the job does."""
-
-_CALM_SECONDS: Final = 0.5
-"""Shortest time between two drawings."""
-
-_PLAIN_WIDTH: Final = 200
-"""Width where there is no terminal: what reads it would rather have long lines than broken ones."""
+if TYPE_CHECKING:
+    from dtj.client import AsyncClient
 
 
 @click.command()
 @click.argument("name", type=JobName())
 @click.option(
-    "-o", "--output", "form", type=click.Choice(["json", "yaml"]), help="All that was gathered, for programs."
+    "-o", "--output", "form", type=click.Choice(["json", "yaml"]), help="Print everything that is known, for programs."
 )
-@click.option("-w", "--watch", is_flag=True, help="Show each change, until the job has ended.")
+@click.option("-w", "--watch", is_flag=True, help="Show each change until the job ends.")
 @cluster_command
 async def status(client: AsyncClient, name: str, form: str | None, watch: bool) -> int:
     """Show how far a job is, and why it does not run.
@@ -47,111 +27,6 @@ async def status(client: AsyncClient, name: str, form: str | None, watch: bool) 
     """
     if form is not None and watch:
         raise click.UsageError("--watch and --output exclude each other: use kubectl get dtj NAME --watch -o …")
-    if watch:
-        return await _watch(client, name)
-    overview = await gather(client.gateway, name, namespace=client.namespace)
-    if form is not None:
-        write(_dumped(overview, form))
-        return Exit.OK
-    console = _console()
-    console.print(status_view(overview, width=console.width, typed=_typed))
-    return Exit.OK
+    from dtj.cli.status import show
 
-
-def _dumped(overview: Overview, form: str) -> str:
-    body = overview.to_object()
-    return as_json(body, indent=2) if form == "json" else yaml.safe_dump(body, sort_keys=False)
-
-
-def _typed(words: Sequence[str]) -> str:
-    program, *arguments = words
-    return next_kubectl(*arguments) if program == "kubectl" else next_command(*arguments)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
-
-
-async def _watch(client: AsyncClient, name: str) -> int:
-    """Show the job at each change, until it has ended or is gone."""
-    overview = await gather(client.gateway, name, namespace=client.namespace)
-    uid = overview.job.uid
-    changed = asyncio.Event()
-    following = asyncio.create_task(_follow(client, name, changed))
-    screen = _Screen()
-    try:
-        with screen.shown():
-            while overview.job.uid == uid:
-                screen.show(overview)
-                if overview.job.status.terminal:
-                    return Exit.OK
-                await _next_change(changed)
-                overview = await _gathered(client, name, overview)
-        say(f"{name} was deleted, and made anew.", err=True)
-        return Exit.OK
-    except NotFound:
-        say(f"{name} was deleted.", err=True)
-        return Exit.OK
-    except asyncio.CancelledError:
-        say(f"{name} goes on.", err=True)
-        raise
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-
-
-async def _follow(client: AsyncClient, name: str, changed: asyncio.Event) -> None:
-    """Say when the job has changed. Where it cannot be followed, the clock says when to look."""
-    for delay in Backoff(base=1.0, cap=30.0):
-        try:
-            async with aclosing(client.follow(name)) as jobs:
-                async for _ in jobs:
-                    changed.set()
-        except ApiError:
-            pass
-        changed.set()
-        await asyncio.sleep(delay)
-
-
-async def _next_change(changed: asyncio.Event) -> None:
-    await asyncio.sleep(_CALM_SECONDS)
-    try:
-        await asyncio.wait_for(changed.wait(), _REFRESH_SECONDS)
-    except TimeoutError:
-        return
-    changed.clear()
-
-
-async def _gathered(client: AsyncClient, name: str, before: Overview) -> Overview:
-    """The job as it is now; as it was, where the cluster does not answer for a while."""
-    try:
-        return await gather(client.gateway, name, namespace=client.namespace)
-    except Unavailable:
-        return before
-
-
-class _Screen:
-    """A screen that is drawn anew on a terminal; elsewhere a line for each change."""
-
-    def __init__(self) -> None:
-        self._console = _console()
-        self._live: Live | None = None
-        self._said = ""
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-
-    def shown(self) -> AbstractContextManager[object]:
-        """While it is shown."""
-        return self._live if self._live is not None else nullcontext()
-
-    def show(self, overview: Overview) -> None:
-        """The job as it is now."""
-        if self._live is not None:
-            view = status_view(overview, width=self._console.width, typed=_typed)
-            self._live.update(view, refresh=True)
-            return
-        line = change_line(overview)
-        if line != self._said:
-            self._console.print(Text(f"{overview.at:%H:%M:%S}  {line}"), soft_wrap=True)
-            self._said = line
+    return await show.watch(client, name) if watch else await show.show_once(client, name, form=form)

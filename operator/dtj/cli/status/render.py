@@ -15,8 +15,8 @@ from dtj.api.job import parse_time
 from dtj.api.json import dig, text
 from dtj.api.names import Condition, Reason, State
 from dtj.api.status import JobStatus, Progress, RestartCounts
+from dtj.cli.common.console import Text, coloured
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
-from dtj.cli.common.terminal import Text, coloured
 from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod
 from dtj.client.why import reasons

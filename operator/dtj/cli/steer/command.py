@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import cluster_command, told
+from dtj.cli.common.connection import cluster_command, format_api_error
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.job_name import JobName
 from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import KIND, named
 from dtj.cli.common.terminal import say
-from dtj.cli.completion.command import JobName
-from dtj.client import ApiError, AsyncClient, InvalidRequest, Unavailable
 
-_WAIT = click.option("--wait", is_flag=True, help="Return when its pods are gone.")
+if TYPE_CHECKING:
+    from dtj.client import AsyncClient
+
+_WAIT = click.option("--wait", is_flag=True, help="Wait until its pods are gone.")
 _TIMEOUT = click.option(
-    "--timeout", type=Duration(), metavar="TIME", help="With --wait: how long at most, such as 90s or 10m. No limit."
+    "--timeout",
+    type=Duration(),
+    metavar="TIME",
+    help="With --wait: at most this long, such as 90s or 10m.",
 )
 
 
@@ -28,11 +33,11 @@ _TIMEOUT = click.option(
 @_TIMEOUT
 @cluster_command
 async def suspend(client: AsyncClient, names: tuple[str, ...], wait: bool, timeout: float | None) -> int:
-    """Stop jobs so that they can go on.
+    """Stop jobs so that they can be resumed.
 
-    Their pods save a checkpoint within their grace period, and end; `dtj resume` goes on from it.
+    Their pods save a checkpoint within their grace period, and end. `dtj resume` continues from it.
 
-    Exit codes: 0 done, 2 bad input or a job that has ended, 3 the time is over, 4 the cluster refused or does not
+    Exit codes: 0 done, 2 bad input or a job that has ended, 3 the timeout expired, 4 the cluster refused or does not
     answer.
     """
     _check_timeout(wait, timeout)
@@ -51,7 +56,7 @@ async def suspend(client: AsyncClient, names: tuple[str, ...], wait: bool, timeo
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", type=JobName())
 @cluster_command
 async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
-    """Let suspended jobs go on, from their last checkpoint.
+    """Resume suspended jobs from their last checkpoint.
 
     Exit codes: 0 done, 2 bad input or a job that has ended, 4 the cluster refused or does not answer.
     """
@@ -65,14 +70,12 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
 
 @click.command()
 @click.argument("name", type=JobName())
-@click.option(
-    "--replicas", type=click.IntRange(min=1), required=True, metavar="N", help="How many workers there shall be."
-)
+@click.option("--replicas", type=click.IntRange(min=1), required=True, metavar="N", help="The new number of workers.")
 @cluster_command
 async def scale(client: AsyncClient, name: str, replicas: int) -> int:
     """Set the number of workers of an elastic job.
 
-    All replicas start again from the last checkpoint, with the new number of workers. The job needs spec.elastic.
+    All replicas restart from the last checkpoint with the new number of workers. The job needs spec.elastic.
 
     Exit codes: 0 done, 2 bad input, a job that is not elastic or has ended, 4 the cluster refused or does not answer.
     """
@@ -89,18 +92,20 @@ async def scale(client: AsyncClient, name: str, replicas: int) -> int:
 async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeout: float | None) -> int:
     """Delete jobs and their pods, without asking.
 
-    Checkpoints in a volume of your own stay; those in a claim that the job has made (checkpoint.claimTemplate) go with
-    it. `dtj suspend` stops a job and loses nothing.
+    Checkpoints in a volume of your own stay; those in a claim that the job created (checkpoint.claimTemplate) are
+    deleted too. `dtj suspend` stops a job and loses nothing.
 
-    Exit codes: 0 done, 2 bad input, 3 the time is over, 4 the cluster refused or does not answer.
+    Exit codes: 0 done, 2 bad input, 3 the timeout expired, 4 the cluster refused or does not answer.
     """
+    import asyncio
+
     _check_timeout(wait, timeout)
 
     async def one(name: str) -> None:
         try:
             await client.delete(name, wait=wait, timeout=timeout)
         except asyncio.CancelledError:
-            say(f"{name} is being deleted all the same; what is left: {next_command('list')}", err=True)
+            say(f"{name} is still being deleted; see what is left: {next_command('list')}", err=True)
             raise
         say(f'{KIND} "{name}" deleted')
 
@@ -108,7 +113,9 @@ async def delete(client: AsyncClient, names: tuple[str, ...], wait: bool, timeou
 
 
 async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> int:
-    """Do it to all of them; what is refused of one does not keep the others from it. The exit code of the first."""
+    """Do it to each of them, also after one is refused. Returns the exit code of the first refusal."""
+    from dtj.client import ApiError, InvalidRequest, Unavailable
+
     code = 0
     for name in dict.fromkeys(names):
         try:
@@ -119,11 +126,11 @@ async def _each(names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> i
             say(str(error), err=True)
             code = code or Exit.USAGE
         except ApiError as error:
-            say(told(error), err=True)
+            say(format_api_error(error), err=True)
             code = code or Exit.API
     return code
 
 
 def _check_timeout(wait: bool, timeout: float | None) -> None:
     if timeout is not None and not wait:
-        raise click.UsageError("--timeout is how long --wait waits: give both")
+        raise click.UsageError("--timeout limits --wait: give both")

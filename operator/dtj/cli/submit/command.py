@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import cluster_command, told
+from dtj.cli.common.connection import cluster_command, format_api_error
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import named
 from dtj.cli.common.terminal import say
-from dtj.client import AlreadyExists, ApiError, AsyncClient, Unavailable
-from dtj.client.checks import Manifest, check
-from dtj.client.manifests import sound
+
+if TYPE_CHECKING:
+    from dtj.client import ApiError, AsyncClient
+    from dtj.client.checks import Manifest
 
 
 @click.command()
@@ -22,11 +24,15 @@ from dtj.client.manifests import sound
 async def submit(client: AsyncClient, files: tuple[str, ...]) -> int:
     """Submit jobs to a cluster.
 
-    Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does but for
-    accelerator profiles, which the cluster knows; where one is wrong, none is created.
+    Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does, except for
+    accelerator profiles, which the cluster checks. If one is invalid, none is created.
 
     Exit codes: 0 all were created, 2 bad input, 4 the cluster refused one or did not answer.
     """
+    from dtj.client import ApiError, Unavailable
+    from dtj.client.checks import check
+    from dtj.client.manifests import sound
+
     code = Exit.OK
     created = []
     for manifest, namespace in client.placed(sound(check(files, None))):
@@ -41,13 +47,15 @@ async def submit(client: AsyncClient, files: tuple[str, ...]) -> int:
             created.append(job.name)
             say(f"{named(job.name)} created")
     if len(created) == 1 and sys.stdout.isatty():
-        say(f"How it goes: {next_command('status', *created)}", err=True)
+        say(f"Follow it: {next_command('status', *created)}", err=True)
     return code
 
 
 def refusal(manifest: Manifest, error: ApiError) -> str:
     """Why the cluster did not take a manifest, in one line."""
-    what = f"{manifest.document.title}: {told(error)}"
+    from dtj.client import AlreadyExists
+
+    what = f"{manifest.document.title}: {format_api_error(error)}"
     if isinstance(error, AlreadyExists):
         name = manifest.job.name
         return f"{what}: choose another metadata.name, or delete that job first ({next_command('delete', name)})"

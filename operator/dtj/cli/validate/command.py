@@ -1,14 +1,17 @@
-"""``dtj validate``: says what an API server would say of manifests, without one."""
+"""``dtj validate``: checks manifests as an API server would, without one."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.platform_option import platform_option
 from dtj.cli.common.terminal import say
-from dtj.client.checks import Manifest, check
-from dtj.core.platform import Platform
+
+if TYPE_CHECKING:
+    from dtj.core.platform import Platform
 
 
 @click.command()
@@ -17,11 +20,13 @@ from dtj.core.platform import Platform
 def validate(files: tuple[str, ...], platform: Platform) -> int:
     """Check manifests without a cluster.
 
-    Says of each document of each FILE (- is standard input) whether it is valid, or what is wrong with it and what
-    to do: the same words as `kubectl apply` would use.
+    Prints for each document of each FILE (- is standard input) that it is valid, or what is wrong with it and how to
+    fix it, in the same words as `kubectl apply`.
 
     Exit codes: 0 all are valid, 2 some are not.
     """
+    from dtj.client.checks import Manifest, check
+
     checked = check(files, platform)
     for item in checked.items:
         if isinstance(item, Manifest):

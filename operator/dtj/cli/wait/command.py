@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import TYPE_CHECKING
 
 import click
 
-from dtj.api.names import Condition
 from dtj.cli.common.connection import cluster_command
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.job_name import JobName
 from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import named
 from dtj.cli.common.terminal import say
-from dtj.cli.completion.command import JobName
-from dtj.client import AsyncClient
+
+if TYPE_CHECKING:
+    from dtj.client import AsyncClient
 
 
 @click.command()
@@ -23,25 +24,30 @@ from dtj.client import AsyncClient
     "--for",
     "wanted",
     metavar="CONDITION",
-    help="complete, failed, ready, suspended or any other condition of a job; without it, either end.",
+    help="complete, failed, ready, suspended or any other condition of a job. Default: complete or failed.",
 )
 @click.option(
     "--timeout",
     type=Duration(zero=True),
     metavar="TIME",
-    help="How long at most, such as 600s or 10m; 0 asks once. No limit.",
+    help="The longest time to wait, such as 600s or 10m; 0 checks once. Default: no limit.",
 )
 @cluster_command
 async def wait(client: AsyncClient, name: str, wanted: str | None, timeout: float | None) -> int:
     """Wait for a job's end, or for a condition.
 
-    Exit codes: 0 it is there, and the job has not failed; 1 the job failed, ended otherwise or was deleted; 2 bad
-    input; 3 the time is over; 4 the cluster refused or does not answer; 130 after Ctrl-C, and the job goes on.
+    Exit codes: 0 the job has ended without failure, or the condition is true; 1 the job failed, ended without the
+    condition or was deleted; 2 bad input; 3 the timeout expired; 4 the cluster refused or does not answer; 130 after
+    Ctrl-C, and the job continues to run.
     """
+    import asyncio
+
+    from dtj.api.names import Condition
+
     try:
         job = await client.wait(name, wanted, timeout=timeout)
     except asyncio.CancelledError:
-        say(f"{name} goes on; wait again: {next_command('wait', name)}", err=True)
+        say(f"{name} continues to run; wait again: {next_command('wait', name)}", err=True)
         raise
     if wanted is not None:
         say(f"{named(name)} condition met")

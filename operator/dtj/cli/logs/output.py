@@ -1,0 +1,57 @@
+"""Prints lines of logs: in colours on a terminal, unchanged for a file or a program."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from dtj.api.job import Job
+from dtj.cli.common.console import Console, Text
+from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.terminal import copy_line
+from dtj.cli.logs.render import first_error_lines, log_text, plain_line
+from dtj.client import AsyncClient
+from dtj.client.first_error import first_error
+from dtj.client.logs import LogLine, LogNote, LogSelection
+from dtj.core.replicas import replicas
+
+
+async def show_first_error(client: AsyncClient, job: Job, selection: LogSelection) -> int:
+    """Print the first error of the replica that failed first. Returns the exit code."""
+    found = await first_error(client.gateway, job, selection)
+    cause = found.cause
+    more = next_command("logs", job.name, "--role", cause.role, "--index", str(cause.index))
+    console = Console(highlight=False)
+    for line in first_error_lines(found, more=more):
+        console.print(line, soft_wrap=True)
+    return Exit.OK
+
+
+class Output:
+    """Standard output: in colours on a terminal, unchanged for a file or a program. Notes go to standard error."""
+
+    def __init__(self, job: Job, *, prefix: bool, timestamps: bool) -> None:
+        self._console = Console(highlight=False)
+        self._errors = Console(stderr=True, highlight=False)
+        self._prefix = prefix
+        self._timestamps = timestamps
+        hostnames = [replica.hostname for replica in replicas(job.spec)] if job.spec is not None else []
+        self._width = max(map(len, hostnames), default=0)
+
+    async def show(self, lines: AsyncGenerator[LogLine | LogNote, None]) -> None:
+        """Print what comes."""
+        async with aclosing(lines):
+            async for line in lines:
+                if isinstance(line, LogNote):
+                    self._errors.print(Text(line.words, style="dim"), soft_wrap=True)
+                else:
+                    self._print(line)
+
+    def _print(self, line: LogLine) -> None:
+        self._width = max(self._width, len(line.title))
+        if self._console.is_terminal:
+            text = log_text(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps)
+            self._console.print(text, soft_wrap=True)
+        else:
+            copy_line(plain_line(line, width=self._width, prefix=self._prefix, timestamps=self._timestamps))

@@ -1,0 +1,103 @@
+"""What a command imports: a person who asks for help or presses Tab waits for every module."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import dtj.client
+from dtj.cli.main import cli
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[3]
+
+LIGHT = {"click", "dtj"}
+"""Packages outside the standard library that help, the version and completion may import."""
+
+LIGHT_ROOMS = ("dtj.cli", "dtj.api.names", "dtj.api.printable", "dtj.api.strategies")
+"""Modules of ours that they may import."""
+
+RUN = """
+import sys
+before = set(sys.modules)
+from dtj.cli.main import cli
+{body}
+import json
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def imported(body: str) -> set[str]:
+    """The modules that a fresh Python imports for a command line."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.format(body=body)], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def too_heavy(modules: set[str]) -> set[str]:
+    """Those that help and completion must do without."""
+    foreign = {name for name in modules if name.partition(".")[0] not in sys.stdlib_module_names | LIGHT}
+    ours = {name for name in modules if name.startswith("dtj.") and name != "dtj.api"}
+    return foreign | {name for name in ours if not name.startswith(LIGHT_ROOMS)}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_and_version_import_only_click_and_the_names_of_the_commands(words: list[str]) -> None:
+    found = imported(f"cli.main({words!r}, standalone_mode=False)")
+    assert "dtj.cli.main" in found
+    assert too_heavy(found) == set()
+    assert not any(name.endswith(".command") for name in found), "no command is imported to be listed"
+
+
+@pytest.mark.parametrize("words", [[""], ["st"], *([name, "--"] for name in cli.commands)], ids=" ".join)
+def test_a_tab_imports_at_most_the_command_that_is_completed(words: list[str]) -> None:
+    asked = f"from dtj.cli.completion.command import kubectl_lines; lines = list(kubectl_lines(cli, {words!r}))"
+    found = imported(f"{asked}; assert len(lines) > 1, lines")
+    assert too_heavy(found) == set()
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_the_help_of_a_command_needs_no_cluster_client(name: str) -> None:
+    assert too_heavy(imported(f"cli.main([{name!r}, '--help'], standalone_mode=False)")) == set()
+
+
+@pytest.mark.parametrize("name", ["validate", "explain"])
+def test_commands_that_check_a_manifest_import_no_cluster_client(name: str) -> None:
+    found = imported(f"cli.main([{name!r}, 'examples/digits.yaml'], standalone_mode=False)")
+    assert "pydantic" in found
+    assert found & {"kubernetes", "aiohttp", "kopf", "asyncio"} == set()
+
+
+def test_the_list_of_commands_has_the_first_sentence_of_each_commands_help() -> None:
+    context = click.Context(cli)
+    for name, entry in cli.entries.items():
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert inspect.cleandoc(command.help or "").partition("\n\n")[0] == entry.summary
+
+
+def test_the_client_offers_every_name_that_it_lists() -> None:
+    assert [name for name in dtj.client.__all__ if not hasattr(dtj.client, name)] == []
+    assert not hasattr(dtj.client, "Wish")
+
+
+def test_a_misspelt_command_is_answered_with_a_similar_one() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dtj.cli.main", "stat"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert done.returncode == 2
+    assert "status" in done.stderr
