@@ -97,7 +97,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
-{{/* Who may connect to the pods of jobs besides these pods themselves, as the operator reads it: JSON. */}}
+{{/* Peers that may connect to the pods of jobs, in addition to these pods themselves, as JSON for the operator. */}}
 {{- define "dtj.jobAccess" -}}
 {{- $namespace := dict "matchLabels" (dict "kubernetes.io/metadata.name" .Release.Namespace) -}}
 {{- $pods := dict "matchLabels" (include "dtj.selector" . | fromYaml) -}}

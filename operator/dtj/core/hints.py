@@ -87,7 +87,7 @@ HINTS: Final = (
     ),
     Hint(
         "tpu-without-name",
-        "TPUClusterResolver needs to be told where the TPU is: inside a TPU pod use tpu='local'",
+        "TPUClusterResolver needs the address of the TPU: inside a TPU pod use tpu='local'",
         "Please provide a TPU Name to connect to",
     ),
     Hint(
