@@ -116,6 +116,8 @@ class Config:
     """Seconds to wait for the other tasks; the launcher shortens it where it started this task again in its place."""
     restarts_in_place: int
     stall_timeout: float
+    stall_timeout_given: bool
+    """Whether it is not the default."""
 
     @property
     def preloads(self) -> bool:
@@ -197,9 +199,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         stall_timeout=given.value(options.STALL_TIMEOUT)
         or (
             DEFAULT_REMOTE_STALL_SECONDS
-            if data.service or strategy in ("ParameterServer", PIPELINE)
+            if not script and (data.service or strategy in ("ParameterServer", PIPELINE))
             else DEFAULT_STALL_SECONDS
         ),
+        stall_timeout_given=given.source(options.STALL_TIMEOUT) is not None,
     )
     if config.pipeline:
         layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))

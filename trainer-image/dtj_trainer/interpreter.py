@@ -89,8 +89,7 @@ def run(script: Script, host: Host) -> NoReturn:
     host.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
     if host.config.keras_override:
-        several = host.config.strategy == "MultiWorkerMirrored"
-        keras_import.override(print, expected=several, cluster=host.config.cluster)
+        keras_import.override(print, config=host.config)
     tear_down = _TearDown()
     try:
         if script.path is None:

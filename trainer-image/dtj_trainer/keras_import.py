@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from dtj_trainer.cluster import Cluster
+from dtj_trainer.config import Config
 
 PROVED = ("3.15",)
 """Versions of Keras 3 whose private functions are known: the tests have run with them."""
@@ -17,14 +17,13 @@ def is_proved(version: str) -> bool:
     return ".".join(version.split(".")[:2]) in PROVED
 
 
-def override(say: Callable[[str], object], *, expected: bool, cluster: Cluster) -> None:
+def override(say: Callable[[str], object], *, config: Config) -> None:
     """Installs the override now, or when Keras is imported.
 
     Args:
         say: prints a line.
-        expected: whether the job has several replicas that train one model; then a version of Keras that is not
+        config: of this task. If the job has several replicas that train one model, a version of Keras that is not
             known is told.
-        cluster: the tasks of this job.
     """
 
     def install() -> None:
@@ -35,8 +34,8 @@ def override(say: Callable[[str], object], *, expected: bool, cluster: Cluster) 
         if is_proved(keras.__version__):
             from dtj_trainer.compat import keras_override
 
-            keras_override.install(say, cluster)
-        elif expected:
+            keras_override.install(say, config)
+        elif config.strategy == "MultiWorkerMirrored":
             say(
                 f"warning: Keras {keras.__version__} is installed, and fit, evaluate and predict with several replicas "
                 f"are only known to work with Keras {', '.join(PROVED)}: Keras is left as it is; install "

@@ -336,9 +336,10 @@ START_TIMEOUT = Option(
     help="seconds to wait for the other tasks; then exit 75",
 )  # fmt: skip
 STALL_TIMEOUT = Option[float | None](
-    flag="--stall-timeout", parse=values.positive, default=None, metavar="S",
+    flag="--stall-timeout", variable="DTJ_STALL_TIMEOUT", parse=values.positive, default=None, metavar="S",
     help="seconds without a finished step, after which the task that is late exits with 1 and the others with 75 "
-    "(default: 1800; 300 under ParameterServer and Pipeline, and with a tf.data service)",
+    "(default: 1800; 300 under ParameterServer and Pipeline, and with a tf.data service; of a script's step, ten times "
+    "its longest one if that is more)",
 )  # fmt: skip
 
 SCRIPT = Option[str | None](

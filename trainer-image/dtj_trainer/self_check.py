@@ -19,10 +19,10 @@ import tensorflow as tf
 import tf_keras
 
 from dtj_trainer import draws, keras_fit, variable_names
-from dtj_trainer.cluster import from_environment
 from dtj_trainer.compat import keras3, keras_override, mentions, private, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat.names import USED
+from dtj_trainer.config import parse
 from dtj_trainer.progress import DTJCallback
 
 _PLAIN: Mapping[str, Any] = {"jit_compile": False}
@@ -252,6 +252,6 @@ CHECKS: Mapping[str, Callable[[], None]] = {
     "sums over replicas": _reductions,
     "split variables": _parts,
     # Last: it changes Keras in this process.
-    "fit of scripts": lambda: keras_override.install(lambda _: None, from_environment({})),
+    "fit of scripts": lambda: keras_override.install(lambda _: None, parse((), {})),
 }
 """What is checked -> a function that raises where it fails."""

@@ -43,8 +43,10 @@ runtime.prepare(os.environ)
 import tensorflow as tf  # noqa: E402 - reads what was set
 
 from dtj_trainer import strategies, waiting  # noqa: E402
-from dtj_trainer.checkpoints import HEADER, State, Store  # noqa: E402
+from dtj_trainer.checkpoints import AT_THE_END_SECONDS, HEADER, Store  # noqa: E402
+from dtj_trainer.checkpoints import State as Saved  # noqa: E402
 from dtj_trainer.engine import Wishes  # noqa: E402
+from dtj_trainer.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.reported import LOSS, ReportedLosses, Weights  # noqa: E402
 from dtj_trainer.session_parts import (  # noqa: E402
     build_optimizers,
@@ -53,6 +55,7 @@ from dtj_trainer.session_parts import (  # noqa: E402
     variables_of,
     warn_of_uncounted,
 )
+from dtj_trainer.stall import State, sums_begun  # noqa: E402
 
 _CALLS_AT_MOST = 10_000
 _LOOK_SECONDS = 0.5
@@ -64,8 +67,7 @@ def begin() -> Iterator["Session"]:
     try:
         host = Host.current or _host()
         if host.config.keras_override:
-            several = host.config.strategy == "MultiWorkerMirrored"
-            keras_import.override(print, expected=several, cluster=host.config.cluster)
+            keras_import.override(print, config=host.config)
         session = Session(host, _strategy(host))
         with strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)):
             yield session
@@ -144,7 +146,8 @@ class Session:
         self._agreement = _Agreement(strategy) if collective else None
         self._losses = ReportedLosses(strategy)
         self._weights = Weights(())
-        self._waiting = waiting.of(strategy) if collective else None
+        self._waiting = waiting.of(strategy, counts=True) if collective else None
+        self._watch = LoopWatch(config, self._state, kind="-session")
         self._own_part = OwnPart()
         self._save_due = Every(self._policy.every_seconds)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
@@ -177,7 +180,7 @@ class Session:
         step, total = self._counters
         coordinates = self._host.config.strategy == "ParameterServer"
         self._store = Store(
-            State(
+            Saved(
                 {name: [each for each, _ in pairs] for name, pairs in variables.items()},
                 step=step,
                 total_steps=total,
@@ -212,10 +215,15 @@ class Session:
         """
         self._total = total
         self._host.board.update(total_steps=total)
-        while self.step < total:
-            yield self.step
-            self.advance()
-        self._save_last()
+        self._watch.begin()
+        try:
+            while self.step < total:
+                yield self.step
+                self.advance()
+                self._watch.done()
+            self._save_last()
+        finally:
+            self._watch.pause()
         self._host.termination.saves = False
 
     def advance(self, steps: int = 1) -> None:
@@ -245,6 +253,7 @@ class Session:
         if save and self._store is not None:
             self._check_weights()
             self._note()
+            self._watch.moved(may_take=AT_THE_END_SECONDS)
             self._store.save_meanwhile(self.step)
 
     def report(self, *, epoch: int | None = None, batch_size: int | None = None, **metrics: Any) -> None:
@@ -258,6 +267,7 @@ class Session:
             metrics: whatever float() takes; for one that is shown, the device is waited for. One of the name `loss`
                 has to be finite: else the training ends, about half a second later and before it is saved.
         """
+        self._watch.moved()
         self._report(metrics, epoch=epoch, batch_size=batch_size)
 
     def _report(
@@ -284,6 +294,10 @@ class Session:
         )
         if self.is_leader and (self._line_due.due() or self.step == self._total):
             print(progress_line(self._host.board.progress))
+
+    def _state(self) -> State:
+        """How far this task is, for the others to see while it hangs."""
+        return sums_begun(self._waiting, f"step {self.step + 1}")
 
     def _agree(self) -> Wishes:
         """What all tasks do now, and after how many calls they ask again."""
@@ -339,6 +353,7 @@ class Session:
             return
         self._check_weights()
         self._note()
+        self._watch.moved(may_take=AT_THE_END_SECONDS)
         if self._agreement:
             strategies.save_together(self._host.config, self.strategy, self._store, self.step)
         else:
@@ -398,6 +413,16 @@ class _FitCallback(DTJCallback):
     def set_model(self, model: Any) -> None:
         self._model = model
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
+        self._session._watch.begin()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session._watch.moved()
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return True
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
         if (steps := self._params.get("steps")) and (epochs := self._params.get("epochs")):
@@ -409,9 +434,11 @@ class _FitCallback(DTJCallback):
         self._in_epoch = batch + 1
         self._report(logs)
         self._session.advance(steps)
+        self._session._watch.done()
 
     def on_train_end(self, logs: Any = None) -> None:
         self._session._save_last()
+        self._session._watch.pause()
 
     def _report(self, logs: Any) -> None:
         numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}

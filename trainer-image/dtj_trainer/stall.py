@@ -7,6 +7,8 @@ is late, and it is the cause. They tell each other through the coordination serv
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -16,14 +18,28 @@ from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config import Config
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import PeerLost, TrainerError
+from dtj_trainer.waiting import Waiting
 from dtj_trainer.watchdog import Watchdog
 
-_ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
+"""After so long, all tasks have seen that nothing moves."""
 _TALK_SECONDS = 60.0
 
 
 class Stalled(TrainerError):
     """This task is the one that all wait for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """How far a task is."""
+
+    count: int
+    """Batches that its data gave, or sums that it brought its part to: of several tasks, the one with fewer is late."""
+    in_call: bool
+    """Whether it is in a step, or in such a sum."""
+    doing: str
+    """What a person is told of it."""
 
 
 class StallWatch(Watchdog):
@@ -53,31 +69,60 @@ class StallWatch(Watchdog):
         self.feed(self._patience + AT_THE_END_SECONDS)
 
     def _end(self, error: BaseException) -> None:
-        cluster = self._config.cluster
-        tasks = [task for task in cluster.addresses if task.role in (CHIEF, WORKER)]
-        if len(tasks) < 2:
-            end_with(Stalled(f"{self._what}: {_doing(self._own())}"))
         self.feed(_TALK_SECONDS)
-        found: dict[Task, tuple[int, bool] | None] = {}
-        with suppress(tf.errors.OpError):
-            compat.leave_word(_key(cluster.task), json.dumps(self._own()))
-        for task in tasks:
-            found[task] = None
-            with suppress(tf.errors.OpError):
-                said = compat.read_word(_key(task), seconds=_ANSWER_SECONDS)
-                batches, in_call = json.loads(said)
-                found[task] = batches, in_call
-        with suppress(tf.errors.OpError):
-            # The leader keeps these words: it stays until all have read them.
-            compat.wait_at_barrier("dtj-stall", seconds=_ANSWER_SECONDS)
-        late = latest(found)
-        if cluster.task in late:
-            end_with(Stalled(f"{self._what}: {_doing(self._own())}"))
-        names = ", ".join(f"{task} {_doing(found[task])}" for task in late)
-        end_with(PeerLost(f"{self._what}: {names}") if late else error)
+        batches, in_call = self._batches(), self.in_call
+        end_stalled(
+            self._config,
+            self._what,
+            State(count=batches, in_call=in_call, doing=_doing(batches, in_call=in_call)),
+        )
 
-    def _own(self) -> tuple[int, bool]:
-        return self._batches(), self.in_call
+
+def end_stalled(
+    config: Config, what: str, state: State, *, kind: str = "", answer_seconds: float = ANSWER_SECONDS
+) -> NoReturn:
+    """Ends this task, in which nothing moves, with a line that names the task that all wait for.
+
+    Args:
+        what: what did not happen.
+        state: how far this task is.
+        kind: of the watch, by which tasks compare only what can be compared.
+        answer_seconds: how much later another task may see that nothing moves.
+    """
+    cluster = config.cluster
+    tasks = [task for task in cluster.addresses if task.role in (CHIEF, WORKER)]
+    if len(tasks) < 2:
+        end_with(Stalled(f"{what}: {state.doing}"))
+    unknown = PeerLost(f"{what}: a task of this job hangs")
+    if config.strategy != "MultiWorkerMirrored":
+        end_with(unknown)
+    found: dict[Task, State | None] = {}
+    with suppress(tf.errors.OpError):
+        compat.leave_word(_key(cluster.task, kind), json.dumps(asdict(state)))
+    for task in tasks:
+        found[task] = None
+        with suppress(tf.errors.OpError):
+            found[task] = State(**json.loads(compat.read_word(_key(task, kind), seconds=answer_seconds)))
+    with suppress(tf.errors.OpError):
+        # The leader keeps these words: it stays until all have read them.
+        compat.wait_at_barrier(f"dtj-stall{kind}", seconds=answer_seconds)
+    late = latest({task: None if seen is None else (seen.count, seen.in_call) for task, seen in found.items()})
+    if cluster.task in late:
+        end_with(Stalled(f"{what}: {state.doing}"))
+    names = ", ".join(f"{task} {seen.doing if (seen := found[task]) else 'does not answer'}" for task in late)
+    end_with(PeerLost(f"{what}: {names}") if late else unknown)
+
+
+def sums_begun(waits: Waiting | None, where: str) -> State:
+    """How far a task is that is known by its sums over the replicas alone.
+
+    Args:
+        waits: counts them; None where the replicas are all in this process.
+        where: what a person is told of the step.
+    """
+    begun, ended = waits.begun_and_ended if waits else (0, 0)
+    what = "waits for the others" if begun > ended else "waits for its data, or is in the script's own code,"
+    return State(count=begun, in_call=begun > ended, doing=f"{what} in {where}")
 
 
 def latest(found: Mapping[Task, tuple[int, bool] | None]) -> list[Task]:
@@ -94,14 +139,11 @@ def latest(found: Mapping[Task, tuple[int, bool] | None]) -> list[Task]:
     return [] if len(late) == len(found) else late
 
 
-def _doing(state: tuple[int, bool] | None) -> str:
-    if state is None:
-        return "does not answer"
-    batches, in_call = state
+def _doing(batches: int, *, in_call: bool) -> str:
     if not in_call:
         return f"is outside of its steps, as in a callback, after {batches} batches"
     return f"waits in a step, after {batches} batches of its data"
 
 
-def _key(task: Task) -> str:
-    return f"dtj-stall/{task}"
+def _key(task: Task, kind: str) -> str:
+    return f"dtj-stall{kind}/{task}"

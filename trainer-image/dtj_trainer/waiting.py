@@ -14,19 +14,24 @@ import tensorflow as tf
 from dtj_trainer.compat import tensorflow as compat
 
 
-def of(strategy: Any) -> "Waiting | None":
-    """Watches a strategy from now on; None where its replicas are all in this process."""
+def of(strategy: Any, *, counts: bool = False) -> "Waiting | None":
+    """Watches a strategy from now on; None where its replicas are all in this process.
+
+    Args:
+        counts: whether to count the sums.
+    """
     extended = strategy.extended
-    return Waiting(strategy) if strategy.num_replicas_in_sync > len(extended.worker_devices) else None
+    return Waiting(strategy, counts=counts) if strategy.num_replicas_in_sync > len(extended.worker_devices) else None
 
 
 class Waiting:
     """Adds up how long this worker waits in sums over the replicas of a strategy."""
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: Any, *, counts: bool) -> None:
         """Args:
         strategy: MultiWorkerMirroredStrategy; all of its sums come by `reduce_to` or `batch_reduce_to`, be they of
             gradients, of a normalization's means, or of whether there is a next batch.
+        counts: whether to count the sums.
         """
         self._of_each = strategy.experimental_local_results
         extended = strategy.extended
@@ -37,6 +42,7 @@ class Waiting:
             self._seconds = tf.Variable(tf.zeros(self._replicas, tf.float64), trainable=False)
             # Sums wait for their turn: what one waits for is not to be counted again by the next.
             self._until = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self._sums = [tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2 if counts else 0)]
         compat.replace_reductions(strategy, self._timing)
 
     def _timing(
@@ -58,13 +64,29 @@ class Waiting:
         """Since the strategy is watched; of several replicas here, of the one that waited least: a tensor."""
         return tf.reduce_min(self._seconds)
 
+    @property
+    def begun_and_ended(self) -> tuple[int, int]:
+        """The sums that this worker brought its part to, and those of them that are there.
+
+        Can be read while it waits; only with `counts`.
+        """
+        begun, ended = (int(each.numpy()) for each in self._sums)
+        return begun, ended
+
+    def _count(self, which: int, after: Any) -> None:
+        if self._sums:
+            with tf.control_dependencies([after]), tf.device(self._host):
+                self._sums[which].assign_add(1)
+
     def _timed(self, values: Sequence[Any], reduce: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         brought = [self._of_each(value) for value in values]
         # What is the same for all replicas of a worker is there once.
         of_replicas = [[each[replica % len(each)] for each in brought] for replica in range(self._replicas)]
         began = tf.stack([self._when(each) for each in of_replicas])
+        self._count(0, began)
         reduced = reduce()
         ended = self._when([self._of_each(each) for each in reduced])
+        self._count(1, ended)
         with tf.device(self._host):
             waited = ended - tf.maximum(began, self._until)
             self._seconds.assign_add(tf.maximum(waited, tf.zeros_like(waited)))

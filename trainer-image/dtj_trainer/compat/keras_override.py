@@ -30,10 +30,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer.cluster import Cluster
 from dtj_trainer.compat import private, unfit
+from dtj_trainer.config import Config
 from dtj_trainer.errors import UsageError
 from dtj_trainer.fit_losses import FitLosses
+from dtj_trainer.fit_watch import FitWatch
 from dtj_trainer.reported import LOSS
 
 try:
@@ -64,17 +65,18 @@ _say: Callable[[str], object] = print
 _said = False
 _installed = False
 losses: FitLosses
+_watch: FitWatch
 
 
-def install(say: Callable[[str], object], cluster: Cluster) -> None:
+def install(say: Callable[[str], object], config: Config) -> None:
     """Replaces the functions of Keras, once.
 
     Args:
         say: prints the line that tells of it, when a model is trained by several replicas for the first time.
-        cluster: the tasks of this job.
+        config: of this task.
     """
-    global _say, _installed, losses
-    _say, losses = say, FitLosses(cluster)
+    global _say, _installed, losses, _watch
+    _say, losses, _watch = say, FitLosses(config.cluster), FitWatch(config)
     if _installed:
         return
     _installed = True
@@ -222,6 +224,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             "optimizer), since it reduces them in a branch; leave it out and give a larger batch"
         )
 
+    _watch.follow(strategy)
+
     @tf.autograph.experimental.do_not_convert
     def replica_step(data: Any) -> Any:
         with _share_of(data):
@@ -249,7 +253,8 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
 
     def function(iterator: Any) -> Any:
-        outputs = taken(iterator)
+        with _watch.step():
+            outputs = taken(iterator)
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
@@ -320,10 +325,8 @@ def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
     def packed(values: Any) -> Any:
         parts = [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in tree.flatten(values)]
         if by_replica:
-            of_step = (
-                parts if not isinstance(values, dict) or LOSS not in values else [tf.cast(values[LOSS], tf.float32)]
-            )
-            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(part)) for part in of_step])
+            of_step = [values[LOSS]] if isinstance(values, dict) and LOSS in values else parts
+            finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(tf.cast(part, tf.float32))) for part in of_step])
             place = tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas)
             parts.append(tf.where(finite, tf.zeros_like(place), place))
         return tf.concat(parts, 0)
