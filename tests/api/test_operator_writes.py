@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dtj.core.view import COUNT_UPDATE_INTERVAL
+from dtj.core.status_update import COUNT_UPDATE_INTERVAL
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
 from support.waiting import always

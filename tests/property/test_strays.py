@@ -18,13 +18,13 @@ from builders import NOW, pod, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
+from dtj.core.context import JobContext
 from dtj.core.gangs import APIS
 from dtj.core.manifests import claim_name
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.tensorboard import tensorboard_name
-from dtj.core.view import View
+from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled, claim_from, gang_from, labelled, pod_from, service_from
 from dtj.kube.informer import Change
@@ -111,6 +111,6 @@ def test_no_object_is_a_jobs_own_but_that_which_it_controls_in_its_namespace(dat
     state = ClusterState(Platform())
     for kind, body in data.draw(st.lists(strays(job, namespaces=st.sampled_from(["default", "evil"])), max_size=8)):
         throw(state, kind, body)
-    view = View.of(state.observe(JobRecord(job, {})), NOW)
+    view = JobContext.of(state.observe(JobRecord(job, {})), NOW)
     assert all(own.namespace == job.namespace and own.owner_uid == job.uid for own in view.own)
     assert all(stranger.namespace == job.namespace for stranger in view.foreign_pods)

@@ -13,10 +13,10 @@ from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation, Label, Reason
 from dtj.app.job_access import job_access
 from dtj.core.actions import CreateNetworkPolicy, CreatePod, DeleteNetworkPolicy, PatchStatus, Plan, UpdateNetworkPolicy
-from dtj.core.network_policy import network_policy
 from dtj.core.observed import Child, Observed, Phase
 from dtj.core.planner import plan
 from dtj.core.platform import JobAccess, Platform
+from dtj.core.policies.network_policy import network_policy
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import JOBS, NETWORK_POLICIES, PODS
 from support.engine_rig import rigged

@@ -10,9 +10,9 @@ import pytest
 from builders import job
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
+from dtj.core.conditions import DesiredCondition as Wanted
+from dtj.core.conditions import DesiredConditions, state
 from dtj.core.observed import Phase
-from dtj.core.status import DesiredCondition as Wanted
-from dtj.core.status import DesiredConditions, state
 from world import World, running
 
 pytestmark = pytest.mark.unit

@@ -14,7 +14,7 @@ from dtj.api.spec import Role
 from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
 from dtj.core.platform import Platform
-from dtj.core.tensorboard import REMADE_AFTER, ROOM_SECONDS
+from dtj.core.policies.tensorboard import REMADE_AFTER, ROOM_SECONDS
 from world import World
 
 pytestmark = pytest.mark.unit

@@ -12,8 +12,16 @@ from collections.abc import Iterable
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Annotation
+from dtj.api.spec import as_role
 from dtj.core.observed import Pod
 from dtj.core.pod_failure import PodFailureClass, terminated_pods
+from dtj.core.replicas import Replica
+
+
+def replica_of(pod: Pod) -> Replica | None:
+    """The replica that a pod runs, or None if its role is none of ours."""
+    role = as_role(pod.role)
+    return Replica(role, pod.index) if role is not None else None
 
 
 def stopped_on_request(pods: Iterable[Pod]) -> frozenset[str]:

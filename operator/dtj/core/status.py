@@ -1,21 +1,13 @@
-"""The status that a job should have: counts, conditions and the one word that sums them up.
-
-Conditions follow KEP-1623: known types are there from the first write on, a transition time moves only when
-``status`` changes, and conditions of types that are not ours are left alone.
-"""
+"""What the status of a job records: times, counts by role, and which changes of it may wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 from dtj.api.json import JsonObject
-from dtj.api.names import Condition, Reason, State
 from dtj.api.spec import JobSpec, Role, as_role
-from dtj.api.status import ConditionStatus, JobStatus, ReplicaStatus
-from dtj.core.messages import cut
+from dtj.api.status import JobStatus, ReplicaStatus
 from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 
@@ -31,60 +23,14 @@ def format_deadline(moment: datetime) -> str:
     return format_time(moment if moment == whole else whole + timedelta(seconds=1))
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredCondition:
-    """What a condition should say."""
-
-    status: Literal["True", "False", "Unknown"]
-    reason: Reason
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DesiredConditions:
-    """What each condition should say; the defaults are those of a job that has not begun."""
-
-    pods_ready: DesiredCondition = DesiredCondition("False", Reason.WAITING_FOR_PODS)
-    suspended: DesiredCondition = DesiredCondition("False", Reason.NOT_SUSPENDED)
-    restarting: DesiredCondition = DesiredCondition("False", Reason.NOT_RESTARTING)
-    stalled: DesiredCondition = DesiredCondition("False", Reason.NOT_STALLED)
-    invalid: DesiredCondition = DesiredCondition("False", Reason.VALID)
-    success_criteria_met: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
-    failure_target: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
-    complete: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
-    failed: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
-
-    def items(self) -> tuple[tuple[Condition, DesiredCondition], ...]:
-        return (
-            (Condition.PODS_READY, self.pods_ready),
-            (Condition.SUSPENDED, self.suspended),
-            (Condition.RESTARTING, self.restarting),
-            (Condition.STALLED, self.stalled),
-            (Condition.INVALID, self.invalid),
-            (Condition.SUCCESS_CRITERIA_MET, self.success_criteria_met),
-            (Condition.FAILURE_TARGET, self.failure_target),
-            (Condition.COMPLETE, self.complete),
-            (Condition.FAILED, self.failed),
-        )
-
-
-def conditions(
-    current: tuple[ConditionStatus, ...], desired: DesiredConditions, *, generation: int, now: datetime
-) -> tuple[ConditionStatus, ...]:
-    """``current`` with our types set as ``desired`` say, in place; new ones at the end."""
-    found = {condition.type: condition for condition in current}
-    for kind, wanted in desired.items():
-        before = found.get(kind)
-        moved = before is None or before.status != wanted.status or not before.last_transition_time
-        found[kind] = ConditionStatus(
-            type=kind,
-            status=wanted.status,
-            reason=wanted.reason,
-            message=cut(wanted.message),
-            last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
-            observed_generation=generation,
-        )
-    return tuple(found.values())
+def time_after(begin: datetime | None, seconds: int | None) -> datetime | None:
+    """``begin`` and so many seconds; None if either is None, or if that lies beyond all times."""
+    if begin is None or seconds is None:
+        return None
+    try:
+        return begin + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 def recorded_completions(status: JobStatus) -> frozenset[Replica]:
@@ -201,38 +147,3 @@ def _durable_counts(counts: ReplicaStatus) -> ReplicaStatus:
         replaced_indexes=counts.replaced_indexes,
         restarting=counts.restarting,
     )
-
-
-_STEPS = (State.PENDING, State.STARTING, State.RUNNING)
-"""The steps of an attempt, in order."""
-
-
-def state(desired: DesiredConditions, *, started: bool, before: str = "") -> tuple[State, Reason]:
-    """The one word for the printer column, and the reason beside it; ``before`` is the word of this attempt so far.
-
-    An attempt never goes back a step: a job whose pods were all ready is Running until it ends, is suspended or starts
-    again, though a pod that completes is not ready in its last second; the reason says what is the matter.
-    """
-    word, reason = _state_now(desired, started=started)
-    reached = State(before) if before in _STEPS else None
-    if reached is not None and word in _STEPS:
-        word = max(word, reached, key=_STEPS.index)
-    return word, reason
-
-
-def _state_now(desired: DesiredConditions, *, started: bool) -> tuple[State, Reason]:
-    invalid = desired.invalid.status == "True"
-    reason = desired.invalid.reason if invalid else desired.pods_ready.reason
-    if desired.complete.status == "True":
-        return State.SUCCEEDED, desired.complete.reason
-    if desired.failed.status == "True":
-        return State.FAILED, desired.failed.reason
-    if desired.suspended.status == "True":
-        return State.SUSPENDED, desired.suspended.reason
-    if "True" in (desired.success_criteria_met.status, desired.failure_target.status):
-        return State.RUNNING, desired.pods_ready.reason
-    if desired.restarting.status == "True":
-        return State.RESTARTING, reason
-    if desired.pods_ready.status == "True":
-        return State.RUNNING, reason
-    return State.STARTING if started and not invalid else State.PENDING, reason

@@ -7,7 +7,7 @@ from datetime import datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition, Reason, State
 from dtj.api.status import JobStatus
-from dtj.core import deadlines
+from dtj.core.policies import deadlines
 from dtj.engine.job_cache import JobCache
 from dtj.engine.metrics import RESTART_CLASSES, Metrics
 

@@ -18,7 +18,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import Progress
 from dtj.core.observed import Pod, SeenProgress, Silence
-from dtj.core.outcome import replica_of
+from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, incarnation, pod_name
 from dtj.core.status import is_ready
 from dtj.engine.metrics import Metrics

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from dtj.core.observed import Pod
-from dtj.core.outcome import replica_of
 from dtj.core.platform import Platform
+from dtj.core.pod_state import replica_of
 from dtj.engine.progress import fetch
 
 AT_ONCE: Final = 8

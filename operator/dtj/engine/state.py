@@ -7,7 +7,7 @@ from typing import Any
 from dtj.core.manifests import claim_name
 from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
 from dtj.core.platform import Platform
-from dtj.core.tensorboard import tensorboard_name
+from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.engine.job_cache import JobCache, JobCaches
 from dtj.engine.job_store import JobStore
 from dtj.engine.stores import ChildStore, JobRecord

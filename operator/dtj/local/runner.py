@@ -24,8 +24,8 @@ from dtj.api.spec import JobSpec, Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed, Phase, Pod
-from dtj.core.outcome import replica_of
 from dtj.core.planner import plan
+from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS

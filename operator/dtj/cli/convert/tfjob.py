@@ -19,7 +19,7 @@ from dtj.api.spec import ELASTIC, Gang, RestartPolicy, Role, RunPolicy, Strategy
 from dtj.api.validation import validate
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.convert.tfjob_pods import NotConvertible, Pods, mapping
-from dtj.core.recovery import NON_RETRYABLE_EXIT_CODES
+from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES
 from dtj.core.replicas import TRAINING_ROLES
 
 GROUP: Final = "kubeflow.org"

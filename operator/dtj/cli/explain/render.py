@@ -21,10 +21,10 @@ from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.explain.simulation import UID, Simulation
 from dtj.core.observed import Phase, Pod, Termination
-from dtj.core.outcome import requires_full_restart, requires_predecessor_gone
 from dtj.core.pod_failure import LATEST, PodFailureClass, TerminatedPod
 from dtj.core.pod_state import main_container
-from dtj.core.recovery import NON_RETRYABLE_EXIT_CODES, restart_denied
+from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES, restart_denied
+from dtj.core.policies.restart_scope import requires_full_restart, requires_predecessor_gone
 from dtj.core.replicas import Replica, deciding_replicas
 
 _SHOWN: Final = 6

@@ -29,7 +29,7 @@ from dtj.core.actions import (
 from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from dtj.core.tensorboard import tensorboard_name
+from dtj.core.policies.tensorboard import tensorboard_name
 
 UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give to the job."""

@@ -10,7 +10,7 @@ from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec
 from dtj.core.observed import Pod
-from dtj.core.outcome import replica_of
+from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, replicas
 from dtj.local.progress import Progress
 from dtj.local.view import RunView, run_view

@@ -17,7 +17,7 @@ from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.terminal import say
 from dtj.cli.tensorboard.render import is_ready, problem_of, reason_to_wait, trouble_of
 from dtj.client import AsyncClient
-from dtj.core.tensorboard import tensorboard_name
+from dtj.core.policies.tensorboard import tensorboard_name
 from dtj.kube.errors import NotFound
 from dtj.kube.gateway import PODS
 from dtj.kube.port_forward import PortTaken, Target, forwarded

@@ -1,8 +1,4 @@
-"""What becomes of a job that lost a replica: a restart, which some budget pays, or the end.
-
-Counters are in the status, and are written before any pod is touched: an operator that is killed in between neither
-forgets a restart nor counts one twice.
-"""
+"""When a restart may begin: a backoff after an error of the program, else at once, but never in a tight loop."""
 
 from __future__ import annotations
 
@@ -10,18 +6,17 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.job import parse_time
-from dtj.api.names import Condition, Reason
-from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
-from dtj.api.status import JobStatus, PendingRestart, ReplicaStatus, RestartCounts, RootCause
+from dtj.api.names import Condition
+from dtj.api.status import JobStatus, PendingRestart, ReplicaStatus
+from dtj.core.context import JobContext
 from dtj.core.messages import cut
 from dtj.core.observed import Phase, Pod
-from dtj.core.outcome import CLOCKS_DIFFER, Failure, how_it_failed, root_cause
+from dtj.core.outcome import CLOCKS_DIFFER
 from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+from dtj.core.pod_state import replica_of
+from dtj.core.policies.budgets import errors
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 from dtj.core.status import format_deadline
-
-NON_RETRYABLE_EXIT_CODES: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
-"""Exit codes that no restart can help: an error of the program or its arguments, no such command, abort, segfault."""
 
 CAUSE_PATIENCE: Final = timedelta(seconds=5)
 """For how long the cause is waited for, when all that is known is that a replica lost a peer."""
@@ -36,58 +31,6 @@ A node that refuses every pod at once must not be asked without end.
 LONGEST_BACKOFF: Final = timedelta(seconds=60)
 GOOD_RUN: Final = timedelta(minutes=10)
 """A pod that ran so long was no quick failure: the backoff begins anew."""
-
-
-def restart_denied(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
-    """Why there can be no restart after this end, or None where there can be one."""
-    cause = root_cause(ended)
-    what = how_it_failed(cause)
-    if ended.by_infrastructure:
-        limit = spec.run_policy.disruption_limit
-        if ended.failure_class is PodFailureClass.PREEMPTION or limit is None or status.restarts.disruption < limit:
-            return None
-        caused = "1 restart" if limit == 1 else f"{limit} restarts"
-        message = f"{what}; the infrastructure has caused {caused}, which is runPolicy.disruptionLimit"
-        return Failure(Reason.DISRUPTION_LIMIT_EXCEEDED, message, cause)
-    role = spec.replica_specs.get(ended.pod.role) or ReplicaSpec()
-    codes = spec.run_policy.exit_codes or ExitCodes()
-    end = ended.pod.termination
-    code = end.exit_code if end is not None and not end.init_container else None
-    hopeless = (
-        role.restart_policy is RestartPolicy.EXIT_CODE
-        and code in NON_RETRYABLE_EXIT_CODES
-        and code not in codes.retryable
-    )
-    if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
-        return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)
-    if role.restart_policy is RestartPolicy.NEVER:
-        return Failure(Reason.REPLICA_FAILED, what, cause)
-    spent = used_up(spec, status)
-    return Failure(Reason.BACKOFF_LIMIT_EXCEEDED, what + spent, cause) if spent is not None else None
-
-
-def used_up(spec: JobSpec, status: JobStatus) -> str | None:
-    """What to add to the message of an error for which ``backoffLimit`` leaves no restart; None where it leaves one."""
-    limit = spec.run_policy.backoff_limit
-    if errors(status.restarts) < limit:
-        return None
-    spent = "1 restart is" if limit == 1 else f"{limit} restarts are"
-    return f"; {spent} used up, which is runPolicy.backoffLimit" if limit else ""
-
-
-def errors(counts: RestartCounts) -> int:
-    """The restarts that ``backoffLimit`` counts."""
-    return counts.user + counts.out_of_memory
-
-
-def charged(counts: RestartCounts, failure_class: PodFailureClass) -> RestartCounts:
-    """``counts`` with one restart more, paid by the class of the end that caused it."""
-    field = {
-        PodFailureClass.USER_ERROR: "user",
-        PodFailureClass.OUT_OF_MEMORY: "out_of_memory",
-        PodFailureClass.PREEMPTION: "preemption",
-    }.get(failure_class, "disruption")
-    return counts.model_copy(update={field: getattr(counts, field) + 1, "total": counts.total + 1})
 
 
 def replaced(status: JobStatus, replica: Replica, due: datetime, *, had_started: bool) -> dict[str, ReplicaStatus]:
@@ -105,16 +48,6 @@ def replaced(status: JobStatus, replica: Replica, due: datetime, *, had_started:
         alone = parse_indexes(counts.replaced_indexes) | {replica.index}
         update["replaced_indexes"] = format_indexes(alone)
     return {**status.replica_statuses, str(replica.role): counts.model_copy(update=update)}
-
-
-def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
-    """The counts by role where one more pod of this role was killed for want of memory.
-
-    ``runPolicy.onOutOfMemory`` says what that means for the pods to come.
-    """
-    counts = status.replica_statuses.get(role, ReplicaStatus())
-    counted = counts.model_copy(update={"memory_increases": counts.memory_increases + 1})
-    return {**status.replica_statuses, role: counted}
 
 
 def due(status: JobStatus, ended: TerminatedPod, *, all_at_once: bool, now: datetime) -> datetime:
@@ -180,21 +113,48 @@ def class_of(restart: PendingRestart) -> PodFailureClass:
     )
 
 
-def known_cause(status: JobStatus, ended: TerminatedPod) -> RootCause | None:
-    """``rootCause`` where this end is what all start again for.
+# -- replicas that come back alone -----------------------------------------------------------------------------
 
-    What the infrastructure did is no cause of the job's own; nor is the error of a peer any more, for which the
-    restart was to be before it was seen.
+
+STUCK: Final = timedelta(seconds=30)
+"""How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
+
+
+def restart_due(context: JobContext, replica: Replica) -> datetime | None:
+    """When the next pod of a replica that is replaced alone may be created, by what was recorded then."""
+    counts = context.job.status.replica_statuses.get(replica.role)
+    due = parse_time(counts.restarting.get(str(replica.index))) if counts is not None else None
+    return at_most_later(due, LONGEST_BACKOFF, context.now)
+
+
+def seconds_until_due(context: JobContext, replica: Replica) -> float:
+    """Seconds until the missing pod of a replica may be created."""
+    due = restart_due(context, replica)
+    backoff = (due - context.now).total_seconds() if due is not None else 0.0
+    return max(seconds_until_predecessor_gone(context, replica), backoff)
+
+
+def predecessors(context: JobContext, replica: Replica) -> list[Pod]:
+    """The pods of this attempt that still run, of a replica that comes back alone."""
+    if not context.replaced_alone(replica):
+        return []
+    before = (pod for pod in context.own if replica_of(pod) == replica and not pod.stopped)
+    return [pod for pod in before if pod.attempt >= context.attempt and not context.is_current(pod)]
+
+
+def seconds_until_predecessor_gone(context: JobContext, replica: Replica) -> float:
+    """Seconds for which a replica that comes back alone waits for its predecessor: two must not share an address.
+
+    One that hangs on a dead node is given up some time after its grace period. That is counted from when the
+    replica was replaced, by the operator's own clock: the API server's may be another by hours.
     """
-    if not ended.by_infrastructure:
-        return root_cause(ended)
-    before, restart = status.root_cause, status.pending_restart
-    return None if before is not None and restart is not None and before.pod == restart.pod else before
-
-
-def charge(status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
-    """``status`` with a restart more, for an end of this class of a replica of this role."""
-    update: dict[str, object] = {"restarts": charged(status.restarts, failure_class)}
-    if failure_class is PodFailureClass.OUT_OF_MEMORY:
-        update["replica_statuses"] = out_of_memory(status, role)
-    return status.model_copy(update=update)
+    since, waits = restart_due(context, replica), [0.0]
+    for pod in predecessors(context, replica):
+        if pod.deletion_due is None:
+            waits.append(STUCK.total_seconds())
+        elif since is not None and pod.deletion_requested_at is not None:
+            given_up = since + (pod.deletion_due - pod.deletion_requested_at)
+            waits.append((given_up - context.now).total_seconds() + STUCK.total_seconds())
+        else:
+            waits.append((pod.deletion_due - context.now).total_seconds() + STUCK.total_seconds())
+    return max(waits)

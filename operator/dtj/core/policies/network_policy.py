@@ -21,8 +21,8 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import Action, CreateNetworkPolicy, DeleteNetworkPolicy, UpdateNetworkPolicy
+from dtj.core.context import JobContext
 from dtj.core.manifests import labels_of, metadata_of
-from dtj.core.picture import Picture
 from dtj.core.platform import JobAccess
 
 
@@ -34,23 +34,23 @@ def network_policy(job: Job, access: JobAccess) -> JsonObject:
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
 
 
-def before_pods(picture: Picture) -> tuple[Action, ...]:
+def before_pods(context: JobContext) -> tuple[Action, ...]:
     """Create the policy, or bring it up to date if the operator is configured otherwise than when it was made."""
-    access, found = picture.view.observed.platform.job_access, picture.view.observed.network_policy
+    access, found = context.observed.platform.job_access, context.observed.network_policy
     if access is None:
         return ()
     if found is None:
-        return (CreateNetworkPolicy(network_policy(picture.job, access)),)
-    spec = _spec(picture.job, access)
-    if not picture.job.owns(found) or found.digest == _digest(spec):
+        return (CreateNetworkPolicy(network_policy(context.job, access)),)
+    spec = _spec(context.job, access)
+    if not context.job.owns(found) or found.digest == _digest(spec):
         return ()
     metadata: JsonObject = {"uid": found.uid, "annotations": {Annotation.POLICY_DIGEST: _digest(spec)}}
     return (UpdateNetworkPolicy(found.name, {"metadata": metadata, "spec": spec}),)
 
 
-def after_the_end(picture: Picture) -> tuple[Action, ...]:
+def after_the_end(context: JobContext) -> tuple[Action, ...]:
     """Delete the policy of a finished job when nothing of it listens any more, TensorBoard included."""
-    observed, job = picture.view.observed, picture.job
+    observed, job = context.observed, context.job
     found = observed.network_policy
     if not job.status.terminal or found is None or not job.owns(found):
         return ()

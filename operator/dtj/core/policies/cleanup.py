@@ -1,25 +1,69 @@
-"""What becomes of pods that are no use any more: those that have ended, and those that do not end."""
+"""Which pods are deleted: by the clean-up policy at the end of a job, and ended ones of earlier attempts before it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition
+from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
+from dtj.core.actions import DeletePod, Plan, RequeueAfter
+from dtj.core.context import JobContext
 from dtj.core.observed import Pod
-from dtj.core.outcome import replica_of
-from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, terminated_pods
+from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, terminated_pods
+from dtj.core.pod_state import replica_of
+from dtj.core.policies.backoff import STUCK
 from dtj.core.replicas import incarnation, pod_name
 
-STUCK: Final = timedelta(seconds=30)
-"""How long after its grace period a pod that does not go away is given up; its node is dead, most likely."""
+SIDECAR_SECONDS: Final = 5.0
+"""How long ordinary sidecars may go on after the main container, before their pod is deleted."""
 
 MAX_KEPT_CAUSES: Final = 16
 """Pods that ended by an error of their own and are kept, the newest of them, however long ago that was."""
+
+
+def to_stop(context: JobContext) -> tuple[Pod, ...]:
+    """Our pods that the clean-up policy wants gone and that are not gone yet.
+
+    Under any policy it wants those gone that nothing but their sidecars keep running: they do no work, and would
+    hold what they hold for ever.
+    """
+    spec = context.job.spec
+    policy = spec.run_policy.clean_pod_policy if spec is not None else CleanPodPolicy.NONE
+    if policy is CleanPodPolicy.ALL:
+        return context.own
+    running = policy is CleanPodPolicy.RUNNING
+    return tuple(pod for pod in context.own if (pod.sidecars if pod.ended else running))
+
+
+def stop_pods(context: JobContext) -> Plan:
+    """Delete what must stop; what is already on its way out needs no second call."""
+    gone = to_stop(context)
+    stopped = (DeletePod(pod.name, pod.uid) for pod in gone if pod.stopped and not pod.terminating)
+    return (*stopped, *stop(context, gone))
+
+
+def stop(context: JobContext, pods: Iterable[Pod]) -> Plan:
+    """Delete those of ``pods`` that run; what is already on its way out needs no second call.
+
+    Deleting a pod takes its log away. So if its main container has ended, the kubelet is left to end the sidecars that
+    Kubernetes knows, and others have some seconds to end by themselves.
+    """
+    deletions: list[DeletePod] = []
+    waits: list[float] = []
+    for pod in pods:
+        if pod.terminating or pod.stopped or (pod.ended and not pod.sidecars):
+            continue
+        since = (context.now - ended_at(pod)).total_seconds() if pod.ended else SIDECAR_SECONDS
+        if 0 <= since < SIDECAR_SECONDS:
+            waits.append(SIDECAR_SECONDS - since)
+        else:  # also if a clock that is ahead says that it is yet to end
+            deletions.append(DeletePod(pod.name, pod.uid))
+    return (*deletions, *((RequeueAfter(min(waits)),) if waits else ()))
 
 
 def to_delete(own: Iterable[Pod], job: Job, *, now_running: Callable[[Pod], bool]) -> tuple[Pod, ...]:

@@ -24,13 +24,13 @@ from dtj.core.actions import (
     CreateService,
     DeletePod,
     DeleteService,
-    PatchStatus,
     Plan,
     RequeueAfter,
 )
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
 from dtj.core.manifests import apply_security, labels_of, metadata_of, mount_checkpoint, role_template
 from dtj.core.observed import Phase, Pod
-from dtj.core.picture import Picture
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
@@ -47,7 +47,7 @@ DEFAULT_RESOURCES: Final[JsonObject] = {
 }
 
 
-class _Fate(StrEnum):
+class _DesiredState(StrEnum):
     WANTED = "wanted"
     LEFT_ALONE = "left alone"
     GONE = "gone"
@@ -58,16 +58,15 @@ def tensorboard_name(job: str) -> str:
     return f"{job}-{names.TENSORBOARD}"
 
 
-def beside(picture: Picture, plan: Plan) -> Plan:
-    """What is to be done about TensorBoard, once ``plan`` for the job is carried out."""
-    written = [action.status for action in plan if isinstance(action, PatchStatus)]
-    fate, again = _fate(picture, written[-1] if written else picture.job.status)
-    observed, job, name = picture.view.observed, picture.job, tensorboard_name(picture.job.name)
+def next_to(context: JobContext, decision: Decision) -> Plan:
+    """What is to be done about TensorBoard, once ``decision`` about the job is carried out."""
+    wanted, again = _desired(context, decision.status or context.job.status)
+    observed, job, name = context.observed, context.job, tensorboard_name(context.job.name)
     pod = next((pod for pod in observed.pods if pod.name == name and job.owns(pod)), None)
     service = observed.tensorboard
     if service is not None and not job.owns(service):
         service = None
-    if fate is _Fate.GONE:
+    if wanted is _DesiredState.GONE:
         return (
             *((BestEffort(DeleteService(service.name, service.uid)),) if service is not None else ()),
             *((BestEffort(DeletePod(pod.name, pod.uid)),) if pod is not None and not pod.terminating else ()),
@@ -75,10 +74,10 @@ def beside(picture: Picture, plan: Plan) -> Plan:
     actions: list[Action] = []
     if again is not None and (pod is not None or service is not None):
         actions.append(RequeueAfter(again))
-    if fate is _Fate.WANTED:
-        actions += [BestEffort(CreateService(_service(picture.job)))] if service is None else []
-        made = BestEffort(CreatePod(name, partial(_pod, picture)))
-        actions += _remade(pod, picture.view.now) if pod is not None else [made]
+    if wanted is _DesiredState.WANTED:
+        actions += [BestEffort(CreateService(_service(context.job)))] if service is None else []
+        made = BestEffort(CreatePod(name, partial(_pod, context)))
+        actions += _remade(pod, context.now) if pod is not None else [made]
     return tuple(actions)
 
 
@@ -90,35 +89,35 @@ def _remade(pod: Pod, now: datetime) -> list[Action]:
     return [RequeueAfter(wait)] if wait > 0 else [BestEffort(DeletePod(pod.name, pod.uid))]
 
 
-def _fate(picture: Picture, status: JobStatus) -> tuple[_Fate, float | None]:
+def _desired(context: JobContext, status: JobStatus) -> tuple[_DesiredState, float | None]:
     """What becomes of it, and in how many seconds that may be something else without anything happening.
 
     A job that never was ready in this run, as one that is suspended, has no curves to show.
     """
-    spec, observed = picture.spec, picture.view.observed
+    spec, observed = context.spec, context.observed
     wanted = spec.tensor_board
     if wanted is None or not wanted.enabled or not observed.platform.tensorboard or status.ready_time is None:
-        return _Fate.GONE, None
+        return _DesiredState.GONE, None
     if observed.platform.directories.logs(spec) is None:
-        return _Fate.GONE, None
+        return _DesiredState.GONE, None
     if status.terminal:
         ended = parse_time(status.completion_time)
-        left = (ended - picture.view.now).total_seconds() + wanted.ttl_seconds if ended is not None else 0.0
-        return (_Fate.WANTED, left) if left > 0 else (_Fate.GONE, None)
+        left = (ended - context.now).total_seconds() + wanted.ttl_seconds if ended is not None else 0.0
+        return (_DesiredState.WANTED, left) if left > 0 else (_DesiredState.GONE, None)
     if status.is_true(Condition.SUCCESS_CRITERIA_MET) or status.is_true(Condition.FAILURE_TARGET):
-        return _Fate.LEFT_ALONE, None
-    return _fate_beside_replicas(picture)
+        return _DesiredState.LEFT_ALONE, None
+    return _desired_with_replicas(context)
 
 
-def _fate_beside_replicas(picture: Picture) -> tuple[_Fate, float | None]:
-    if picture.view.observed.refusal is not None:
-        return _Fate.GONE, None
-    pending = [pod for pod in picture.current() if pod.phase is Phase.PENDING]
+def _desired_with_replicas(context: JobContext) -> tuple[_DesiredState, float | None]:
+    if context.observed.refusal is not None:
+        return _DesiredState.GONE, None
+    pending = [pod for pod in context.current if pod.phase is Phase.PENDING]
     if not pending:
-        return (_Fate.LEFT_ALONE if picture.missing(picture.done()) else _Fate.WANTED), None
-    since = min(pod.created_at or picture.view.now for pod in pending)
-    left = ROOM_SECONDS - (picture.view.now - since).total_seconds()
-    return (_Fate.LEFT_ALONE, left) if left > 0 else (_Fate.GONE, None)
+        return (_DesiredState.LEFT_ALONE if context.missing else _DesiredState.WANTED), None
+    since = min(pod.created_at or context.now for pod in pending)
+    left = ROOM_SECONDS - (context.now - since).total_seconds()
+    return (_DesiredState.LEFT_ALONE, left) if left > 0 else (_DesiredState.GONE, None)
 
 
 def _labels(job: Job) -> JsonObject:
@@ -135,8 +134,8 @@ def _service(job: Job) -> JsonObject:
     }
 
 
-def _pod(picture: Picture) -> JsonObject:
-    job, platform = picture.job, picture.platform
+def _pod(context: JobContext) -> JsonObject:
+    job, platform = context.job, context.platform
     metadata = metadata_of(job, tensorboard_name(job.name), labels=_labels(job))
     # Else it would keep an autoscaler from taking away the node of a job that has ended.
     metadata["annotations"] = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
@@ -144,7 +143,7 @@ def _pod(picture: Picture) -> JsonObject:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": _pod_spec(job, picture.spec, platform),
+        "spec": _pod_spec(job, context.spec, platform),
     }
 
 

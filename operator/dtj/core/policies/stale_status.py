@@ -12,12 +12,32 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.job import Job
+from dtj.core.actions import RequeueAfter
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
 from dtj.core.observed import Pod
-from dtj.core.outcome import replica_of
+from dtj.core.pod_state import replica_of
+from dtj.core.policies.restart import begin_attempt
 from dtj.core.replicas import incarnation, number_of
 
 PATIENCE: Final = timedelta(minutes=5)
 """For how long pods that the status does not know of are left alone: jobs are listed again in that time."""
+
+
+def wait_for_status(context: JobContext) -> Decision | None:
+    """Touch nothing until the job's own status has come.
+
+    If it was lost, all start again under a number above those of the pods; recording that comes first, and fails if
+    what we know is old after all.
+    """
+    newer = newer_pods(context.own, context.job)
+    if not newer:
+        return None
+    wait = seconds_to_wait(newer, context.now)
+    if wait > 0:
+        return Decision.of(RequeueAfter(wait))
+    known = context.job.status.model_copy(update={"attempt": latest_attempt(newer, context.job)})
+    return begin_attempt(context, "Warning", f"the job's status does not know of pod {newer[0].name}", known)
 
 
 def newer_pods(own: Iterable[Pod], job: Job) -> tuple[Pod, ...]:

@@ -1,0 +1,173 @@
+"""Every condition of a job, Ready included, and the one word that sums them up.
+
+Conditions follow KEP-1623: known types are there from the first write on, a transition time moves only when
+``status`` changes, and conditions of types that are not ours are left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from dtj.api.names import Condition, Reason, State
+from dtj.api.status import ConditionStatus, JobStatus
+from dtj.core import blockers
+from dtj.core.context import JobContext
+from dtj.core.messages import cut
+from dtj.core.observed import Pod
+from dtj.core.status import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredCondition:
+    """What a condition should say."""
+
+    status: Literal["True", "False", "Unknown"]
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredConditions:
+    """What each condition should say; the defaults are those of a job that has not begun."""
+
+    pods_ready: DesiredCondition = DesiredCondition("False", Reason.WAITING_FOR_PODS)
+    suspended: DesiredCondition = DesiredCondition("False", Reason.NOT_SUSPENDED)
+    restarting: DesiredCondition = DesiredCondition("False", Reason.NOT_RESTARTING)
+    stalled: DesiredCondition = DesiredCondition("False", Reason.NOT_STALLED)
+    invalid: DesiredCondition = DesiredCondition("False", Reason.VALID)
+    success_criteria_met: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+    failure_target: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+    complete: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+    failed: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
+
+    def items(self) -> tuple[tuple[Condition, DesiredCondition], ...]:
+        return (
+            (Condition.PODS_READY, self.pods_ready),
+            (Condition.SUSPENDED, self.suspended),
+            (Condition.RESTARTING, self.restarting),
+            (Condition.STALLED, self.stalled),
+            (Condition.INVALID, self.invalid),
+            (Condition.SUCCESS_CRITERIA_MET, self.success_criteria_met),
+            (Condition.FAILURE_TARGET, self.failure_target),
+            (Condition.COMPLETE, self.complete),
+            (Condition.FAILED, self.failed),
+        )
+
+
+def conditions(
+    current: tuple[ConditionStatus, ...], desired: DesiredConditions, *, generation: int, now: datetime
+) -> tuple[ConditionStatus, ...]:
+    """``current`` with our types set as ``desired`` say, in place; new ones at the end."""
+    found = {condition.type: condition for condition in current}
+    for kind, wanted in desired.items():
+        before = found.get(kind)
+        moved = before is None or before.status != wanted.status or not before.last_transition_time
+        found[kind] = ConditionStatus(
+            type=kind,
+            status=wanted.status,
+            reason=wanted.reason,
+            message=cut(wanted.message),
+            last_transition_time=format_time(now) if moved or before is None else before.last_transition_time,
+            observed_generation=generation,
+        )
+    return tuple(found.values())
+
+
+def blocked_pods(context: JobContext) -> tuple[Pod, ...]:
+    """Our pods that something keeps from starting, in the order of their replicas."""
+    by_name = {pod.name: pod for pod in context.current}
+    ours = (by_name.get(name) for name in context.pod_names.values())
+    return blockers.blocked(pod for pod in ours if pod is not None)
+
+
+def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
+    """What the condition PodsReady should say; ``status`` counts the pods."""
+    refusal = context.observed.refusal
+    if refusal is not None:
+        return DesiredCondition("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
+    if context.all_ready:
+        return DesiredCondition("True", Reason.ALL_PODS_READY)
+    ready = f"{status.ready.replace('/', ' of ')} pods are ready"
+    pod = blockers.named(blocked_pods(context), context.now)
+    if pod is not None and pod.blocker is not None:
+        return DesiredCondition("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
+    return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready)
+
+
+def with_conditions(context: JobContext, base: JobStatus, desired: DesiredConditions) -> JobStatus:
+    """``base`` with conditions and summary as ``desired``; what that leaves open stays as it was."""
+    desired = _carried_on(context.job.status, desired)
+    obstacle = context.observed.obstacle
+    if obstacle and desired.pods_ready.status != "True":
+        desired = replace(desired, pods_ready=DesiredCondition("False", Reason.API_CALL_FAILED, obstacle))
+    before = context.job.status
+    word, reason = state(
+        desired,
+        started=base.start_time is not None,
+        before=before.state if before.attempt == base.attempt else "",
+    )
+    generation = context.job.generation
+    return base.model_copy(
+        update={
+            "observed_generation": generation,
+            "state": str(word),
+            "reason": str(reason),
+            "conditions": conditions(before.conditions, desired, generation=generation, now=context.now),
+        }
+    )
+
+
+def _carried_on(status: JobStatus, desired: DesiredConditions) -> DesiredConditions:
+    """A job that was suspended once is a resumed one, and one that restarts does so until it is ready or ends."""
+    suspended = status.condition(Condition.SUSPENDED)
+    if suspended is not None and desired.suspended.status != "True":
+        was = suspended.status == "True" or suspended.reason == Reason.RESUMED
+        desired = replace(desired, suspended=DesiredCondition("False", Reason.RESUMED)) if was else desired
+    restarting = status.condition(Condition.RESTARTING)
+    over = "True" in (
+        desired.pods_ready.status,
+        desired.suspended.status,
+        desired.success_criteria_met.status,
+        desired.failure_target.status,
+    )
+    if restarting is not None and restarting.status == "True" and desired.restarting.status != "True" and not over:
+        going_on = DesiredCondition("True", Reason(restarting.reason), restarting.message)
+        desired = replace(desired, restarting=going_on)
+    return desired
+
+
+_STEPS = (State.PENDING, State.STARTING, State.RUNNING)
+"""The steps of an attempt, in order."""
+
+
+def state(desired: DesiredConditions, *, started: bool, before: str = "") -> tuple[State, Reason]:
+    """The one word for the printer column, and the reason beside it; ``before`` is the word of this attempt so far.
+
+    An attempt never goes back a step: a job whose pods were all ready is Running until it ends, is suspended or starts
+    again, though a pod that completes is not ready in its last second; the reason says what is the matter.
+    """
+    word, reason = _state_now(desired, started=started)
+    reached = State(before) if before in _STEPS else None
+    if reached is not None and word in _STEPS:
+        word = max(word, reached, key=_STEPS.index)
+    return word, reason
+
+
+def _state_now(desired: DesiredConditions, *, started: bool) -> tuple[State, Reason]:
+    invalid = desired.invalid.status == "True"
+    reason = desired.invalid.reason if invalid else desired.pods_ready.reason
+    if desired.complete.status == "True":
+        return State.SUCCEEDED, desired.complete.reason
+    if desired.failed.status == "True":
+        return State.FAILED, desired.failed.reason
+    if desired.suspended.status == "True":
+        return State.SUSPENDED, desired.suspended.reason
+    if "True" in (desired.success_criteria_met.status, desired.failure_target.status):
+        return State.RUNNING, desired.pods_ready.reason
+    if desired.restarting.status == "True":
+        return State.RESTARTING, reason
+    if desired.pods_ready.status == "True":
+        return State.RUNNING, reason
+    return State.STARTING if started and not invalid else State.PENDING, reason

@@ -1,0 +1,210 @@
+"""What a pass needs to know of one job: the facts that the policies decide by, each found out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final
+
+from dtj.api import names
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.api.spec import JobSpec
+from dtj.core import gangs, manifests
+from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
+from dtj.core.platform import Platform
+from dtj.core.pod_failure import PodFailureClass, TerminatedPod, terminated_pods
+from dtj.core.pod_state import replica_of
+from dtj.core.replicas import Replica, incarnation, pod_name, replicas
+from dtj.core.status import is_ready, recorded_completions, recorded_replacements
+from dtj.core.validity import Problem, problems
+
+REJECTION_TTL: Final = timedelta(seconds=60)
+"""For how long a template stays rejected: the admission policy that refused it may have been fixed since."""
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """One job in one pass. Jobs have hundreds of pods: what several policies need is computed once, on first use.
+
+    ``own`` are the pods of the job's replicas, by owner UID; ``foreign_pods`` have its labels or names, but another
+    owner.
+    """
+
+    observed: Observed
+    now: datetime
+    own: tuple[Pod, ...]
+    foreign_pods: tuple[Pod, ...]
+
+    @classmethod
+    def of(cls, observed: Observed, now: datetime) -> JobContext:
+        """The context of a pass at ``now``."""
+        own = tuple(pod for pod in observed.pods if observed.job.owns(pod) and pod.role != names.TENSORBOARD)
+        foreign_pods = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
+        return cls(observed=observed, now=now, own=own, foreign_pods=foreign_pods)
+
+    @property
+    def job(self) -> Job:
+        """The job as it is stored."""
+        return self.observed.job
+
+    @property
+    def spec(self) -> JobSpec:
+        """The spec of the job. Ask only for jobs whose manifest can be read."""
+        assert self.job.spec is not None
+        return self.job.spec
+
+    @cached_property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the manifest; empty if nothing is."""
+        return problems(self.job, self.observed.platform)
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that runs, or is about to; from 1."""
+        return max(self.job.status.attempt, 1)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something of the job that could be stopped."""
+        return bool(self.own) or self.job.status.start_time is not None
+
+    def seconds_until(self, moment: datetime) -> float:
+        """Seconds from now on; 0 if the moment has passed."""
+        return max(0.0, (moment - self.now).total_seconds())
+
+    # -- replicas and their pods -----------------------------------------------------------------------------
+
+    @cached_property
+    def current(self) -> tuple[Pod, ...]:
+        """Our pods of this attempt, of each replica the latest."""
+        return tuple(pod for pod in self.own if self.is_current(pod))
+
+    @cached_property
+    def terminated(self) -> tuple[TerminatedPod, ...]:
+        """The current pods that have ended or are being taken away, and why; the earliest first."""
+        return terminated_pods(self.current)
+
+    @cached_property
+    def completed(self) -> frozenset[Replica]:
+        """The replicas that have completed in this attempt. Recorded ones stay so even if their pods are gone."""
+        now_done = (replica_of(e.pod) for e in self.terminated if e.failure_class is PodFailureClass.COMPLETED)
+        recorded = recorded_completions(self.job.status)
+        return recorded | {replica for replica in now_done if replica is not None}
+
+    @cached_property
+    def pod_names(self) -> dict[Replica, str]:
+        """The names of all replicas' latest pods, in TF_CONFIG's order."""
+        return {replica: self._new_name(replica) for replica in replicas(self.spec)}
+
+    def is_current(self, pod: Pod) -> bool:
+        """Whether a pod is the latest of its replica."""
+        replica = replica_of(pod)
+        return replica is not None and pod.name == self.name_of(replica)
+
+    def name_of(self, replica: Replica) -> str:
+        """The name of a replica's latest pod, whether or not it is there."""
+        return self.pod_names.get(replica) or self._new_name(replica)
+
+    def _new_name(self, replica: Replica) -> str:
+        return pod_name(self.job.name, replica, incarnation(self.job.status, replica))
+
+    @cached_property
+    def missing(self) -> tuple[Replica, ...]:
+        """Replicas that should run and have no pod, in TF_CONFIG's order."""
+        present = {pod.name for pod in self.own}
+        return tuple(r for r, name in self.pod_names.items() if r not in self.completed and name not in present)
+
+    def replaced_alone(self, replica: Replica) -> bool:
+        """Whether a replica was replaced alone in this attempt, after its pod had been scheduled.
+
+        An earlier attempt does not matter: all pods of this one are new, and a scheduler waits for each of them.
+        """
+        return replica in self._replaced
+
+    @cached_property
+    def _replaced(self) -> frozenset[Replica]:
+        return recorded_replacements(self.job.status)
+
+    @cached_property
+    def all_ready(self) -> bool:
+        """Whether each replica has completed or has a ready pod."""
+        up = {pod.name for pod in self.current if is_ready(pod)}
+        return all(replica in self.completed or name in up for replica, name in self.pod_names.items())
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether all pods of this attempt were ready at the same time, once."""
+        return self.job.status.ready_attempt == self.attempt or self.job.status.is_true(Condition.PODS_READY)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the scheduler has placed pods of this attempt: of a gang it places none before it places enough."""
+        return self.was_ready or bool(self.completed) or any(pod.node for pod in self.current)
+
+    def had_started(self, pod: Pod) -> bool:
+        """Whether a lost pod had been placed. If it is gone without a trace, only the other pods can tell."""
+        return bool(pod.node) or pod.phase is not Phase.PENDING or self.has_started
+
+    @cached_property
+    def _current_uids(self) -> frozenset[str]:
+        return frozenset(pod.uid for pod in self.current)
+
+    def is_current_uid(self, uid: str) -> bool:
+        """Whether this is the UID of a current pod."""
+        return uid in self._current_uids
+
+    # -- what the cluster answered ---------------------------------------------------------------------------
+
+    @property
+    def latest_answer(self) -> SeenProgress | None:
+        """What a pod of this attempt last reported to this process."""
+        seen = self.observed.progress
+        return seen if seen is not None and self.is_current_uid(seen.pod_uid) else None
+
+    @property
+    def template_verdict(self) -> TemplateVerdict | None:
+        """What the API server answered about the pods of this generation, if that still holds."""
+        verdict = self.observed.verdict
+        if verdict is None or verdict.generation != self.job.generation:
+            return None
+        return None if verdict.errors and self.now >= verdict.at + REJECTION_TTL else verdict
+
+    @property
+    def platform(self) -> Platform:
+        """What the pods are made for: the platform of all jobs, and what this namespace was found to enforce."""
+        platform, verdict = self.observed.platform, self.template_verdict
+        enforced = verdict is not None and verdict.restricted
+        return replace(platform, restricted=True) if enforced else platform
+
+    @property
+    def claim_in_use(self) -> Child | None:
+        """The claim that has the name of ours, if the job wants one."""
+        wanted = manifests.claim(self.job, self.spec)
+        return self.observed.claim if wanted is not None else None
+
+    @cached_property
+    def gang_choice(self) -> GangApi | Problem | None:
+        """The gang scheduler of the job, or why there is none that it could use.
+
+        None if the job needs none, or if the schedulers of the cluster are not known yet. A run keeps the scheduler
+        that it began with.
+        """
+        found, scheduling = self.observed.gangs, self.spec.run_policy.scheduling
+        if found is None or scheduling is None:
+            return None
+        if self.job.status.start_time is not None:
+            return gangs.served(self.job.status.gang, found)
+        return gangs.choose(scheduling, found)
+
+    @property
+    def gang(self) -> GangApi | None:
+        """The gang scheduler of the job, if there is one."""
+        return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
+
+    @property
+    def gang_object(self) -> GangObject | None:
+        """Our PodGroup or Workload, if it is there."""
+        found = self.observed.gang
+        return found if found is not None and self.job.owns(found) else None

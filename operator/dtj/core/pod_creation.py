@@ -1,0 +1,69 @@
+"""Actions that create the pods of a job, and the object that tells a gang scheduler of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from dtj.api.json import JsonObject
+from dtj.api.spec import Gang
+from dtj.core import gangs, manifests
+from dtj.core.actions import CreateGang, CreatePod
+from dtj.core.context import JobContext
+from dtj.core.gangs import Group
+from dtj.core.observed import GangApi
+from dtj.core.platform import Platform
+from dtj.core.replicas import Replica
+
+
+def creations(context: JobContext, wanted: Iterable[Replica]) -> Iterator[CreatePod]:
+    """What creates the pods of these replicas."""
+    render = _renderer(context, context.platform)
+    return (CreatePod(context.name_of(replica), partial(render, replica)) for replica in wanted)
+
+
+def first_pods(context: JobContext, *, restricted: bool = False) -> tuple[JsonObject, ...]:
+    """The manifest of the first pod of each role, in TF_CONFIG's order.
+
+    They fit the Pod Security Standard "restricted" if the namespace was found to enforce it, or if ``restricted``.
+    """
+    platform = replace(context.platform, restricted=True) if restricted else context.platform
+    render = _renderer(context, platform)
+    return tuple(render(Replica(role, 0)) for role in context.spec.roles())
+
+
+def new_gang(context: JobContext, api: GangApi) -> CreateGang:
+    """What creates the PodGroup or Workload that tells ``api`` of this job."""
+    verdict = context.template_verdict
+    priority = verdict.priority if verdict is not None else None
+    metadata = manifests.gang_metadata(context.job)
+    return CreateGang(api, _group(context, api).manifest(metadata, first_pods(context), priority=priority))
+
+
+def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], JsonObject]:
+    """What makes a replica's manifest, its place in the gang included."""
+    pods = manifests.PodRenderer(context.job, context.spec, platform)
+    group = _group(context, context.gang) if context.gang is not None else None
+
+    def render(replica: Replica) -> JsonObject:
+        pod = pods.render(replica)
+        if group is not None:
+            _into_gang(context, group, replica, pod)
+        return pod
+
+    return render
+
+
+def _group(context: JobContext, api: GangApi) -> Group:
+    return Group(api, context.job, context.spec, context.attempt)
+
+
+def _into_gang(context: JobContext, group: Group, replica: Replica, pod: JsonObject) -> None:
+    """A pod that comes back alone joins no group: the gang has started, and some members may have completed."""
+    group.prepare(pod)
+    if not context.replaced_alone(replica):
+        group.join(pod)
+    workload = context.gang_object
+    if group.api.gang is Gang.KUEUE and workload is not None:
+        gangs.place(pod, replica.role, workload, context.observed.flavors)

@@ -1,0 +1,101 @@
+"""Which budget pays for a restart, and whether there is anything left of it.
+
+An error of the program is paid by ``backoffLimit``; what the infrastructure did by ``disruptionLimit``, except a
+preemption, which has no limit. Counters are in the status, and are written before any pod is touched: an operator that
+is killed in between neither forgets a restart nor counts one twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dtj.api.names import Reason
+from dtj.api.spec import ExitCodes, JobSpec, ReplicaSpec, RestartPolicy
+from dtj.api.status import JobStatus, ReplicaStatus, RestartCounts, RootCause
+from dtj.core.outcome import Failure, how_it_failed, root_cause
+from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+
+NON_RETRYABLE_EXIT_CODES: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
+"""Exit codes that no restart can help: an error of the program or its arguments, no such command, abort, segfault."""
+
+
+def restart_denied(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
+    """Why there can be no restart after this end, or None where there can be one."""
+    cause = root_cause(ended)
+    what = how_it_failed(cause)
+    if ended.by_infrastructure:
+        limit = spec.run_policy.disruption_limit
+        if ended.failure_class is PodFailureClass.PREEMPTION or limit is None or status.restarts.disruption < limit:
+            return None
+        caused = "1 restart" if limit == 1 else f"{limit} restarts"
+        message = f"{what}; the infrastructure has caused {caused}, which is runPolicy.disruptionLimit"
+        return Failure(Reason.DISRUPTION_LIMIT_EXCEEDED, message, cause)
+    role = spec.replica_specs.get(ended.pod.role) or ReplicaSpec()
+    codes = spec.run_policy.exit_codes or ExitCodes()
+    end = ended.pod.termination
+    code = end.exit_code if end is not None and not end.init_container else None
+    hopeless = (
+        role.restart_policy is RestartPolicy.EXIT_CODE
+        and code in NON_RETRYABLE_EXIT_CODES
+        and code not in codes.retryable
+    )
+    if ended.failure_class is not PodFailureClass.OUT_OF_MEMORY and (hopeless or code in codes.fatal):
+        return Failure(Reason.FATAL_EXIT_CODE, f"{what}; no restart can help after this exit code", cause)
+    if role.restart_policy is RestartPolicy.NEVER:
+        return Failure(Reason.REPLICA_FAILED, what, cause)
+    spent = used_up(spec, status)
+    return Failure(Reason.BACKOFF_LIMIT_EXCEEDED, what + spent, cause) if spent is not None else None
+
+
+def used_up(spec: JobSpec, status: JobStatus) -> str | None:
+    """What to add to the message of an error for which ``backoffLimit`` leaves no restart; None where it leaves one."""
+    limit = spec.run_policy.backoff_limit
+    if errors(status.restarts) < limit:
+        return None
+    spent = "1 restart is" if limit == 1 else f"{limit} restarts are"
+    return f"; {spent} used up, which is runPolicy.backoffLimit" if limit else ""
+
+
+def errors(counts: RestartCounts) -> int:
+    """The restarts that ``backoffLimit`` counts."""
+    return counts.user + counts.out_of_memory
+
+
+def charged(counts: RestartCounts, failure_class: PodFailureClass) -> RestartCounts:
+    """``counts`` with one restart more, paid by the class of the end that caused it."""
+    field = {
+        PodFailureClass.USER_ERROR: "user",
+        PodFailureClass.OUT_OF_MEMORY: "out_of_memory",
+        PodFailureClass.PREEMPTION: "preemption",
+    }.get(failure_class, "disruption")
+    return counts.model_copy(update={field: getattr(counts, field) + 1, "total": counts.total + 1})
+
+
+def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
+    """The counts by role where one more pod of this role was killed for want of memory.
+
+    ``runPolicy.onOutOfMemory`` says what that means for the pods to come.
+    """
+    counts = status.replica_statuses.get(role, ReplicaStatus())
+    counted = counts.model_copy(update={"memory_increases": counts.memory_increases + 1})
+    return {**status.replica_statuses, role: counted}
+
+
+def known_cause(status: JobStatus, ended: TerminatedPod) -> RootCause | None:
+    """``rootCause`` where this end is what all start again for.
+
+    What the infrastructure did is no cause of the job's own; nor is the error of a peer any more, for which the
+    restart was to be before it was seen.
+    """
+    if not ended.by_infrastructure:
+        return root_cause(ended)
+    before, restart = status.root_cause, status.pending_restart
+    return None if before is not None and restart is not None and before.pod == restart.pod else before
+
+
+def charge(status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
+    """``status`` with a restart more, for an end of this class of a replica of this role."""
+    update: dict[str, object] = {"restarts": charged(status.restarts, failure_class)}
+    if failure_class is PodFailureClass.OUT_OF_MEMORY:
+        update["replica_statuses"] = out_of_memory(status, role)
+    return status.model_copy(update=update)

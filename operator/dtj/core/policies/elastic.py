@@ -1,0 +1,33 @@
+"""Elastic jobs: if the number of workers changes, all replicas start again with the new list of workers."""
+
+from __future__ import annotations
+
+from dtj.api.spec import Role
+from dtj.core.actions import RequeueAfter
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.policies import backoff
+from dtj.core.policies.restart import begin_attempt
+
+
+def resize(context: JobContext) -> Decision | None:
+    """Begin an attempt with the new number of workers; until then the recorded number stays as it is."""
+    how = _resized(context)
+    if how is None:
+        return None
+    status = context.job.status
+    wait = context.seconds_until(backoff.next_attempt(status, context.now))
+    return Decision.of(RequeueAfter(wait)) if wait > 0 else begin_attempt(context, "Normal", how, status)
+
+
+def _resized(context: JobContext) -> str | None:
+    """How the number of workers differs from the one that this attempt was started with, if it does.
+
+    As long as nothing of the attempt is there, it simply starts with the new number.
+    """
+    recorded = context.job.status.replica_statuses.get(Role.WORKER)
+    wanted = context.spec.replicas(Role.WORKER)
+    started = context.job.status.start_time is not None and bool(context.current or context.completed)
+    if context.spec.elastic is None or recorded is None or recorded.desired == wanted or not started:
+        return None
+    return f"workers scaled from {recorded.desired} to {wanted}"

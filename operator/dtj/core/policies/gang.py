@@ -1,0 +1,93 @@
+"""Gangs: which scheduler is told of the job, and what happens to a gang that cannot be complete."""
+
+from __future__ import annotations
+
+from dtj.api.names import Condition, Reason
+from dtj.api.spec import Gang
+from dtj.core import gangs
+from dtj.core.actions import Action, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter
+from dtj.core.conditions import DesiredCondition, DesiredConditions
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.observed import GangApi
+from dtj.core.pod_creation import new_gang
+from dtj.core.status import all_together
+from dtj.core.status_update import counted, write
+from dtj.core.validity import Problem
+
+
+def discover(context: JobContext) -> Decision | None:
+    """Ask which gang schedulers the cluster has, if the next step depends on that and the answer is missing or old."""
+    scheduling, found = context.spec.run_policy.scheduling, context.observed.gangs
+    if scheduling is None or scheduling.gang is Gang.NONE:
+        return None
+    if found is None or (problems(context) and gangs.looked_long_ago(found, context.now)):
+        return Decision.of(LookForGangs())
+    return None
+
+
+def problems(context: JobContext) -> tuple[Problem, ...]:
+    """Why there is no gang scheduler that the job could use. A run that began with one goes on."""
+    return (context.gang_choice,) if isinstance(context.gang_choice, Problem) else ()
+
+
+def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:
+    """A scheduler may be installed at any time, and no event reports that."""
+    return (RequeueAfter(gangs.LOOK_AGAIN_SECONDS),) if problems(context) else ()
+
+
+def name(context: JobContext) -> str:
+    """The scheduler that the status names; empty if the job does not ask for any."""
+    if context.spec.run_policy.scheduling is None:
+        return ""
+    return str(context.gang.gang if context.gang is not None else Gang.NONE)
+
+
+def before_pods(context: JobContext) -> tuple[Action, ...]:
+    """Create the PodGroup or Workload."""
+    api = context.gang
+    return (new_gang(context, api),) if api is not None and context.gang_object is None else ()
+
+
+def drop(context: JobContext) -> tuple[DeleteGang, ...]:
+    """Delete the PodGroup or Workload: nothing need be held for this job any more."""
+    found = context.gang_object
+    if found is None or found.terminating:
+        return ()
+    return (DeleteGang(found.api, found.name, found.uid),)
+
+
+def release_incomplete(context: JobContext) -> Decision | None:
+    """Stop the pods of a gang that cannot be complete because the API server refuses some of them.
+
+    Two such jobs could wait for each other's quota for ever. It is recorded first, so that these ends are never taken
+    for failures.
+    """
+    ready = context.job.status.condition(Condition.PODS_READY)
+    giving_back = ready is not None and ready.reason == Reason.GANG_RELEASED
+    # Between the end of a container and the disappearance of its pod it still counts as one that was told to go.
+    holding = [pod for pod in context.current if not pod.stopped or pod.terminating]
+    refusal = context.observed.refusal
+    begins = refusal is not None and context.gang is not None and not _is_complete(context, context.gang)
+    if not holding or not (giving_back or begins):
+        return None
+    if giving_back:
+        return Decision.of(*(DeletePod(pod.name, pod.uid) for pod in holding if not pod.terminating))
+    assert refusal is not None
+    message = (
+        f"{refusal.name}: {refusal.message}; the other {len(holding)} pods of the gang give back what they hold, "
+        "and all are created anew later"
+    )
+    desired = DesiredConditions(pods_ready=DesiredCondition("False", Reason.GANG_RELEASED, message))
+    status = counted(context)
+    status = status.model_copy(update={"replica_statuses": all_together(status.replica_statuses)})
+    changed = write(context, status, desired)
+    return changed.if_written(Emit("Warning", Reason.GANG_RELEASED, message)).then(RequeueAfter(0.0))
+
+
+def _is_complete(context: JobContext, api: GangApi) -> bool:
+    """Whether the gang has what it needs to run: its scheduler has placed pods, and places none before.
+
+    Kueue leaves the placing to a scheduler that knows of no gang: there all pods must have been ready.
+    """
+    return context.was_ready if api.gang is Gang.KUEUE else context.has_started

@@ -1,0 +1,115 @@
+"""The pods of a job: what they need is created first, then they are, and what keeps them from starting is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dtj.api.names import Condition, Reason
+from dtj.api.spec import Gang
+from dtj.core import blockers, gangs
+from dtj.core.actions import Action, DeletePod, Emit, Plan, RequeueAfter
+from dtj.core.conditions import DesiredCondition, DesiredConditions, blocked_pods, pods_ready
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.pod_creation import creations
+from dtj.core.pod_state import replica_of
+from dtj.core.policies import checkpoint_claim, cleanup, gang, network_policy, service, stall, stragglers
+from dtj.core.policies.admission_check import check_template
+from dtj.core.policies.backoff import seconds_until_due
+from dtj.core.replicas import Replica
+from dtj.core.status import format_time, recorded_completions
+from dtj.core.status_update import counted, write
+
+
+def run(context: JobContext) -> Decision:
+    """Create the pods that are missing and whose time has come, and record how all of them are."""
+    held = {replica: wait for replica in context.missing if (wait := seconds_until_due(context, replica)) > 0}
+    wanted = [replica for replica in context.missing if replica not in held]
+    check = check_template(context) if wanted else None
+    if check is not None:
+        return check
+    stale = context.gang_object
+    if wanted and stale is not None and stale.size != gangs.size(context.spec):
+        return Decision.of(*gang.drop(context))  # of another size; it is created again when it is gone
+    starting = context.job.status.start_time is None
+    status = counted(context, starting=frozenset(wanted))
+    if starting:
+        began = {"start_time": format_time(context.now), "attempt": context.attempt, "gang": gang.name(context)}
+        status = status.model_copy(update=began)
+    ready = pods_ready(context, status)
+    if ready.status == "True":
+        ready_time = status.ready_time or format_time(context.now)
+        status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": context.attempt})
+    stalled = stall.condition(context)
+    recorded = write(context, status, DesiredConditions(pods_ready=ready, stalled=stalled))
+    created = (*_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
+    # How many replicas the pods of an attempt know of is recorded before the first of them exists.
+    made = recorded.after(*created) if context.current else recorded.then(*created)
+    changed = recorded.status is not None
+    outdated = cleanup.to_delete(context.own, context.job, now_running=context.is_current)
+    return made.then(
+        *(DeletePod(pod.name, pod.uid) for pod in outdated),
+        *_events(context, wanted, starting=starting, changed=changed),
+        *_stall_event(context, stalled, changed=changed),
+        *(stragglers.report_new(context) if changed else ()),
+        *_blocked_events(context, ready, changed=changed),
+        *((RequeueAfter(min(held.values())),) if held else ()),
+    )
+
+
+def _before_pods(context: JobContext) -> tuple[Action, ...]:
+    """NetworkPolicy, claim, Service and gang, in this order, before the pods that need them."""
+    return (
+        *network_policy.before_pods(context),
+        *checkpoint_claim.before_pods(context),
+        *service.before_pods(context),
+        *gang.before_pods(context),
+    )
+
+
+def _stop_outdated(context: JobContext) -> Plan:
+    """What still runs of older incarnations, and of replicas that the status records as completed."""
+    recorded = recorded_completions(context.job.status)
+    return cleanup.stop(
+        context,
+        (pod for pod in context.own if not context.is_current(pod) or (pod.ended and replica_of(pod) in recorded)),
+    )
+
+
+def _events(context: JobContext, created: list[Replica], *, starting: bool, changed: bool) -> tuple[Emit, ...]:
+    refusal = context.observed.refusal
+    if refusal is not None:
+        message = f"{refusal.name}: {refusal.message}"
+        return (Emit("Warning", Reason.POD_CREATION_FAILED, message),) if changed else ()
+    if not created:
+        return ()
+    if not starting and context.current:
+        gone = len([replica for replica in created if not context.replaced_alone(replica)])
+        return (Emit("Warning", Reason.REPLICA_LOST, f"created {gone} pods anew that were gone"),) if gone else ()
+    roles = ", ".join(f"{context.spec.replicas(role)} {role}" for role in context.spec.roles())
+    which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
+    news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
+    if starting and context.job.status.is_true(Condition.SUSPENDED):
+        if context.gang is not None and context.gang.gang is Gang.KUEUE:
+            return (Emit("Normal", Reason.ADMITTED, "Kueue has admitted the job"), news)
+        return (Emit("Normal", Reason.RESUMED, f"resumed as attempt {context.attempt}"), news)
+    return (news,)
+
+
+def _stall_event(context: JobContext, stalled: DesiredCondition, *, changed: bool) -> Iterable[Emit]:
+    before = context.job.status.condition(Condition.STALLED)
+    known = before is not None and before.status == stalled.status
+    if stalled.status == "False" or not changed or known:
+        return ()
+    return (Emit("Warning", stalled.reason, stalled.message),)
+
+
+def _blocked_events(context: JobContext, ready: DesiredCondition, *, changed: bool) -> tuple[Action, ...]:
+    """An event when a kind of blocker first shows, and another look at pods too young to be named."""
+    before = context.job.status.condition(Condition.PODS_READY)
+    new = ready.reason in blockers.REASONS and (before is None or before.reason != ready.reason)
+    wait = blockers.seconds_until_named(blocked_pods(context), context.now)
+    return (
+        *((Emit("Warning", ready.reason, ready.message),) if new and changed else ()),
+        *((RequeueAfter(wait),) if wait is not None else ()),
+    )

@@ -1,0 +1,225 @@
+"""What becomes of a job that lost a replica: the replica comes back alone, all start again, or the job has failed.
+
+Counters are in the status, and are written before any pod is touched: an operator that is killed in between neither
+forgets a restart nor counts one twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal
+
+from dtj.api.names import Reason
+from dtj.api.status import JobStatus
+from dtj.core.actions import Emit, RequeueAfter
+from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready, with_conditions
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.observed import Pod
+from dtj.core.outcome import PodLosses, root_cause
+from dtj.core.pod_failure import EARLIEST, PodFailureClass, TerminatedPod
+from dtj.core.pod_state import replica_of
+from dtj.core.policies import backoff, budgets
+from dtj.core.policies.finish import finish
+from dtj.core.policies.pods import run
+from dtj.core.policies.restart_scope import (
+    blocked_by_completed_peers,
+    in_order,
+    is_secondary_failure,
+    requires_full_restart,
+    requires_predecessor_gone,
+)
+from dtj.core.policies.success import decide
+from dtj.core.replicas import TRAINING_ROLES, Replica, replicas
+from dtj.core.status import format_deadline, format_time, of_a_new_attempt, ready_text
+from dtj.core.status_update import counted, write
+
+
+def restart_as_recorded(context: JobContext) -> Decision | None:
+    """Go on with a recorded restart whose cause has been deleted: a failure is not forgotten if its pod is removed."""
+    restart = context.job.status.pending_restart
+    if restart is None or any(ended.pod.name == restart.pod for ended in _losses(context)):
+        return None
+    due, status = backoff.pending_due(restart, context.now), context.job.status
+    if context.now < due:
+        return _wait(context, restart.message, due, status)
+    charged = budgets.charge(status, backoff.class_of(restart), restart.role)
+    return begin_attempt(context, "Warning", restart.message, charged)
+
+
+def recover(context: JobContext) -> Decision | None:
+    """Bring lost replicas back alone if the others can go on meanwhile; else all start again from the checkpoint."""
+    lost = in_order(context.spec, (*_losses(context), *_vanished(context)))
+    if not lost:
+        return None
+    losses = PodLosses(tuple(lost))
+    alone = not any(requires_full_restart(context.spec, ended) for ended in lost)
+    if alone and not any(_waits_in_vain(context, ended) for ended in lost):
+        return _replace(context, losses)
+    return _restart_all(context, losses)
+
+
+def restart_if_predecessor_hangs(context: JobContext) -> Decision | None:
+    """All start again if a replica cannot come back alone, since the one before has not ended for certain."""
+    for replica in context.missing:
+        may_go_on = any(not pod.ended for pod in backoff.predecessors(context, replica))
+        given_up = backoff.seconds_until_predecessor_gone(context, replica) <= 0
+        if requires_predecessor_gone(context.spec, replica) and given_up and may_go_on:
+            why = f"{replica.hostname} hangs, and may still command the others"
+            return begin_attempt(context, "Warning", why, context.job.status)
+    return None
+
+
+def begin_attempt(context: JobContext, kind: Literal["Normal", "Warning"], why: str, charged: JobStatus) -> Decision:
+    """Record a new attempt before any pod is touched; the next pass finds pods of an older one, and replaces them.
+
+    ``charged`` is the status in which this restart is paid for already, if anything pays for it.
+    """
+    number = max(charged.attempt, 1) + 1
+    message = f"attempt {number}: {why}; all replicas start again from the last checkpoint"
+    status = charged.model_copy(
+        update={
+            "attempt": number,
+            "last_restart_time": format_time(context.now),
+            "pending_restart": None,
+            "replica_statuses": of_a_new_attempt(context.spec, charged.replica_statuses),
+            "ready": ready_text(context.spec, {}),
+        }
+    )
+    starting = DesiredCondition("False", Reason.NEW_ATTEMPT, message)
+    desired = DesiredConditions(pods_ready=starting, restarting=replace(starting, status="True"))
+    return Decision.write(with_conditions(context, status, desired)).then(
+        Emit(kind, Reason.NEW_ATTEMPT, message),
+        RequeueAfter(0.0),  # nothing else may happen that would start the next pass
+    )
+
+
+def _losses(context: JobContext) -> tuple[TerminatedPod, ...]:
+    outcome = decide(context.spec, context.terminated, context.completed)
+    return outcome.ends if isinstance(outcome, PodLosses) else ()
+
+
+def _vanished(context: JobContext) -> tuple[TerminatedPod, ...]:
+    """Replicas whose pods were there, as the status says, and are gone without a trace.
+
+    All pods of this attempt were ready once; of a replica that was replaced alone since then, its next pod was ready
+    too. Whether they are ready now says nothing: a node that dies first makes its pods unready. They are the cause of
+    what ended at the same time: a pod that was asked to end would have left a trace.
+    """
+    if not context.was_ready:
+        return ()
+    known = context.job.status.replica_statuses
+    awaited = {
+        Replica(role, int(i))
+        for role in context.spec.roles()
+        if role in known
+        for i in known[role].restarting
+        if i.isdecimal()
+    }
+    lost = (replica for replica in context.missing if replica not in awaited)
+    return tuple(TerminatedPod(_gone(context, each), PodFailureClass.DISRUPTION, EARLIEST) for each in lost)
+
+
+def _gone(context: JobContext, replica: Replica) -> Pod:
+    """What is known of a pod that nobody shows any more."""
+    job = context.job
+    return Pod(
+        namespace=job.namespace,
+        name=context.name_of(replica),
+        uid="",
+        owner_uid=job.uid,
+        job_name=job.name,
+        role=replica.role,
+        index=replica.index,
+    )
+
+
+def _waits_in_vain(context: JobContext, ended: TerminatedPod) -> bool:
+    """Whether a replica that came back alone would have no peers left."""
+    return ended.pod.role in TRAINING_ROLES and blocked_by_completed_peers(context.spec, context.completed)
+
+
+def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
+    """All start again, or the job has failed. The first end is the one that is charged: the others follow from it."""
+    status, now = context.job.status, context.now
+    first, restart = losses.first, status.pending_restart
+    if first.failure_class is PodFailureClass.PEER_LOST and now < (due := backoff.cause_due(first, now)):
+        # Who pays, and whether anybody can, is not known yet.
+        return _wait(context, losses.message, due, status.model_copy(update={"pending_restart": None}))
+    denied = budgets.restart_denied(context.spec, status, first)
+    if denied is not None:
+        return finish(context, denied)
+    noted = status.model_copy(update={"root_cause": budgets.known_cause(status, first)})
+    if restart is not None and restart.pod == first.pod.name:
+        due = backoff.pending_due(restart, now)
+    else:
+        due = backoff.due(status, first, all_at_once=True, now=now)
+        noted = noted.model_copy(update={"pending_restart": backoff.pending(first, losses.message, due)})
+    if now < due:
+        return _wait(context, losses.message, due, noted)
+    charged = budgets.charge(noted, first.failure_class, first.pod.role)
+    return begin_attempt(context, "Warning", losses.message, charged)
+
+
+def _wait(context: JobContext, why: str, due: datetime, noted: JobStatus) -> Decision:
+    """Until a new attempt may begin, only what is seen is recorded, and what is ``noted`` of who will pay."""
+    update = {"pending_restart": noted.pending_restart, "root_cause": noted.root_cause}
+    status = counted(context).model_copy(update=update)
+    message = f"{why}; the next attempt begins at {format_deadline(due)}"
+    restarting = DesiredCondition("True", Reason.BACKOFF, message)
+    desired = DesiredConditions(pods_ready=pods_ready(context, status), restarting=restarting)
+    return write(context, status, desired).then(RequeueAfter(context.seconds_until(due)))
+
+
+def _replace(context: JobContext, losses: PodLosses) -> Decision:
+    """Replicas come back alone, each when its time has come; the others go on meanwhile.
+
+    An end is charged when it is seen; its backoff is recorded with it, and holds the next pod back.
+    """
+    status, now = context.job.status, context.now
+    replaced = tuple(_restart_times(context))
+    peer_paid = False  # a lost peer is charged once, however many lost it
+    waits: list[float] = []
+    events: list[Emit] = []
+    for ended in losses.ends:
+        replica = replica_of(ended.pod)
+        if replica is None:
+            continue
+        peer_lost = ended.failure_class is PodFailureClass.PEER_LOST
+        if peer_lost and now < (known := backoff.cause_due(ended, now)):
+            waits.append(context.seconds_until(known))
+            continue
+        follows = peer_paid or is_secondary_failure(ended, losses, replaced)
+        denied = None if follows else budgets.restart_denied(context.spec, status, ended)
+        if denied is not None:
+            return finish(context, denied)
+        due = max(now, backoff.due(status, ended, all_at_once=False, now=now))
+        peer_paid = peer_paid or peer_lost
+        if not follows:
+            status = budgets.charge(status, ended.failure_class, ended.pod.role)
+            cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
+            status = status.model_copy(update={"root_cause": cause})
+        counts = backoff.replaced(status, replica, due, had_started=context.had_started(ended.pod))
+        status = status.model_copy(update={"replica_statuses": counts})
+        when = f" at {format_deadline(due)}" if due > now else ""
+        message = f"{PodLosses((ended,)).message}; it starts again alone{when}"
+        events.append(Emit("Warning", Reason.REPLICA_RESTARTED, message))
+    if not events:
+        return run(context).then(*((RequeueAfter(min(waits)),) if waits else ()))
+    waiting = DesiredCondition("False", Reason.WAITING_FOR_PODS, events[-1].message)
+    recorded = with_conditions(context, status, DesiredConditions(pods_ready=waiting))
+    return Decision.write(recorded).then(*events, RequeueAfter(0.0))
+
+
+def _restart_times(context: JobContext) -> Iterator[datetime]:
+    """When the replicas that were replaced alone came back, or will."""
+    for replica in replicas(context.spec):
+        if not context.replaced_alone(replica):
+            continue
+        name = context.name_of(replica)
+        pod = next((pod for pod in context.current if pod.name == name), None)
+        moment = backoff.restart_due(context, replica) if pod is None else pod.created_at
+        if moment is not None and (pod is None or not pod.ended):
+            yield moment

@@ -1,0 +1,69 @@
+"""Who restarts when a replica is lost: the replica alone, or all replicas from the last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from dtj.api.spec import CLUSTER_ROLES, COLLECTIVE, SINGLE_PROCESS, JobSpec, RestartScope, Role, Strategy
+from dtj.core.outcome import PodLosses
+from dtj.core.pod_failure import PodFailureClass, TerminatedPod
+from dtj.core.replicas import TRAINING_ROLES, Replica
+
+
+def requires_full_restart(spec: JobSpec, ended: TerminatedPod) -> bool:
+    """Whether this loss ends the work of all: then all start again, from the checkpoint.
+
+    Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
+    that live on; the variables go with a server, and a chief that lost a peer says that the servers cannot go on. Who
+    trains in one process has no peers, no more has an evaluator; and who trains waits for a data service that comes
+    back. ``runPolicy.restartScope`` may say otherwise.
+    """
+    scope = spec.run_policy.restart_scope
+    if scope is not RestartScope.AUTO:
+        return scope is RestartScope.JOB
+    role = ended.pod.role
+    if role not in CLUSTER_ROLES or spec.strategy in SINGLE_PROCESS:
+        return False
+    if spec.strategy is not Strategy.PARAMETER_SERVER or role not in (Role.CHIEF, Role.WORKER):
+        return True
+    return role == Role.CHIEF and ended.failure_class is PodFailureClass.PEER_LOST
+
+
+def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedPod]:
+    """The cause first. A loss that concerns all comes before one that concerns a replica alone; a lost peer is a cause
+    only where there is no other."""
+    return sorted(
+        losses, key=lambda e: (e.failure_class is PodFailureClass.PEER_LOST, not requires_full_restart(spec, e), e.at)
+    )
+
+
+def is_secondary_failure(ended: TerminatedPod, loss: PodLosses, replaced: Iterable[datetime]) -> bool:
+    """Whether a replica that lost a peer did so because of another that is charged, or was.
+
+    It is where another replica is lost for a reason of its own; or where one was replaced alone while the pod that
+    ended ran (``replaced`` are the times at which the pods of those came, or are to come), and that pod lives or is
+    yet to come: where all lose each other, the cause is yet to be charged.
+    """
+    if ended.failure_class is not PodFailureClass.PEER_LOST:
+        return False
+    if loss.first.failure_class is not PodFailureClass.PEER_LOST:
+        return True
+    end, pod = ended.pod.termination, ended.pod
+    began = (end.started_at if end is not None else None) or pod.created_at
+    return began is not None and any(moment > began for moment in replaced)
+
+
+def blocked_by_completed_peers(spec: JobSpec, done: frozenset[Replica]) -> bool:
+    """Whether a replica that came back alone would wait in vain for members of its collective that have completed."""
+    training = {replica for replica in done if replica.role in TRAINING_ROLES}
+    return bool(training) and spec.strategy in COLLECTIVE
+
+
+def requires_predecessor_gone(spec: JobSpec, replica: Replica) -> bool:
+    """Whether a replica may come back alone only once its predecessor has ended for certain.
+
+    A coordinator on a dead node may still command the servers, and save.
+    """
+    auto = spec.run_policy.restart_scope is RestartScope.AUTO
+    return auto and spec.strategy is Strategy.PARAMETER_SERVER and replica.role is Role.CHIEF

@@ -1,0 +1,96 @@
+"""Stalls: whether a training whose pods are all ready stands still.
+
+A stall needs evidence by this process of the operator: answers of the same pod that show the same place, while all pods
+stay ready, and ``runPolicy.stallTimeoutSeconds`` between the first and the latest of them. That nobody asked, that the
+operator was away, or that a pod did not answer is no evidence; it is reported as such.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from dtj.api import names
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import AskForStacks
+from dtj.core.conditions import DesiredCondition
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.progress import progress
+from dtj.core.replicas import TRAINING_ROLES, deciding_replica
+
+MAX_STACKS: Final = 64
+"""Pods of a job that are asked for their stacks: the first ones."""
+
+_NOT_STALLED = DesiredCondition("False", Reason.NOT_STALLED)
+
+
+def evidence(context: JobContext) -> str | None:
+    """What this process has seen of a stall, in one line; None where it has seen none."""
+    timeout, answer = _timeout(context), context.latest_answer
+    if timeout is None or answer is None or answer.still_for < timeout:
+        return None
+    reported = progress(context)
+    assert reported is not None
+    where = f"step {reported.step}" if reported.step is not None else reported.phase or "no step"
+    seconds = context.spec.run_policy.stall_timeout_seconds
+    return (
+        f"all pods are ready, but the training has not advanced for {seconds} s, which is "
+        f"runPolicy.stallTimeoutSeconds: {where} since {reported.updated_at}"
+    )
+
+
+def condition(context: JobContext) -> DesiredCondition:
+    """What the condition Stalled should say; Unknown where the pod that knows has not answered for so long.
+
+    An operator that has just started has seen nothing yet: until it has, what was recorded stands.
+    """
+    timeout = _timeout(context)
+    if timeout is None:
+        return _NOT_STALLED
+    found = evidence(context)
+    if found is not None:
+        return DesiredCondition("True", Reason.STALLED, found)
+    silence = context.observed.silence
+    if silence is not None and silence.lasted >= timeout and context.is_current_uid(silence.pod.uid):
+        return DesiredCondition("Unknown", Reason.PROGRESS_UNKNOWN, _unanswered(context, silence.pod.name))
+    return _recorded(context) or _NOT_STALLED
+
+
+def _timeout(context: JobContext) -> timedelta | None:
+    """None where the job cannot stall: no time is set, not all pods are ready, or the replica that decides is done."""
+    seconds = context.spec.run_policy.stall_timeout_seconds
+    over = deciding_replica(context.spec) in context.completed
+    if seconds is None or over or not context.job.status.is_true(Condition.PODS_READY):
+        return None
+    return timedelta(seconds=seconds)
+
+
+def _recorded(context: JobContext) -> DesiredCondition | None:
+    """What was found before, by another process of the operator, and nothing that was heard since contradicts."""
+    before, answer = context.job.status.condition(Condition.STALLED), context.latest_answer
+    if before is None or before.status == "False" or before.reason not in (Reason.STALLED, Reason.PROGRESS_UNKNOWN):
+        return None
+    known = context.job.status.progress
+    still = before.status == "True" and answer is not None and known is not None and not answer.progress.advanced(known)
+    if answer is not None and not still:
+        return None
+    return DesiredCondition(before.status, Reason(before.reason), before.message)
+
+
+def _unanswered(context: JobContext, pod: str) -> str:
+    seconds = context.spec.run_policy.stall_timeout_seconds
+    return (
+        f"stalls cannot be detected: {pod} has not answered GET /status on port {names.STATUS_PORT} for {seconds} s, "
+        "which is runPolicy.stallTimeoutSeconds; have the training report its progress, let the operator reach that "
+        "port, or unset runPolicy.stallTimeoutSeconds"
+    )
+
+
+def ask_for_stacks(context: JobContext, decision: Decision) -> tuple[AskForStacks, ...]:
+    """Ask the pods of a job that stands still where their threads are: once, in the pass that records the stall."""
+    known = context.job.status.terminal or context.job.status.is_true(Condition.STALLED)
+    if known or evidence(context) is None or decision.status is None:
+        return ()
+    reached = [pod for pod in context.current if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
+    return (AskForStacks(tuple(reached[:MAX_STACKS])),) if reached else ()

@@ -1,0 +1,51 @@
+"""Suspended jobs: their pods are stopped by our own will, so that whatever exit codes they have, nothing has failed."""
+
+from __future__ import annotations
+
+from dtj.api.names import Reason
+from dtj.core.actions import DeletePod, Emit, RequeueAfter
+from dtj.core.conditions import DesiredCondition, DesiredConditions
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.policies import gang, service
+from dtj.core.replicas import worker_selector
+from dtj.core.status import of_a_new_attempt, ready_text, without_a_guess
+from dtj.core.status_update import write
+
+
+def suspend(context: JobContext) -> Decision | None:
+    """Stop what runs while ``runPolicy.suspend`` is set. A manifest with problems that never ran is reported first."""
+    if not context.spec.run_policy.suspend or not (context.begun or not context.problems):
+        return None
+    why = DesiredCondition("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
+    stopping = stop_all(context, why)
+    return stopping if context.begun else stopping.then(*gang.drop(context))
+
+
+def stop_all(context: JobContext, why: DesiredCondition) -> Decision:
+    """Stop all pods, then the Service; ``why`` becomes the condition Suspended.
+
+    The next attempt's number is recorded first, so that the pods of a job that goes on need not wait for the names of
+    these.
+    """
+    status = without_a_guess(context.job.status)
+    started = status.start_time is not None
+    counts = of_a_new_attempt(context.spec, status.replica_statuses)
+    status = status.model_copy(
+        update={
+            "start_time": None,
+            "ready_time": None,
+            "attempt": context.attempt + 1 if started else status.attempt,
+            "pending_restart": None,
+            "replica_statuses": counts,
+            "ready": ready_text(context.spec, counts),
+            "selector": worker_selector(context.job.name),
+        }
+    )
+    ready = DesiredCondition("False", why.reason)
+    changed = write(context, status, DesiredConditions(pods_ready=ready, suspended=why))
+    if started:
+        words = f"stopping {len([pod for pod in context.own if not pod.stopped])} pods"
+        return changed.then(Emit("Normal", why.reason, words), RequeueAfter(0.0))
+    stop = (DeletePod(pod.name, pod.uid) for pod in context.own if not pod.terminating)
+    return changed.then(*stop, *service.drop(context))
