@@ -296,3 +296,82 @@ def test_what_cannot_be_done_about_a_loss_that_is_not_finite_is_refused(
 def test_a_loss_that_is_not_finite_ends_the_training_unless_more_is_asked_for() -> None:
     assert configured().on_nan.action == "fail"
     assert configured("--on-nan=skip", "--on-nan-limit=3").on_nan.limit == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "line"),
+    [
+        (
+            ("--validate-every=2days",),
+            {},
+            "--validate-every=2days: give a number of steps, such as 500, or of epochs, such as epoch or 2epochs",
+        ),
+        (
+            ("--validate-every=0epochs",),
+            {},
+            "--validate-every=0epochs: give a number of steps, such as 500, or of epochs, such as epoch or 2epochs",
+        ),
+        (
+            ("--validate-every=epoch",),
+            {"DTJ_STRATEGY": "ParameterServer", "TF_CONFIG": tf_config("chief", **SERVERS)},
+            "--validate-every=epoch: strategy ParameterServer evaluates only at the end; leave it out, or add an "
+            "evaluator to the job, which evaluates each checkpoint",
+        ),
+        (
+            ("--keep-best=val_loss",),
+            {},
+            "--keep-best=val_loss: nothing validates during the training; give --validate-every",
+        ),
+        (
+            ("--validation-batch-size=8",),
+            {},
+            "--validation-batch-size=8: nothing validates during the training; give --validate-every",
+        ),
+        (
+            ("--validate-every=5", "--keep-best=val_loss"),
+            {"DTJ_JOB_NAME": "digits"},
+            "--keep-best=val_loss: there is no directory for the best step; give --checkpoint-dir",
+        ),
+        (
+            ("--validate-every=5", "--keep-best=accuracy"),
+            {},
+            "--keep-best=accuracy: give a metric of the held-out examples, such as val_loss or val_accuracy",
+        ),
+        (
+            ("--validate-every=5", "--keep-best=val_bleu"),
+            {},
+            "--keep-best=val_bleu: give val_bleu:min if a small value is good, val_bleu:max if a large one is",
+        ),
+    ],
+)
+def test_a_validation_that_cannot_be_is_refused(argv: tuple[str, ...], environ: dict[str, str], line: str) -> None:
+    assert refusal(*argv, **environ) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("500", 500), ("epoch", 30), ("2epochs", 60), ("1epoch", 30)]
+)  # fmt: skip
+def test_an_interval_is_of_steps_or_of_epochs(text: str, steps: int) -> None:
+    every = configured(f"--validate-every={text}").validation.every
+    assert every is not None
+    assert every.steps(30) == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "mode"),
+    [
+        ("val_loss", "val_loss", "min"),
+        ("val_accuracy", "val_accuracy", "max"),
+        ("val_mean_absolute_error", "val_mean_absolute_error", "min"),
+        ("val_auc", "val_auc", "max"),
+        ("val_bleu:max", "val_bleu", "max"),
+        ("val_accuracy:min", "val_accuracy", "min"),
+    ],
+)
+def test_the_name_of_a_metric_tells_which_value_is_better(text: str, metric: str, mode: str) -> None:
+    best = configured("--validate-every=5", f"--keep-best={text}").validation.keep_best
+    assert best is not None
+    assert (best.metric, best.mode) == (metric, mode)
+    assert best.is_better(0.5, None)
+    assert best.is_better(0.5, 0.7) == (mode == "min")
+    assert not best.is_better(float("nan"), None)

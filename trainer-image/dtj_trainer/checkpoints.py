@@ -177,6 +177,8 @@ class Store:
         self._damaged: set[int] = set()
         self.last_step: int | None = None
         """Step of the newest checkpoint that this run wrote in full, or restored."""
+        self.pinned: int | None = None
+        """A step whose checkpoint stays, however many come after it."""
 
     @property
     def keeps(self) -> bool:
@@ -329,7 +331,7 @@ class Store:
         """Removes the oldest. Newer ones than this step are another run's, or damaged: they are not counted."""
         sound = [found for found in find(directory) if found <= step and found not in self._damaged - {step}]
         self._damaged.discard(step)
-        for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)}:
+        for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)} - {self.pinned}:
             name = path_of(directory, old).name
             for path in (directory / f"{name}.index", *directory.glob(f"{name}.data-*")):
                 path.unlink(missing_ok=True)

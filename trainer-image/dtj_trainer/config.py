@@ -24,6 +24,7 @@ from dtj_trainer.options import Given
 from dtj_trainer.own.names import Own, own
 from dtj_trainer.registry import DATASETS, TASKS
 from dtj_trainer.script import Script
+from dtj_trainer.validation import ValidationPolicy, validation_policy
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -97,6 +98,7 @@ class Config:
     loop: str
     steps_per_call: int
     on_nan: NanPolicy
+    validation: ValidationPolicy
     pack_gradients: bool
     min_shard_bytes: int | None
     logical_cpus: int
@@ -181,6 +183,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
             checkpoints=checkpoint.directory is not None,
             script=script is not None,
         ),
+        validation=validation_policy(given, strategy=strategy, checkpoints=checkpoint.directory is not None),
         pack_gradients=given.value(options.PACK_GRADIENTS),
         min_shard_bytes=given.value(options.MIN_SHARD_BYTES),
         logical_cpus=given.value(options.LOGICAL_CPUS),

@@ -29,6 +29,7 @@ def finish(
     *,
     weights: Sequence[Any],
     step: int,
+    best_step: int | None = None,
     checkpoint: Path | None,
     batch: int,
 ) -> None:
@@ -36,7 +37,9 @@ def finish(
 
     Args:
         weights: NumPy arrays, in the model's order.
-        checkpoint: of the last step, where there is one.
+        step: the last one.
+        best_step: that the weights are of, if it is not the last.
+        checkpoint: of these weights, where there is one.
         batch: examples that a device took at once in the training; the evaluation takes no more.
 
     Raises:
@@ -54,6 +57,7 @@ def finish(
     result = {
         **score,
         "steps": step,
+        "bestStep": best_step,
         "examplesPerSecond": rate and round(rate, 1),
         "durationSeconds": round(seconds, 3),
         "checkpointPath": checkpoint and str(checkpoint),

@@ -12,11 +12,16 @@ under Mirrored as well (keras-team/keras#20585). So `fit` keeps what it is for -
 The last is why the version is checked. Imports TensorFlow.
 """
 
-from collections.abc import Callable, Mapping
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 import keras
+import tensorflow as tf
 
 from dtj_trainer import kerases
 from dtj_trainer.errors import UsageError
@@ -26,6 +31,20 @@ from dtj_trainer.own.calling import load
 from dtj_trainer.own.names import Name
 from dtj_trainer.schedule import legs
 from dtj_trainer.updates import Finalization
+
+
+class Validations(Protocol):
+    """What was evaluated in the midst of the training."""
+
+    @property
+    def step(self) -> int:
+        """After which the newest one came; 0: there was none."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """What it gave, by names such as `val_loss`."""
+        ...
 
 
 class Loop(Protocol):
@@ -93,6 +112,7 @@ def fit(
     steps_per_epoch: int,
     steps_per_call: int,
     finalization: Finalization,
+    validations: Validations | None = None,
 ) -> None:
     """Runs `model.fit` from the step where the loop stands to the last, or until a callback stops the training.
 
@@ -108,6 +128,7 @@ def fit(
         steps_per_epoch: of a whole epoch.
         steps_per_call: as prepared.
         finalization: of the optimizer, done once at the end, before callbacks see it.
+        validations: of the loop; callbacks see those of an epoch at its end.
 
     Raises:
         UsageError: what should give callbacks does not.
@@ -115,9 +136,11 @@ def fit(
     library = kerases.of(model)
     epoch = _Epoch(loop, steps_per_call=steps_per_call)
     begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
+    with model.distribute_strategy.scope():
+        given = _callbacks(callbacks, library)
     epochs = -(-total_steps // steps_per_epoch)
-    told = _whole_training(library)(
-        [begins, *_callbacks(callbacks, library)],
+    told = _whole_training(library, loop, validations)(
+        [begins, *given],
         add_history=True, model=model, epochs=epochs, steps=steps_per_epoch, verbose=0,
     )  # fmt: skip
     model.make_train_function = lambda force=False: epoch.train
@@ -132,19 +155,30 @@ def fit(
         )  # fmt: skip
         if model.stop_training:
             break
-    if finalization.changes:
-        # A checkpoint holds the weights as trained.
-        loop.save()
-        finalization.do()
+    # A checkpoint holds the weights as trained: not their averages, nor what a callback restores at the end.
+    loop.save()
+    finalization.do()
     told.end()
 
 
-def _whole_training(library: ModuleType) -> type:
-    """Callbacks that see one training, of however many calls of `fit` it consists."""
+def _whole_training(library: ModuleType, loop: Loop, validations: Validations | None) -> type:
+    """Callbacks that see one training, of however many calls of `fit` it consists, and its validations."""
 
     class WholeTraining(library.callbacks.CallbackList):  # type: ignore[misc, name-defined]
         _begun = False
         _logs: Mapping[str, float] | None = None
+
+        _first = 0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._first = loop.step
+            super().on_epoch_begin(epoch, logs)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if logs is not None and validations and validations.step > self._first:
+                # Into what Keras itself goes on with, as its `fit` does with validation_data.
+                logs.update(validations.values)
+            super().on_epoch_end(epoch, logs)
 
         def on_train_begin(self, logs: Any = None) -> None:
             if not self._begun:
@@ -167,7 +201,25 @@ def _callbacks(name: Name | None, library: ModuleType) -> list[Any]:
     found = load(name)()
     if not isinstance(found, list) or not all(isinstance(one, library.callbacks.Callback) for one in found):
         raise UsageError(f"{name}: gave {found!r:.100}; return a list of callbacks of {library.__name__}")
+    if not tf.distribute.get_strategy().extended.should_checkpoint:
+        _write_elsewhere(found, library)
     return found
+
+
+def _write_elsewhere(callbacks: Sequence[Any], library: ModuleType) -> None:
+    """Lets callbacks write their files into a folder of this task's own: those of the leader are the ones that count.
+
+    Two tasks cannot write one file, and each needs what its callback keeps in mind, such as the best value.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="callbacks-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for one in callbacks:
+        if isinstance(one, library.callbacks.ModelCheckpoint):
+            one.filepath = str(folder / Path(one.filepath).name)
+        elif isinstance(one, library.callbacks.TensorBoard):
+            one.log_dir = str(folder)
+        elif isinstance(one, library.callbacks.CSVLogger):
+            one.filename = str(folder / Path(one.filename).name)
 
 
 class _Epoch:

@@ -5,6 +5,7 @@ Imports TensorFlow.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,10 @@ class Objective(Protocol):
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """What one replica's share of a batch adds to the loss of the global batch, and to the sums: [size]."""
+        ...
+
+    def by_batch(self) -> AbstractContextManager[None]:
+        """While a graph is made in here, `loss` evaluates: each replica has whole batches, of any size."""
         ...
 
     def means(self, sums: Any) -> Mapping[str, float]:
@@ -54,6 +59,10 @@ class ByExample:
         if penalties:
             loss += tf.add_n(penalties) / tf.distribute.get_strategy().num_replicas_in_sync
         return loss, tf.stack([*sums, rows])
+
+    def by_batch(self) -> AbstractContextManager[None]:
+        """See `Objective`. The sums are the same however the examples are divided."""
+        return nullcontext()
 
     def means(self, sums: Any) -> Mapping[str, float]:
         """See `Objective`."""

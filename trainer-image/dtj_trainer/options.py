@@ -17,6 +17,7 @@ from dtj_trainer.data.config import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.errors import UsageError
 from dtj_trainer.export import formats
 from dtj_trainer.registry import TASKS
+from dtj_trainer.validation_options import Interval, KeepBest
 
 STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
@@ -244,6 +245,20 @@ CALLBACKS = Option[str | None](
     flag="--callbacks", parse=str, default=None, metavar="M:F",
     help="--loop=fit: a function of yours that gives a list of Keras callbacks, as package.module:function",
 )  # fmt: skip
+VALIDATE_EVERY = Option[Interval | None](
+    flag="--validate-every", parse=Interval.of, default=None, metavar="INTERVAL",
+    help="evaluate the held-out examples on the workers during the training, and after the last step: after so many "
+    "steps, as in 500, or epochs, as in epoch or 2epochs (default: only at the end)",
+)  # fmt: skip
+VALIDATION_BATCH_SIZE = Option[int | None](
+    flag="--validation-batch-size", parse=values.whole(1), default=None,
+    help="--validate-every: examples that a replica takes at once (default: as many as --batch-size, at most 512)",
+)  # fmt: skip
+KEEP_BEST = Option[KeepBest | None](
+    flag="--keep-best", parse=KeepBest.of, default=None, metavar="METRIC",
+    help="--validate-every: keep the checkpoint with the best value of this metric, such as val_loss, and export that; "
+    "METRIC:min or METRIC:max where the name does not tell which is better",
+)  # fmt: skip
 RUN_EAGERLY = Option(
     flag="--run-eagerly", parse=values.true, default=False,
     help="run without tf.function, to step through with a debugger",
@@ -367,6 +382,7 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT, PACK_GRADIENTS,
         MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
+    "how to validate": (VALIDATE_EVERY, VALIDATION_BATCH_SIZE, KEEP_BEST),
     "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
     "what to keep": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,

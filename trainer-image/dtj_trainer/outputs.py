@@ -44,17 +44,17 @@ def _check(what: str, flag: str, directory: Path) -> None:
 
 def write_result(directory: Path, values: Mapping[str, object]) -> Path:
     """Writes result.json whole or not at all; a value of None is left out, NaN and infinity become null."""
-    found = {name: _as_json(value) for name, value in values.items() if value is not None}
+    found = {name: as_json(value) for name, value in values.items() if value is not None}
     return write_atomically(directory / RESULT, json.dumps(found, indent=2, allow_nan=False) + "\n")
 
 
-def _as_json(value: object) -> object:
-    """JSON has no number that is not finite, though Python writes one."""
+def as_json(value: object) -> object:
+    """The value with None for each number that is not finite: JSON has none, though Python writes them."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {name: _as_json(each) for name, each in value.items()}
-    return [_as_json(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: as_json(each) for name, each in value.items()}
+    return [as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def write_atomically(path: Path, text: str) -> Path:

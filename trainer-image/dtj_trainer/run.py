@@ -7,6 +7,7 @@ Imports TensorFlow.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from dtj_trainer.config import Config
 from dtj_trainer.data.source import Source
@@ -54,8 +55,9 @@ class Reporter:
         self._batch = batch
         self._total_steps = total_steps
         self._line_due = Every(run.config.progress_seconds)
-        self.meter = Meter(batch=batch, step=step)
-        self._own_part = OwnPart()
+        self._paused = 0.0
+        self.meter = Meter(batch=batch, step=step, clock=self._clock)
+        self._own_part = OwnPart(clock=self._clock)
         self._started = time.monotonic()
         self._starting = True
         run.host.startup.lap("build")
@@ -65,17 +67,26 @@ class Reporter:
         """Since the training began."""
         return time.monotonic() - self._started
 
+    def _clock(self) -> float:
+        return time.monotonic() - self._paused
+
+    def pause(self, seconds: float) -> None:
+        """Notes that so many seconds were spent on something else than steps."""
+        self._paused += seconds
+
     def report(
         self,
         step: int,
         metrics: Mapping[str, float],
         *,
+        validated: Mapping[str, float] = MappingProxyType({}),
         last_checkpoint_step: int | None,
         waited: float | None = None,
     ) -> None:
         """Notes that this step is done, and where the metrics stood on the way to it.
 
         Args:
+            validated: what the newest validation gave.
             waited: seconds in all that this task waited for others to take its steps; None where it is not known.
         """
         self.meter.mark(step)
@@ -92,7 +103,7 @@ class Reporter:
             epochs=run.config.epochs,
             examples_per_second=self.meter.examples_per_second,
             eta_seconds=self.meter.eta(self._total_steps),
-            metrics=metrics,
+            metrics={**metrics, **validated},
             last_checkpoint_step=last_checkpoint_step,
             step_seconds=None if waited is None else self._own_part.mark(step, waited=waited),
         )

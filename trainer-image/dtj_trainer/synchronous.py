@@ -18,7 +18,7 @@ from dtj_trainer.ending import end_with
 from dtj_trainer.engine import Engine, Outcome, Wishes
 from dtj_trainer.errors import NotFinite, PeerLost, Preempted, UsageError
 from dtj_trainer.finish import finish
-from dtj_trainer.measures import Measured
+from dtj_trainer.measures import ByExample, Measured
 from dtj_trainer.nonfinite import ROLLBACK, SKIP, last_words, on_which, workers_of
 from dtj_trainer.own.objective import overrides
 from dtj_trainer.pace import Every
@@ -29,6 +29,7 @@ from dtj_trainer.schedule import total_steps as count_steps
 from dtj_trainer.stall import StallWatch
 from dtj_trainer.strategies import agree_on_data, agree_on_start, of_each_replica, part, peer_loss, save_together
 from dtj_trainer.summaries import Summaries
+from dtj_trainer.validating import Validations
 from dtj_trainer.watchdog import Watchdog
 
 
@@ -41,6 +42,7 @@ class _Session:
     engine: Engine
     store: Store
     finalization: updates.Finalization
+    validations: Validations | None
     batch: int
     learning: str
     """What a person is told of the optimizer."""
@@ -69,6 +71,7 @@ def train(run: Run, strategy: Any) -> None:
             step = _loop(run, strategy, session, reporter)
         finally:
             summaries.flush()
+        best = session.validations.best_step if session.validations else None
         # All tasks read: what tf_keras' BatchNormalization keeps by replica is reduced over all of them.
         weights = [weight.numpy() for weight in session.model.weights]
         if config.cluster.leads:
@@ -76,6 +79,7 @@ def train(run: Run, strategy: Any) -> None:
                 run, reporter, summaries,
                 weights=weights,
                 step=step,
+                best_step=best,
                 checkpoint=session.store.path(),
                 batch=-(-session.batch // strategy.num_replicas_in_sync),
             )  # fmt: skip
@@ -136,7 +140,7 @@ def _build(run: Run, strategy: Any) -> _Session:
         # Losses that Keras computes need the optimizer that it will have.
         if own is not None:
             model.optimizer = optimizer
-        objective = None if own is None else own(model, run.data, batch=batch)
+        objective = ByExample(run.task, model, batch=batch) if own is None else own(model, run.data, batch=batch)
     engine = Engine(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
         train_step=model.train_step if fits else None, objective=objective,
@@ -145,9 +149,15 @@ def _build(run: Run, strategy: Any) -> _Session:
     if fits:
         with strategy.scope():
             keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
+    validations = None
+    if config.validation.every:
+        validations = Validations(
+            run, strategy, store, model=model, objective=objective, batch=batch, total_steps=total_steps,
+            first_step=first_step,
+        )  # fmt: skip
     return _Session(
-        strategy=strategy, model=model, engine=engine, store=store, finalization=finalization, batch=batch,
-        learning=made.told,
+        strategy=strategy, model=model, engine=engine, store=store, finalization=finalization,
+        validations=validations, batch=batch, learning=made.told,
         first_step=first_step, total_steps=total_steps,
     )  # fmt: skip
 
@@ -229,6 +239,7 @@ class _Loop:
         total_steps = self._session.total_steps
         if self._run.config.on_nan.action == ROLLBACK and self._session.store.last_step is None:
             self.save()
+        self.begin()
         while self.step < total_steps:
             until = min((step for step in self._left_out if step >= self.step), default=total_steps)
             try:
@@ -243,6 +254,35 @@ class _Loop:
                 self._session.engine.pass_over()
                 self.step += 1
         self.save()
+
+    def begin(self) -> None:
+        """Validates the step that the run begins with, if the run before this one could not any more.
+
+        Raises:
+            Preempted: told to stop.
+        """
+        validations = self._session.validations
+        if validations and validations.is_due and not self._validate():
+            self.save()
+            raise self._preempted()
+
+    def _validate(self) -> bool:
+        """Validates the step that the loop stands at, on all tasks; False if one of them was told to stop."""
+        validations = self._session.validations
+        assert validations is not None
+        began = time.monotonic()
+        # The first one traces.
+        self._watch.begin()
+        self._watch.in_call = True
+        finished = validations.run(self.step, alive=self._watch.feed, save=self.save)
+        self._watch.in_call = False
+        self._watch.feed()
+        self._reporter.pause(time.monotonic() - began)
+        return finished
+
+    def _preempted(self) -> Preempted:
+        where = f"step {self.step} of {self._session.total_steps}"
+        return Preempted(f"preempted: all tasks saved {where}; the job resumes there")
 
     def advance(self, iterator: Any, until: int) -> Measured:
         """Trains up to this step, and saves and reports on the way; the means of the metrics over the steps taken.
@@ -269,6 +309,9 @@ class _Loop:
     def _call(self, iterator: Any, until: int) -> Measured:
         config, store, total_steps = self._run.config, self._session.store, self._session.total_steps
         steps = min(self._next_steps, until - self.step, steps_to_mark(self.step, total_steps, config.checkpoint))
+        validations = self._session.validations
+        if validations:
+            steps = min(steps, validations.steps_to_mark(self.step))
         wishes = Wishes(
             stop=self._run.termination.requested,
             save=config.cluster.leads and self._save_due.due(),
@@ -283,16 +326,22 @@ class _Loop:
         self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
         self._check(outcome, steps)
         at_mark = is_mark(self.step, total_steps, config.checkpoint)
-        if (outcome.stop or outcome.save or at_mark) and not self._session.engine.weights_are_finite():
+        validates = validations is not None and validations.is_mark(self.step) and not outcome.stop
+        if (outcome.stop or outcome.save or at_mark or validates) and not self._session.engine.weights_are_finite():
             raise self._not_finite("the weights are", self.step, ())
-        if outcome.stop or self.step >= total_steps:
+        stop = not self._validate() if validates else outcome.stop
+        if stop or self.step >= total_steps:
             self.save()
         elif outcome.save or at_mark:
             store.save_meanwhile(self.step)
         metrics = self._shown(outcome)
-        self._reporter.report(self.step, metrics, last_checkpoint_step=store.last_step, waited=outcome.waited)
-        if outcome.stop:
-            raise Preempted(f"preempted: all tasks saved step {self.step} of {total_steps}; the job resumes there")
+        self._reporter.report(
+            self.step, metrics,
+            validated=validations.values if validations else {},
+            last_checkpoint_step=store.last_step, waited=outcome.waited,
+        )  # fmt: skip
+        if stop:
+            raise self._preempted()
         return outcome.metrics
 
     def _shown(self, outcome: Outcome) -> Mapping[str, float]:
@@ -379,17 +428,29 @@ def _watched(run: Run, strategy: Any, session: _Session, loop: _Loop) -> int:
     run.board.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
     run.termination.saves = session.store.keeps
     if config.loop == "fit":
+        loop.begin()
         keras_fit.fit(
             session.model, loop, stream,
             callbacks=config.own.callbacks,
+            validations=session.validations,
             total_steps=session.total_steps,
             steps_per_epoch=-(-run.data.examples // session.batch),
             steps_per_call=config.steps_per_call,
             finalization=session.finalization,
         )  # fmt: skip
-        loop.save()
     else:
         loop.train(stream)
     run.termination.saves = False
+    if session.validations and (best := session.validations.best_step):
+        session.store.restore(best)
+        session.finalization.undone()
+        if config.cluster.leads:
+            run.say(f"the weights are those of step {best}, the best one by {_told_best(config)}")
     session.finalization.do()
     return loop.step
+
+
+def _told_best(config: Config) -> str:
+    kept = config.validation.keep_best
+    assert kept is not None  # there is a best step
+    return f"--keep-best={kept.metric} ({kept.mode})"

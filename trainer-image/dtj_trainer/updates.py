@@ -103,6 +103,10 @@ class Finalization:
         for optimizer in self._optimizers:
             optimizer.finalize_variable_values = lambda var_list: None
 
+    def undone(self) -> None:
+        """Notes that the weights are as trained again, as after a checkpoint was restored."""
+        self._done = False
+
     def do(self) -> None:
         """Does it, unless it is done. Comes after the last checkpoint, which holds the weights as trained."""
         if self._done or not self.changes:

@@ -27,11 +27,11 @@ class Exact:
         """Args:
         name: of the model, for a refusal.
         loss: a name, a function, a Loss; None for an output without one.
-        batch: global batch size; None: whatever each batch has, on one replica.
+        batch: global batch size; None: each replica has whole batches, of any size.
         """
         self._name = name
         self._library = library
-        self._batch = batch
+        self.batch = batch
         self.loss = loss
         self.keras_loss = _made(self, library)
         # The replicas of a process are threads, which take turns wherever they meet.
@@ -107,29 +107,28 @@ class Exact:
         if reduction == "sum":
             return total
         if reduction == _BY_WEIGHT and weights is not None:
-            return tf.math.divide_no_nan(total, _over_replicas(tf.reduce_sum(weights)))
+            return tf.math.divide_no_nan(total, self._over_replicas(tf.reduce_sum(weights)))
         if floats is not None:
             elements = tf.reduce_sum(floats) * count / tf.cast(tf.size(floats), values.dtype)
-            return tf.math.divide_no_nan(total, _over_replicas(elements))
-        if self._batch is None:
+            return tf.math.divide_no_nan(total, self._over_replicas(elements))
+        if self.batch is None:
             return tf.math.divide_no_nan(total, count)
         # All examples are of one shape: what the global batch has needs no question to the other replicas.
         each = tf.math.divide_no_nan(count, tf.cast(tf.shape(values)[0], values.dtype))
-        return tf.math.divide_no_nan(total, each * self._batch)
+        return tf.math.divide_no_nan(total, each * self.batch)
+
+    def _over_replicas(self, value: Tensor) -> Tensor:
+        value = tf.stop_gradient(value)
+        context = tf.distribute.get_replica_context()
+        if self.batch is None or context is None or context.num_replicas_in_sync == 1:
+            return value
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
     def _matched(self, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Values and their weights as this Keras brings them to one rank."""
         if self._library is not keras and 0 < weights.shape.rank == values.shape.rank - 1:
             return values, weights[..., tf.newaxis]
         return _alike(values, weights)
-
-
-def _over_replicas(value: Tensor) -> Tensor:
-    value = tf.stop_gradient(value)
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return value
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
 def _made(exact: Exact, library: Any) -> Any:

@@ -6,7 +6,8 @@ the increase of its variables is summed over steps, replicas and workers; its re
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -33,7 +34,7 @@ class CompiledObjective:
         Args:
             model: of either Keras, built and compiled; its losses are replaced.
             data: that it learns from.
-            batch: global batch size; None: whatever each batch has, on one replica.
+            batch: global batch size; None: whatever each batch has, on one replica; only to evaluate.
             default: `DefaultMetric`, where the model was compiled without metrics.
 
         Raises:
@@ -80,6 +81,19 @@ class CompiledObjective:
         rest = tf.zeros(sum(self._own_sizes))
         return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained, rest], axis=0))
 
+    @contextmanager
+    def by_batch(self) -> Iterator[None]:
+        """See `dtj_trainer.measures.Objective`."""
+        batch, self._batch = self._batch, None
+        for exact in self._exact:
+            exact.batch = None
+        try:
+            yield
+        finally:
+            self._batch = batch
+            for exact in self._exact:
+                exact.batch = batch
+
     def after_step(self) -> Tensor | None:
         """What a train step of the model's own adds to the sums, by metrics of its own; None if it has none."""
         if not self._own_variables:
@@ -115,8 +129,15 @@ class CompiledObjective:
     def _total(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> Tensor:
         # Of the class: under `fit` the model's own attribute is this very function.
         compute = type(self._model).compute_loss
-        training = {"training": True} if getattr(self._model, "_compute_loss_has_training_arg", False) else {}
-        return compute(self._model, inputs, labels, outputs, weights, **training)
+        evaluates = self._batch is None
+        has_argument = getattr(self._model, "_compute_loss_has_training_arg", False)
+        training = {"training": not evaluates} if has_argument else {}
+        total = compute(self._model, inputs, labels, outputs, weights, **training)
+        if evaluates and self._replicas > 1 and (penalties := self._model.losses):
+            # Keras divides them by the number of replicas.
+            left = tf.add_n([tf.reduce_sum(tf.cast(one, total.dtype)) for one in penalties])
+            total += left * (1 - 1 / self._replicas)
+        return total
 
     def _replace_losses(self) -> None:
         def exact(loss: Any) -> Any:

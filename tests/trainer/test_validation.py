@@ -1,0 +1,250 @@
+"""`--validate-every` and `--keep-best`: what plain Keras shows as val_*, on any number of workers, and what follows."""
+
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.cluster import DEADLINE, SOURCE, Job
+from trainer.outcome import points, tensors
+
+pytestmark = pytest.mark.trainer
+
+ARGUMENTS = (
+    "--no-shuffle",
+    "--epochs=3",
+    "--batch-size=24",
+    "--steps-per-call=4",
+    "--validate-every=epoch",
+)
+"""12 steps; 24 held-out examples."""
+SCRIPTS = Path(__file__).parent / "scripts"
+HERE = {"PYTHONPATH": f"{SOURCE}:{Path(__file__).parent}:{SCRIPTS}", "CUDA_VISIBLE_DEVICES": ""}
+ONE, TWO = {"worker": 1}, {"worker": 2}
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of the parity table can be imported here as the trainer imports them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+def history(model: str, data: str, *, batch: int) -> Mapping[str, list[float]]:
+    """What plain Keras says of each epoch, on one device."""
+    import keras
+    import parity_models
+
+    keras.utils.set_random_seed(0)
+    made, parts = getattr(parity_models, model)(), getattr(parity_models, data)()
+    found: Mapping[str, list[float]] = made.fit(
+        parts["training"].batch(24), validation_data=parts["held_out"].batch(batch), epochs=3, shuffle=False, verbose=0,
+    ).history  # fmt: skip
+    return found
+
+
+def arguments_for(model: str, data: str, strategy: str, loop: str) -> list[str]:
+    """Of a job with two replicas, except under OneDevice."""
+    devices = ["--logical-cpus=2"] if strategy in ("Mirrored", "CentralStorage") else []
+    return [*ARGUMENTS, f"--model=parity_models:{model}", f"--data=parity_models:{data}", f"--loop={loop}", *devices]
+
+
+MIRRORED = ("Mirrored", ONE, "fit")
+WORKERS = ("MultiWorkerMirrored", TWO, "custom")
+CASES = [
+    # The last batch is smaller, and one replica has a batch more than the other.
+    *(("metrics", "weighted", 5, *run) for run in (
+        ("OneDevice", ONE, "custom"), MIRRORED, ("CentralStorage", ONE, "custom"), WORKERS,
+        ("MultiWorkerMirrored", TWO, "fit"),
+    )),
+    ("masked", "tokens", 5, *WORKERS),
+    ("masked_by_weight", "tokens", 5, *MIRRORED),
+    ("normalised_penalties", "points", 5, *MIRRORED),
+    ("tf_keras_weights", "weighted", 5, *WORKERS),
+    # Keras takes the losses of single outputs as means of batches, whatever size these have.
+    ("several", "pairs", 8, *MIRRORED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "data", "batch", "strategy", "roles", "loop"), CASES, ids=str)
+def test_validation_is_that_of_keras(
+    folder: Path, model: str, data: str, batch: int, strategy: str, roles: Mapping[str, int], loop: str
+) -> None:
+    arguments = [*arguments_for(model, data, strategy, loop), f"--validation-batch-size={batch}"]
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        assert set(job.start(environ=HERE).wait().values()) == {0}
+    wanted = {name: values for name, values in history(model, data, batch=batch).items() if name.startswith("val_")}
+    shown = points(folder / "logs" / "validation")
+    assert {f"val_{name}" for name in shown} >= set(wanted)
+    for name, values in wanted.items():
+        curve = shown[name.removeprefix("val_")]
+        assert list(curve) == [4, 8, 12]
+        assert list(curve.values()) == pytest.approx(values, abs=1e-5), name
+    first, *_ = job.replicas.values()
+    assert re.search(r"^step 12/12 .* val_loss \d", first.log, re.M), "the progress shows no val_loss"
+
+
+OVERFITS = ("--no-shuffle", "--epochs=20", "--batch-size=16", "--steps-per-call=4", "--data=overfits:dataset")
+"""At most 60 steps, 3 an epoch."""
+
+
+def score(model: Any) -> Mapping[str, float]:
+    """What plain Keras says of a trained model."""
+    import overfits
+
+    found: Mapping[str, float] = model.evaluate(overfits.dataset()["held_out"].batch(16), return_dict=True, verbose=0)
+    return found
+
+
+@pytest.fixture(scope="module")
+def overfitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Mapping[str, list[float]]]]:
+    """The model of plain Keras that its callbacks have stopped, and its history."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        patch.chdir(tmp_path_factory.mktemp("keras"))
+        import overfits
+
+        model, parts = overfits.build(), overfits.dataset()
+        history = model.fit(
+            parts["training"].batch(16), validation_data=parts["held_out"].batch(16), epochs=20, shuffle=False,
+            callbacks=overfits.callbacks(), verbose=0,
+        ).history  # fmt: skip
+        yield model, history
+
+
+def test_callbacks_of_keras_act_on_the_validation_alike_on_all_workers(
+    folder: Path, overfitted: tuple[Any, Mapping[str, list[float]]]
+) -> None:
+    model, history = overfitted
+    epochs = len(history["loss"])
+    assert 5 < epochs < 20, "the training of plain Keras was not stopped early"
+    arguments = [
+        *OVERFITS, "--model=overfits:build", "--loop=fit", "--callbacks=overfits:callbacks", "--validate-every=epoch",
+    ]  # fmt: skip
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        assert job.start(environ=HERE).wait() == {"worker-0": 0, "worker-1": 0}
+    told = [
+        re.findall(r"^epoch \d+ rate (\S+) val_loss (\S+)$", replica.log, re.M) for replica in job.replicas.values()
+    ]
+    assert told[0] == told[1]
+    assert [float(loss) for _, loss in told[0]] == pytest.approx(history["val_loss"], abs=1e-5)
+    assert [float(rate) for rate, _ in told[0]][:-1] == pytest.approx(history["learning_rate"][1:])
+    # As Keras' restore_best_weights left it; the checkpoint is of the step that was reached.
+    assert job.result["loss"] == pytest.approx(score(model)["loss"], abs=1e-5)
+    assert job.result["steps"] == 3 * epochs == job.newest_checkpoint
+    model.load_weights(folder / "best.weights.h5")
+    assert score(model)["loss"] == pytest.approx(min(history["val_loss"]), abs=1e-5)
+
+
+KEEPS = ("--validate-every=3", "--keep-best=val_loss", "--checkpoint-every-steps=3", "--checkpoint-keep=2")
+
+
+@pytest.mark.parametrize(("strategy", "roles", "loop"), [("OneDevice", ONE, "fit"), WORKERS])
+def test_the_best_step_survives_a_restart_and_is_exported(
+    folder: Path, strategy: str, roles: Mapping[str, int], loop: str
+) -> None:
+    results, bits, records = [], [], []
+    for name in ("whole", "killed"):
+        at = folder / name
+        arguments = [*OVERFITS, *KEEPS, "--model=overfits:drops", f"--loop={loop}"]
+        with Job(at, strategy=strategy, roles=roles, arguments=arguments) as job:
+            if name == "killed":
+                job.start(environ=HERE).wait_for_checkpoint(36)
+                job.kill()
+                job.wait()
+                assert job.newest_checkpoint < 60, "it was too fast to be killed"
+            assert set(job.start(environ=HERE).wait().values()) == {0}
+        results.append(job.result)
+        bits.append(tensors(job.checkpoints / "ckpt-60"))
+        records.append(json.loads((job.checkpoints / "validation.json").read_text()))
+    assert bits[0] == bits[1]
+    assert records[0] == records[1]
+    curve = points(folder / "whole" / "logs" / "validation")["loss"]
+    assert list(curve) == list(range(3, 61, 3))
+    best = min(curve, key=lambda step: curve[step])
+    assert best < 54, "the best checkpoint would not have been pruned"
+    assert results[0]["bestStep"] == results[1]["bestStep"] == best
+    for result in results:
+        assert result["loss"] == pytest.approx(curve[best], abs=1e-5)
+        assert result["steps"] == 60
+    assert f"the weights are those of step {best}, the best one by --keep-best=val_loss (min)" in job["worker-0"].log
+    kept = sorted(int(path.stem.removeprefix("ckpt-")) for path in job.checkpoints.glob("ckpt-*.index"))
+    assert kept == [best, 57, 60]
+
+
+def test_validations_leave_the_training_as_it_is_without_them(folder: Path) -> None:
+    saved = []
+    for name, more in (("with", ["--validate-every=2"]), ("without", [])):
+        with Job(
+            folder / name, strategy="OneDevice", roles=ONE, arguments=[*OVERFITS, "--model=overfits:drops", *more]
+        ) as job:
+            assert job.start(environ=HERE).wait() == {"worker-0": 0}
+        saved.append(tensors(job.checkpoints / "ckpt-60"))
+    assert saved[0] == saved[1]
+
+
+def test_a_best_step_by_a_metric_that_is_not_there_is_one_line(folder: Path) -> None:
+    arguments = [*OVERFITS, "--model=overfits:build", "--validate-every=epoch", "--keep-best=val_auc"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        assert job.start(environ=HERE).wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words == (
+        "--keep-best=val_auc: there is no such metric; this model has val_accuracy, val_loss"
+    )
+
+
+SLOW = """
+import time
+import keras
+import overfits
+import tensorflow as tf
+
+class Waits(keras.layers.Layer):
+    def call(self, x, training=None):
+        def wait(x):
+            open("validates", "a").close()
+            time.sleep(0.5)
+            return x
+        if training or isinstance(x, keras.KerasTensor):
+            return x
+        waited = tf.py_function(wait, [x], x.dtype)
+        waited.set_shape(x.shape)
+        return waited
+
+def build():
+    model = overfits.build()
+    model.add(Waits())
+    model.compile(optimizer=model.optimizer, loss=model.loss)
+    return model
+
+def dataset():
+    made = overfits.dataset()
+    return {"training": made["training"], "held_out": made["held_out"].repeat(20)}
+"""
+
+
+def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates_that_step(folder: Path) -> None:
+    arguments = [
+        *OVERFITS, "--model=slow:build", "--data=slow:dataset", "--validate-every=30", "--validation-batch-size=1",
+    ]  # fmt: skip
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        (folder / "slow.py").write_text(SLOW)
+        job.start(environ=HERE)
+        job["worker-0"].wait_for(r"batch 16 global")
+        (folder / "validates").unlink(missing_ok=True)
+        until = time.monotonic() + DEADLINE
+        while not (folder / "validates").exists():
+            assert time.monotonic() < until, "it does not validate"
+            time.sleep(0.05)
+        job["worker-1"].kill(signal.SIGTERM)
+        assert job.wait() == {"worker-0": 42, "worker-1": 42}
+        assert job.newest_checkpoint == 30
+        assert "validation: step" not in job["worker-0"].log
+        (folder / "slow.py").write_text(SLOW.replace("    model.add(Waits())\n", ""))
+        assert job.start(environ=HERE).wait() == {"worker-0": 0, "worker-1": 0}
+    steps = re.findall(r"validation: step (\d+)/60", job["worker-0"].log)
+    assert steps == ["30", "60"]

@@ -1,0 +1,85 @@
+"""What `--validate-every` and `--keep-best` mean. Standard library only."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+_INTERVALS = "give a number of steps, such as 500, or of epochs, such as epoch or 2epochs"
+VALIDATION = "val_"
+"""What the names of metrics of the held-out examples begin with, as in Keras."""
+MIN, MAX = "min", "max"
+_LARGER = (
+    "acc", "auc", "precision", "recall", "f1", "fbeta", "f_score", "iou", "r2_score", "true_positives",
+    "true_negatives", "sensitivity", "specificity", "similarity", "correlation",
+)  # fmt: skip
+_SMALLER = (
+    "loss", "error", "false_positives", "false_negatives", "crossentropy", "divergence", "hinge", "poisson", "huber",
+    "log_cosh", "logcosh", "mae", "mse", "mape", "msle", "perplexity",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Interval:
+    """So many steps, or so many epochs."""
+
+    count: int
+    epochs: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Of `500`, `epoch` or `2epochs`.
+
+        Raises:
+            ValueError: it is none of them.
+        """
+        for ending in ("epochs", "epoch"):
+            if text.endswith(ending):
+                number, epochs = text.removesuffix(ending) or "1", True
+                break
+        else:
+            number, epochs = text, False
+        if not (number.isascii() and number.isdecimal() and int(number)):
+            raise ValueError(_INTERVALS)
+        return cls(int(number), epochs)
+
+    def steps(self, steps_per_epoch: int) -> int:
+        """How many steps that is."""
+        return self.count * steps_per_epoch if self.epochs else self.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepBest:
+    """Which step is the best: the one with the smallest or the largest value of a metric."""
+
+    metric: str
+    mode: str
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Of `val_loss`, or of `METRIC:min` or `METRIC:max`.
+
+        Raises:
+            ValueError: the name does not begin with val_, or does not tell the direction.
+        """
+        metric, colon, mode = text.partition(":")
+        if not metric.startswith(VALIDATION) or metric == VALIDATION:
+            raise ValueError("give a metric of the held-out examples, such as val_loss or val_accuracy")
+        mode = mode if colon else _direction(metric)
+        if mode not in (MIN, MAX):
+            raise ValueError(f"give {metric}:{MIN} if a small value is good, {metric}:{MAX} if a large one is")
+        return cls(metric=metric, mode=mode)
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        """Whether a value is better than the best one so far, None if there is none. NaN never is."""
+        if math.isnan(value):
+            return False
+        if than is None:
+            return True
+        return value < than if self.mode == MIN else value > than
+
+
+def _direction(metric: str) -> str:
+    """By the name; empty if it does not tell."""
+    name = metric.removeprefix(VALIDATION)
+    larger, smaller = (any(word in name for word in words) for words in (_LARGER, _SMALLER))
+    return "" if larger == smaller else MAX if larger else MIN
