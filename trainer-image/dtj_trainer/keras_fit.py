@@ -136,8 +136,10 @@ def fit(
     library = kerases.of(model)
     epoch = _Epoch(loop, steps_per_call=steps_per_call)
     begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
-    with model.distribute_strategy.scope():
-        given = _callbacks(callbacks, library)
+    given = _callbacks(callbacks, library)
+    strategy = model.distribute_strategy
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not strategy.extended.should_checkpoint:
+        _write_elsewhere(given, library)
     epochs = -(-total_steps // steps_per_epoch)
     told = _whole_training(library, loop, validations)(
         [begins, *given],
@@ -201,8 +203,6 @@ def _callbacks(name: Name | None, library: ModuleType) -> list[Any]:
     found = load(name)()
     if not isinstance(found, list) or not all(isinstance(one, library.callbacks.Callback) for one in found):
         raise UsageError(f"{name}: gave {found!r:.100}; return a list of callbacks of {library.__name__}")
-    if not tf.distribute.get_strategy().extended.should_checkpoint:
-        _write_elsewhere(found, library)
     return found
 
 
