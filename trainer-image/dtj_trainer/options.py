@@ -101,37 +101,37 @@ def _at_dashes(argv: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]
 
 TASK = Option(
     flag="--task", parse=values.one_of(tuple(TASKS), "task"), default="image-classification", metavar="NAME",
-    help=f"what to learn: {', '.join(TASKS)}",
+    help=f"the task: {', '.join(TASKS)}",
 )  # fmt: skip
 DATASET = Option[str | None](
     flag="--dataset", parse=str, default=None, metavar="NAME",
-    help="what to learn from (default: the first of the task): "
+    help="the data set (default: the first one of the task): "
     + "; ".join(f"{n}: {', '.join(t.datasets)}" for n, t in TASKS.items()),
 )  # fmt: skip
 MODEL = Option[str | None](
     flag="--model", parse=str, default=None, metavar="MODULE:BUILD",
-    help="your own model in place of --task: a function of no arguments that returns a Keras model",
+    help="your own model instead of --task: a function without arguments that returns a Keras model",
 )  # fmt: skip
 DATA = Option[str | None](
     flag="--data", parse=str, default=None, metavar="MODULE:DATASET",
-    help="your own data in place of --dataset: a function of no arguments that returns a tf.data.Dataset of single "
+    help="your own data instead of --dataset: a function without arguments that returns a tf.data.Dataset of single "
     "examples (inputs, labels), or two as {'training': …, 'held_out': …}",
 )  # fmt: skip
 LOSS = Option[str | None](
     flag="--loss", parse=str, default=None, metavar="NAME",
-    help="Keras' name of the loss for --model (default: what the model was compiled with)",
+    help="the loss for --model, by its name in Keras (default: the loss with which the model is compiled)",
 )  # fmt: skip
 NO_SHUFFLE = Option(
     flag="--no-shuffle", parse=values.true, default=False,
-    help="take the examples of --data in the order in which they come, in each epoch",
+    help="keep the order of the examples of --data in each epoch",
 )  # fmt: skip
 DATA_DIR = Option[str | None](
     flag="--data-dir", parse=str, default=None, metavar="PATH",
-    help="your own files in place of --dataset: a directory, a file, or a pattern such as 'gs://bucket/part-*.csv'",
+    help="your own files instead of --dataset: a directory, a file, or a pattern such as 'gs://bucket/part-*.csv'",
 )  # fmt: skip
 DATA_FORMAT = Option[str | None](
     flag="--data-format", parse=values.one_of(FORMATS, "format"), default=None, metavar="NAME",
-    help=f"{', '.join(FORMATS)} (default: by the files' names)",
+    help=f"the format of the files: {', '.join(FORMATS)} (default: from the names of the files)",
 )  # fmt: skip
 HELD_OUT = Option[str | float](
     flag="--held-out", parse=values.held_out, default=0.1, metavar="SHARE",
@@ -139,75 +139,75 @@ HELD_OUT = Option[str | float](
 )  # fmt: skip
 LABEL_COLUMN = Option(
     flag="--label-column", parse=str, default="label", metavar="NAME",
-    help="csv, tfrecord: what is to be predicted",
+    help="csv, tfrecord: the column to predict",
 )  # fmt: skip
 COLUMNS = Option[tuple[str, ...] | None](
     flag="--columns", parse=values.names, default=None, metavar="A,B",
-    help="csv, tfrecord: what to predict it from (default: everything else)",
+    help="csv, tfrecord: the columns to predict it from (default: all other columns)",
 )  # fmt: skip
 FEATURES = Option[tuple[FeatureSpec, ...] | None](
     flag="--features", parse=values.features, default=None, metavar="SPECS",
-    help="tfrecord: NAME:float|int|bytes[:SHAPE],... of inputs and label (default: as the first record has them)",
+    help="tfrecord: NAME:float|int|bytes[:SHAPE],... of inputs and label (default: as in the first record)",
 )  # fmt: skip
 IMAGE_SIZE = Option[tuple[int, int] | None](
     flag="--image-size", parse=values.image_size, default=None, metavar="HxW",
-    help="images are brought to this size (default: that of the first)",
+    help="resize images to this size (default: the size of the first image)",
 )  # fmt: skip
 SHUFFLE_WINDOW = Option(
     flag="--shuffle-window", parse=values.whole(1), default=10_000,
-    help="examples among which the next is drawn, where files are read one after the other",
+    help="size of the shuffle buffer in examples, if files are read one after the other",
 )  # fmt: skip
 CACHE = Option[str | Path](
     flag="--cache", parse=values.cache, default="auto", metavar="WHERE",
-    help="decoded examples: memory, none, a directory on a local disk, or auto: in memory where they are few",
+    help="cache of decoded examples: memory, none, a directory on a local disk, or auto (memory if they are few)",
 )  # fmt: skip
 SHARD = Option(
     flag="--shard", parse=values.one_of(SHARDS, "way to share the data"), default="data", metavar="HOW",
-    help="data: workers share each batch; file: each reads files of its own; auto: file where the files divide evenly",
+    help="data: workers share each batch; file: each worker reads its own files; auto: file if the files divide evenly",
 )  # fmt: skip
 INPUT_MEMORY = Option[int | None](
     flag="--input-memory", parse=values.mebibytes, default=None, metavar="MIB",
-    help="most that the buffers of the input may take (default: TensorFlow's, a quarter of what is free)",
+    help="memory limit for the buffers of the input (default: TensorFlow's, a quarter of the free memory)",
 )  # fmt: skip
 DATA_SERVICE = Option(
     flag="--data-service", parse=values.one_of(SERVICES, "answer"), default="auto", metavar="auto|on|off",
-    help="let the job's data workers read and decode; auto: where TF_DATA_SERVICE_ADDRESS is set",
+    help="let the job's data workers read and decode; auto: if TF_DATA_SERVICE_ADDRESS is set",
 )  # fmt: skip
 PROFILE_INPUT = Option[float | None](
     flag="--profile-input", parse=values.positive, default=None, metavar="S",
-    help="do not train: run the input alone for so many seconds and print where the time goes",
+    help="do not train: run only the input for S seconds and print where the time goes",
 )  # fmt: skip
 STEP_TIME = Option[float | None](
     flag="--step-time", parse=values.positive, default=None, metavar="MS",
-    help="with --profile-input: what a step of the training takes, to say whether the input holds it up",
+    help="with --profile-input: the time of a training step, to report whether the input delays it",
 )  # fmt: skip
 EPOCHS = Option(
     flag="--epochs", parse=values.whole(1), default=5,
-    help="how often each training example is seen",
+    help="number of passes over the training examples",
 )  # fmt: skip
 BATCH_SIZE = Option[int | None](
     flag="--batch-size", parse=values.whole(1), default=None,
-    help="global batch: examples a step over all replicas (default: 64)",
+    help="global batch: examples per step over all replicas (default: 64)",
 )  # fmt: skip
 PER_REPLICA_BATCH_SIZE = Option[int | None](
     flag="--per-replica-batch-size", parse=values.whole(1), default=None,
-    help="examples a step and replica, in place of --batch-size",
+    help="examples per step and replica, instead of --batch-size",
 )  # fmt: skip
 OPTIMIZER = Option(
     flag="--optimizer", parse=values.one_of(OPTIMIZERS, "optimizer"), default="adam", metavar="NAME",
-    help=f"one of Keras': {', '.join(OPTIMIZERS)}",
+    help=f"an optimizer of Keras: {', '.join(OPTIMIZERS)}",
 )  # fmt: skip
 OPTIMIZER_OPTIONS = Option[Mapping[str, "bool | int | float"]](
     flag="--optimizer-options", parse=values.settings, default=MappingProxyType({}), metavar="A=N,B=N",
-    help="of the optimizer, by Keras' names, as in weight_decay=0.01,clipnorm=1.0,use_ema=true",
+    help="options of the optimizer, by their names in Keras, such as weight_decay=0.01,clipnorm=1.0,use_ema=true",
 )  # fmt: skip
 MOMENTUM = Option(
     flag="--momentum", parse=values.fraction, default=0.0, metavar="M",
-    help="of sgd",
+    help="momentum of sgd",
 )  # fmt: skip
 LEARNING_RATE = Option[float | None](
     flag="--learning-rate", parse=values.positive, default=None, metavar="RATE",
-    help="of the optimizer, at its highest (default: by task and optimizer)",
+    help="highest learning rate of the optimizer (default: by task and optimizer)",
 )  # fmt: skip
 SCALE_LEARNING_RATE = Option[int | None](
     flag="--scale-learning-rate", parse=values.whole(1), default=None,
@@ -216,26 +216,26 @@ SCALE_LEARNING_RATE = Option[int | None](
 SCHEDULE = Option(
     flag="--schedule", parse=values.one_of(("constant", "cosine", "exponential", "warmup-cosine"), "schedule"),
     default="constant", metavar="NAME",
-    help="of the learning rate: constant, cosine (to 0), exponential (to a hundredth), warmup-cosine (from 0)",
+    help="schedule of the learning rate: constant, cosine (to 0), exponential (to a hundredth), warmup-cosine (from 0)",
 )  # fmt: skip
 WARMUP_STEPS = Option[int | None](
     flag="--warmup-steps", parse=values.whole(1), default=None,
-    help="steps in which the rate rises from 0 (default: a tenth of the decay)",
+    help="number of steps in which the rate rises from 0 (default: a tenth of the decay)",
 )  # fmt: skip
 DECAY_STEPS = Option[int | None](
     flag="--decay-steps", parse=values.whole(1), default=None,
-    help="step at which the rate has come down, after which it stays (default: the last)",
+    help="step at which the decay of the rate ends (default: the last step)",
 )  # fmt: skip
 LEARNING: tuple[Option[object], ...] = (
     OPTIMIZER, OPTIMIZER_OPTIONS, MOMENTUM, LEARNING_RATE, SCALE_LEARNING_RATE, SCHEDULE, WARMUP_STEPS, DECAY_STEPS,
 )  # fmt: skip
 SEED = Option(
     flag="--seed", parse=values.whole(0), default=0,
-    help="of the initial weights and the order of the data",
+    help="seed of the initial weights and of the order of the data",
 )  # fmt: skip
 STEPS_PER_CALL = Option(
     flag="--steps-per-call", parse=values.whole(1), default=20,
-    help="steps that TensorFlow runs at most before Python looks up; fewer where a step is slow",
+    help="largest number of steps in one call of TensorFlow; fewer if a step is slow",
 )  # fmt: skip
 LOOP = Option(
     flag="--loop", parse=values.one_of(LOOPS, "loop"), default="custom", metavar="STYLE",
@@ -243,7 +243,7 @@ LOOP = Option(
 )  # fmt: skip
 CALLBACKS = Option[str | None](
     flag="--callbacks", parse=str, default=None, metavar="M:F",
-    help="--loop=fit: a function of yours that gives a list of Keras callbacks, as package.module:function",
+    help="--loop=fit: your function that returns a list of Keras callbacks, as package.module:function",
 )  # fmt: skip
 VALIDATE_EVERY = Option[Interval | None](
     flag="--validate-every", parse=Interval.of, default=None, metavar="INTERVAL",
@@ -273,7 +273,7 @@ TPU_NAME = Option(
 )  # fmt: skip
 LOGICAL_CPUS = Option(
     flag="--logical-cpus", parse=values.whole(1), default=1,
-    help="CPU devices that Mirrored and CentralStorage see where there is no GPU",
+    help="number of CPU devices for Mirrored and CentralStorage if there is no GPU",
 )  # fmt: skip
 ON_NAN = Option(
     flag="--on-nan", variable="DTJ_ON_NAN", parse=values.one_of(NAN_POLICIES, "action"), default="fail",
@@ -287,7 +287,7 @@ ON_NAN_LIMIT = Option(
 )  # fmt: skip
 PACK_GRADIENTS = Option(
     flag="--pack-gradients", parse=values.true, default=False,
-    help="reduce all gradients as one vector: less latency where a model has many small variables",
+    help="reduce all gradients as one vector: lower latency if a model has many small variables",
 )  # fmt: skip
 MIN_SHARD_BYTES = Option[int | None](
     flag="--min-shard-bytes", parse=values.whole(1), default=None, metavar="BYTES",
@@ -295,56 +295,56 @@ MIN_SHARD_BYTES = Option[int | None](
 )  # fmt: skip
 MICRO_BATCHES = Option(
     flag="--micro-batches", parse=values.whole(1), default=4,
-    help="Pipeline: equal parts of a replica's batch that follow each other through the stages",
+    help="Pipeline: number of equal parts of a replica's batch that follow each other through the stages",
 )  # fmt: skip
 PIPELINE_REPLICAS = Option(
     flag="--pipeline-replicas", parse=values.whole(1), default=1,
-    help="Pipeline: how many copies of it share the workers and each batch",
+    help="Pipeline: number of copies of the pipeline that share the workers and each batch",
 )  # fmt: skip
 STAGES = Option[tuple[str, ...]](
     flag="--stages", parse=values.names, default=(), metavar="LAYERS",
-    help="Pipeline: first layer of each stage but the first, as in flatten,dense_1 (default: balanced)",
+    help="Pipeline: first layer of each stage except the first, such as flatten,dense_1 (default: balanced)",
 )  # fmt: skip
 BALANCE = Option(
     flag="--balance", parse=values.one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
-    help="Pipeline: what the stages have as equal a share of as layers allow: parameters, or cost (measured time)",
+    help="Pipeline: what to balance between the stages: parameters, or cost (measured time)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | None](
     flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
-    help="where to save and to resume from; all tasks of a job share it",
+    help="directory to save checkpoints to and to resume from; all tasks of a job share it",
 )  # fmt: skip
 CHECKPOINT_EVERY_STEPS = Option[int | None](
     flag="--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=values.whole(1), default=None,
-    help="save after so many steps",
+    help="save after every N steps",
 )  # fmt: skip
 CHECKPOINT_EVERY_SECONDS = Option[float | None](
     flag="--checkpoint-every-seconds", variable="DTJ_CHECKPOINT_EVERY_SECONDS", parse=values.positive, default=None,
-    metavar="S", help="save after so many seconds (default: 30, where steps are not given either)",
+    metavar="S", help="save after every S seconds (default: 30, if steps are not given either)",
 )  # fmt: skip
 CHECKPOINT_KEEP = Option(
     flag="--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=values.whole(1), default=3,
-    help="how many checkpoints stay",
+    help="number of newest checkpoints to keep",
 )  # fmt: skip
 EXPORT_DIR = Option[Path | None](
     flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=Path, default=None, metavar="DIR",
-    help="where to put the SavedModel, as DIR/<version>",
+    help="directory for the SavedModel, as DIR/<version>",
 )  # fmt: skip
 EXPORT_FORMATS = Option[tuple[str, ...] | None](
     flag="--export-formats", variable="DTJ_EXPORT_FORMATS", parse=formats.parse, default=None, metavar="LIST",
-    help=f"what to export the model as: {', '.join(formats.FORMATS)}, with commas (default: {formats.SAVED_MODEL}, "
+    help=f"formats of the exported model: {', '.join(formats.FORMATS)}, with commas (default: {formats.SAVED_MODEL}, "
     "which is always one of them)",
 )  # fmt: skip
 LOG_DIR = Option[Path | None](
     flag="--log-dir", variable="DTJ_LOG_DIR", parse=Path, default=None, metavar="DIR",
-    help="where to put TensorBoard's logs and result.json",
+    help="directory for TensorBoard's logs and result.json",
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
     flag="--status-port", variable="DTJ_STATUS_PORT", parse=values.port, default=None,
-    help="serve GET /status, /metrics and /healthz here",
+    help="port on which to serve GET /status, /metrics and /healthz",
 )  # fmt: skip
 PROGRESS_EVERY = Option(
     flag="--progress-every", parse=values.positive, default=2.0, metavar="S",
-    help="seconds between two lines of progress",
+    help="seconds between two progress lines",
 )  # fmt: skip
 START_TIMEOUT = Option(
     flag="--start-timeout", parse=values.positive, default=300.0, metavar="S",
@@ -352,15 +352,15 @@ START_TIMEOUT = Option(
 )  # fmt: skip
 STALL_TIMEOUT = Option[float | None](
     flag="--stall-timeout", variable="DTJ_STALL_TIMEOUT", parse=values.positive, default=None, metavar="S",
-    help="seconds without a finished step, after which the task that is late exits with 1 and the others with 75 "
-    "(default: 1800; 300 under ParameterServer and Pipeline, and with a tf.data service; of a script's step, ten times "
-    "its longest one if that is more)",
+    help="seconds without a finished step, after which the late task exits with 1 and the other tasks with 75 "
+    "(default: 1800; 300 under ParameterServer and Pipeline, and with a tf.data service; in a script, at least ten "
+    "times its longest step)",
 )  # fmt: skip
 
 SCRIPT = Option[str | None](
     flag="--script", parse=str, default=None, metavar="FILE",
-    help="run this Python file, or module by its dotted name, in place of the trainer's own loop; what follows -- are "
-    "its arguments",
+    help="run this Python file, or module by its dotted name, instead of the trainer's own loop; everything after -- "
+    "is an argument of the script",
 )  # fmt: skip
 
 KERAS_OVERRIDE = Option(
@@ -372,8 +372,8 @@ KERAS_OVERRIDE = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "your own script": (SCRIPT, KERAS_OVERRIDE),
-    "what to learn": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
-    "what to learn of your own": (MODEL, DATA, LOSS, NO_SHUFFLE),
+    "model and optimizer": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
+    "your own model and data": (MODEL, DATA, LOSS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
@@ -384,11 +384,11 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     ),
     "how to validate": (VALIDATE_EVERY, VALIDATION_BATCH_SIZE, KEEP_BEST),
     "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
-    "what to keep": (
+    "checkpoints and outputs": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
         LOG_DIR,
     ),
-    "what to show": (PROGRESS_EVERY, STATUS_PORT),
+    "progress": (PROGRESS_EVERY, STATUS_PORT),
 }  # fmt: skip
 
 
@@ -402,10 +402,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m dtj_trainer",
         allow_abbrev=False,
-        description="Trains one replica of a DistributedTrainingJob, or a whole one on this machine. The rest of "
-        "the job comes from TF_CONFIG.",
-        epilog="Exit codes: 0 done, 1 error in the training, 2 bad input, 42 told to stop and saved, 75 another "
-        "task went away, 143 told to stop with nothing to save. Run with nothing at all, it writes to "
+        description="Trains one replica of a DistributedTrainingJob, or a whole job on this machine. TF_CONFIG "
+        "describes the rest of the job.",
+        epilog="Exit codes: 0 done, 1 error in the training, 2 bad input, 42 stopped on request and saved, 75 another "
+        "task went away, 143 stopped on request with nothing to save. Without any option, the outputs go to "
         "./dtj-output.",
     )
     parser.add_argument("--version", action="version", version=f"dtj_trainer {__version__}")
