@@ -120,7 +120,7 @@ def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
         for suspend in (True, False):
             changed = manifest(**{**before, **change}, runPolicy={"suspend": suspend})  # type: ignore[arg-type]
             said = apply(cluster, namespace, changed)
-            assert "before the job has stopped: wait for its condition Suspended to be True, then change it" in said
+            assert "before the job has stopped: wait until the condition Suspended is True, then change them" in said
     started(None)
     for change in changes:
         changed = manifest(**{**before, **change}, runPolicy={"suspend": True})  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from dtj.api.spec import Role
 
 
 def roles_of(spec: JsonObject) -> JsonObject:
-    """``replicaSpecs``; empty where there is none."""
+    """``replicaSpecs``; empty if there is none."""
     value = spec.get("replicaSpecs")
     return value if isinstance(value, dict) else {}
 

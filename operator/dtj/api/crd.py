@@ -1,6 +1,6 @@
 """The CustomResourceDefinition, generated from the types of :mod:`dtj.api.spec` and :mod:`dtj.api.status`.
 
-``make crds`` writes it to ``crds/``, and CI fails when that is stale.
+``make generate`` writes it to ``crds/``, and CI fails when that is stale.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _convert_plain(source: JsonObject, definitions: JsonObject) -> JsonObject:
 
 
 def _described(schema: JsonObject, source: JsonObject) -> JsonObject:
-    """``schema`` with what is said at the place of its use: description, default, sizes.
+    """``schema`` with the keywords at the place of its use: description, default, sizes.
 
     An object's default is empty: the API server fills in those of its fields.
     """

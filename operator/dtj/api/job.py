@@ -1,4 +1,4 @@
-"""A DistributedTrainingJob as an object of the API server: identity, and spec and status as far as they can be read."""
+"""A DistributedTrainingJob as an object of the API server: identity, and the readable parts of spec and status."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_SPEC_BYTES: Final = 262_144
 
 
 def spec_too_long(length: int) -> str:
-    """The problem of a spec of so many bytes."""
+    """The problem of a spec with this number of bytes."""
     return (
         f"spec: is {length:,} bytes long, and the operator reads {MAX_SPEC_BYTES:,} at most: put scripts and data into "
         "a ConfigMap, a volume or the image"
@@ -52,7 +52,7 @@ def length_of(spec: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job. ``spec`` is None where it cannot be read; ``problems`` then says why, one line a problem.
+    """One job. ``spec`` is None if it cannot be read; ``problems`` then has one line for each problem.
 
     The API server's schema refuses such objects, but a CRD may be older than its operator, so that
     whatever a server could store must be readable without an exception.
@@ -78,7 +78,7 @@ class Job:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """(namespace, UID): what tells this job from its predecessors of the same name."""
+        """(namespace, UID): what distinguishes this job from its predecessors of the same name."""
         return self.namespace, self.uid
 
     @classmethod
@@ -127,14 +127,14 @@ class Job:
 
 
 def spec_of(body: JsonObject) -> JsonObject:
-    """The spec of a body, whether as it is or as text; empty where there is none."""
+    """The spec of a body, as an object or as text; empty if there is none."""
     given = body.get(SPEC_TEXT)
     spec = json.loads(given) if isinstance(given, str) else body.get("spec")
     return spec if isinstance(spec, dict) else {}
 
 
 def parse_time(value: object) -> datetime | None:
-    """A timestamp of the API server as an aware datetime; None where there is none or it cannot be read."""
+    """A timestamp of the API server as an aware datetime; None if there is none or it cannot be read."""
     if not isinstance(value, str):
         return None
     try:

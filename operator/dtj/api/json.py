@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def dig(value: JsonValue | Mapping[str, JsonValue], *path: str | int) -> JsonValue:
-    """The value at ``path`` below ``value``, or None where any step is missing or of another kind."""
+    """The value at ``path`` below ``value``, or None if any step is missing or of another kind."""
     found: object = value
     for step in path:
         if isinstance(step, int):

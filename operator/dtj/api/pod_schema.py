@@ -1,7 +1,7 @@
 """The schema of a PodTemplateSpec, taken from Kubernetes' own OpenAPI document.
 
 ``python -m dtj.api.pod_schema < api__v1_openapi.json`` (the output of ``kubectl get --raw /openapi/v3/api/v1``)
-writes it anew. Descriptions, ephemeral containers and what only servers set are left out: this is what keeps
+writes it again. Descriptions, ephemeral containers and what only servers set are left out: this is what keeps
 the CRD small enough for a plain ``kubectl apply``.
 """
 
@@ -83,7 +83,7 @@ def volume_source_schema() -> JsonObject:
 def fragment(*path: str) -> JsonObject:
     """The part of the schema at ``path``; lists on the way are stepped into.
 
-    Raises KeyError where there is none.
+    Raises KeyError if there is none.
     """
     found: JsonObject = pod_template_schema()
     for step in path:

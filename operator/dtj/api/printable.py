@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 MARK: Final = "\ufffd"
-"""Stands where a character was that must not be printed: a name with one in it must not look like the name without."""
+"""Replaces a character that must not be printed: a name with one must not look like the name without it."""
 
 _SEQUENCE: Final = re.compile(
     r"""
@@ -48,7 +48,7 @@ def printable(text: str) -> str:
 def one_line(text: str, limit: int | None = None) -> str:
     """The same on one line: each run of line breaks and tabs is a space.
 
-    With ``limit``, a longer text is cut to so many characters, and says how many are left out.
+    With ``limit``, a longer text is cut to this number of characters, and a note gives the number left out.
     """
     line = printable(_BREAKS.sub(" ", _SEQUENCE.sub("", text)))
     if limit is None or len(line) <= limit:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, as far as sums and products of them are needed: ``500m``, ``2``, ``1.5Gi``, ``100k``.
+"""Kubernetes quantities, for sums and products of them: ``500m``, ``2``, ``1.5Gi``, ``100k``.
 
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
@@ -26,7 +26,7 @@ _LONGEST_EXPONENT: Final = 30
 
 
 def parse(text: object) -> Fraction | None:
-    """The number that a quantity stands for; None where it is none, and where it is negative: nothing is."""
+    """The number that a quantity stands for. None if the text is no quantity, or if it is negative."""
     match = _PARTS.fullmatch(str(text))
     if match is None:
         return None

@@ -74,7 +74,7 @@ def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
 
 
 def _values(root: JsonObject, place: Path) -> Iterator[tuple[str, JsonObject]]:
-    """The objects at a place, with their paths as the API server writes them; nothing where the place is empty."""
+    """The objects at a place, with their paths as the API server writes them; nothing if the place is empty."""
     found: list[tuple[str, JsonObject]] = [("", root)]
     for step in place:
         found = [

@@ -153,7 +153,7 @@ def _below(path: str, key: str) -> str:
 
 
 def _field(schema: JsonObject, key: str) -> JsonObject | None:
-    """The schema of a field, or None where the field is not known."""
+    """The schema of a field, or None if the field is not known."""
     for found in (dig(schema, "properties", key), schema.get("additionalProperties")):
         if isinstance(found, dict):
             return found

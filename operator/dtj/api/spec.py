@@ -26,7 +26,7 @@ _ROLES: Final = {str(role): role for role in Role}
 
 
 def as_role(text: str) -> Role | None:
-    """The role of this name, or None where there is none."""
+    """The role of this name, or None if there is none."""
     return _ROLES.get(text)
 
 
@@ -73,7 +73,7 @@ class RestartPolicy(StrEnum):
 
 
 class RestartScope(StrEnum):
-    """Who starts again when a replica is lost."""
+    """Which replicas start again when one is lost."""
 
     AUTO = "Auto"
     POD = "Pod"
@@ -81,7 +81,7 @@ class RestartScope(StrEnum):
 
 
 class Gang(StrEnum):
-    """Who sees to it that all pods of a job are scheduled, or none."""
+    """The scheduler that schedules all pods of a job or none."""
 
     AUTO = "Auto"
     NONE = "None"
@@ -92,7 +92,7 @@ class Gang(StrEnum):
 
 
 QUEUEING: Final = (Gang.AUTO, Gang.VOLCANO, Gang.KUEUE)
-"""The values of ``gang`` beside which a queue means something."""
+"""The values of ``gang`` that can have a queue."""
 
 
 class OnStall(StrEnum):
@@ -252,7 +252,7 @@ class Scheduling(SpecModel):
 
 
 class OnOutOfMemory(SpecModel):
-    """What a replica gets that was killed for want of memory."""
+    """How the memory of a role grows after one of its pods was out of memory."""
 
     increase_percent: int = Field(
         ge=1,
@@ -419,7 +419,7 @@ class JobSpec(SpecModel):
     run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy configures how the job runs and ends.")
 
     def replicas(self, role: Role) -> int:
-        """Number of pods of ``role``; 0 where the role is absent, null or empty."""
+        """Number of pods of ``role``; 0 if the role is absent, null or empty."""
         spec = self.replica_specs.get(role)
         return spec.replicas if spec is not None else 0
 

@@ -104,7 +104,7 @@ class ReplicaStatus(_Model):
 
 
 class RestartCounts(_Model):
-    """Restarts by who caused them; written before any pod is touched."""
+    """Restarts by cause. The operator writes them before it touches any pod."""
 
     user: int = Field(
         default=0, ge=0, description="user is the number of restarts after errors of the training itself."
@@ -132,7 +132,7 @@ MOST = 2**53
 MOST_STRAGGLERS: Final = 8
 
 _PHASES_IN_WORDS: Final = {"Gate": "waiting for peers"}
-"""How a phase of the trainer reads for people, where its own name does not."""
+"""The text for a phase of the trainer whose name alone is not clear."""
 
 
 class Progress(_Foreign):
@@ -193,7 +193,7 @@ class Progress(_Foreign):
 
     @classmethod
     def from_object(cls, raw: object) -> Progress | None:
-        """Read what a pod says, field by field: what cannot be is as if it were not there. None where all is so."""
+        """Read the answer of a pod, field by field. A field that is not valid counts as missing; None if all do."""
         readable = _readable(cls, raw if isinstance(raw, dict) else {})
         for ours in ("stragglers", "text", "updatedAt"):
             readable.pop(ours, None)
@@ -251,7 +251,7 @@ class ExportedModel(_Model):
 
     @classmethod
     def from_message(cls, message: str) -> ExportedModel | None:
-        """Read the last words of a pod that completed, field by field; None where they tell of no model."""
+        """Read the termination message of a completed pod, field by field; None if it describes no model."""
         if len(message) > _MAX_MESSAGE_LENGTH:
             return None
         try:
@@ -280,7 +280,7 @@ class RootCause(_Foreign):
     log_tail: str = Field(
         default="", max_length=32768, description="logTail is the last lines of the pod's log, message included."
     )
-    hint: str = Field(default="", max_length=1024, description="hint is what to do, where the pod's words are known.")
+    hint: str = Field(default="", max_length=1024, description="hint is the remedy, if the error is known.")
 
 
 class PendingRestart(_Model):
@@ -359,13 +359,13 @@ class JobStatus(_Model):
 
     @classmethod
     def from_object(cls, raw: object) -> JobStatus:
-        """Read a stored status, field by field: what cannot be read is as if it were not there."""
+        """Read a stored status, field by field. A field that cannot be read counts as missing."""
         if not isinstance(raw, dict):
             return cls()
         return cls.model_validate(_readable(cls, raw))
 
     def condition(self, kind: Condition) -> ConditionStatus | None:
-        """The condition of this type, or None where it was never set."""
+        """The condition of this type, or None if it was never set."""
         return next((c for c in self.conditions if c.type == kind), None)
 
     def is_true(self, kind: Condition) -> bool:

@@ -1,4 +1,4 @@
-"""Where a job keeps what it makes: its checkpoints, and the model that it exports."""
+"""Where a job stores its checkpoints and the model that it exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorBoard beside a job."""
+"""The TensorBoard of a job."""
 
 from __future__ import annotations
 

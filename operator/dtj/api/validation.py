@@ -9,7 +9,7 @@ from dtj.api.rules import Violation
 
 
 def validate(body: JsonObject) -> tuple[Violation, ...]:
-    """Everything wrong with a manifest, as the API server would say it; empty where it is valid."""
+    """Everything wrong with a manifest, as the API server would say it; empty if it is valid."""
     identity = tuple(_identity(body))
     if identity:
         return identity

@@ -1,4 +1,4 @@
-"""Reads the setting that says who may connect to the pods of jobs."""
+"""Reads the setting that lists the peers that may connect to the pods of jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SELECTORS: Final = ("podSelector", "namespaceSelector", "ipBlock")
 def job_access(text: str) -> JobAccess:
     """The setting from its JSON, such as ``{"statusFrom": [{"podSelector": {}}]}``; ``{}`` lets in nobody.
 
-    Peers are those of NetworkPolicy (networking.k8s.io/v1); what is in their selectors is the API server's to judge.
+    Peers are those of NetworkPolicy (networking.k8s.io/v1); what is in their selectors is checked by the API server.
     Raises ValueError, which names the field.
     """
     try:

@@ -2,7 +2,7 @@
 
 The engine, the lease and the HTTP endpoints run in one event loop, kopf in another (see :mod:`dtj.app.watch`). When
 one of them ends unexpectedly, the whole process ends, and says why: a restarted operator is safe at any point, half an
-operator is not. Only kopf's end is no reason: it is begun again.
+operator is not. If only kopf ends, it is started again.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _ABANDON_SECONDS = 2.0
 async def run(settings: OperatorSettings) -> None:
     """Operate until SIGTERM or SIGINT.
 
-    Raises SettingsError, ConfigError, CredentialsRefused or PortTaken where it cannot start, LeaseLost where it must
-    not go on; another error is a defect of one of the parts.
+    Raises SettingsError, ConfigError, CredentialsRefused or PortTaken if it cannot start, and LeaseLost if it must
+    not continue. Any other error is a defect of one of the parts.
     """
     platform = Platform(
         profiles=settings.profiles(),
@@ -69,7 +69,7 @@ async def run(settings: OperatorSettings) -> None:
 
 
 async def _lease(stack: AsyncExitStack, metrics: Metrics, settings: OperatorSettings) -> Lease | None:
-    """Our candidacy, where there is an election. No two processes share an identity, also on one host.
+    """Our candidacy, if there is an election. No two processes share an identity, not even on one host.
 
     It has connections of its own: a renewal that waits behind the creation of pods comes too late.
     """
@@ -82,7 +82,7 @@ async def _lease(stack: AsyncExitStack, metrics: Metrics, settings: OperatorSett
 
 
 def _ready(engine: Engine, lease: Lease | None) -> bool:
-    """Whether we act on jobs, or know who does: who stands by is ready, too."""
+    """Whether we act on jobs, or know which operator does: an operator that stands by is ready, too."""
     if lease is None or lease.leading:
         return engine.synced
     return lease.holder is not None

@@ -1,4 +1,4 @@
-"""What the operator can be told: each setting with its meaning and default."""
+"""The settings of the operator, each with its meaning and default."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ class OperatorSettings:
     server."""
 
     network_policies: JobAccess | None = None
-    """Who may connect to the pods of jobs, as JSON with two lists of NetworkPolicy peers: ``statusFrom`` (port 2223;
-    the operator's own pods, perhaps Prometheus) and ``tensorBoardFrom`` (port 6006). If it is given, each job gets a
-    NetworkPolicy before its first pod, which lets in these peers and the job's own pods. Otherwise jobs get none."""
+    """The peers that may connect to the pods of jobs, as JSON with two lists of NetworkPolicy peers: ``statusFrom``
+    (port 2223; the operator's own pods, perhaps Prometheus) and ``tensorBoardFrom`` (port 6006). If it is given, each
+    job gets a NetworkPolicy before its first pod. It admits these peers and the job's own pods. Otherwise jobs get
+    none."""
 
     health_port: int = 8080
     """Port of ``/healthz`` (liveness) and ``/readyz`` (readiness), on all interfaces; 0 for none."""
@@ -96,7 +97,7 @@ class OperatorSettings:
         return self.namespaces or (None,)
 
     def profiles(self) -> dict[str, Profile]:
-        """The accelerator profiles by name. Raises SettingsError where the file cannot be used."""
+        """The accelerator profiles by name. Raises SettingsError if the file cannot be used."""
         try:
             return profiles(self.accelerator_profiles)
         except ProfilesError as error:

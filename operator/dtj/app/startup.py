@@ -19,7 +19,7 @@ CRD = f"{names.PLURAL}.{names.GROUP}"
 
 
 class CredentialsRefused(Exception):
-    """The API server does not know who we are; waiting would not help."""
+    """The API server refuses our credentials; waiting would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Missing:
 
 
 async def wait_until_served(gateway: KubeGateway, *, backoff: Backoff | None = None) -> None:
-    """Return as soon as the API server serves our jobs; until then say what is missing, once.
+    """Return as soon as the API server serves our jobs; until then log what is missing, once.
 
     Raises CredentialsRefused.
     """

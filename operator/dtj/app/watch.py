@@ -4,7 +4,7 @@ kopf is used for what it does without writing: with ``on.event`` alone it adds n
 patch to a job. Anything that the handler raised would be logged and forgotten, so it does nothing that can fail,
 and a value that it returned would be written into the job's status, so it returns None.
 
-It has a thread and an event loop of its own, and is begun again when it ends. kopf ends at every ERROR line of a watch
+It has its own thread and event loop, and is started again when it ends. kopf ends at every ERROR line of a watch
 but 410 (500 "etcdserver: leader changed", 429, 504), and on its way out it cancels all tasks of its loop that are
 younger than itself, whoever made them: in the loop of the engine that would be the engine's workers.
 """
@@ -54,7 +54,7 @@ _SAID_BY_US: Final = re.compile(
 
 
 class JobWatch:
-    """Tells ``feed`` of jobs, whatever happens to kopf."""
+    """Delivers jobs to ``feed``, whatever happens to kopf."""
 
     def __init__(
         self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str] = (), backoff: Backoff | None = None
@@ -68,7 +68,7 @@ class JobWatch:
         feed.on_turned_back = self._renew.set
 
     async def run(self) -> NoReturn:
-        """Watch until cancelled. A watch that ends is followed by a list, and begun again."""
+        """Watch until cancelled. After a watch ends, the jobs are listed, and the watch is started again."""
         loop, failures = asyncio.get_running_loop(), 0
         while True:
             began = loop.time()
@@ -189,11 +189,11 @@ def make_registry(deliver: Deliver, connect: Connect) -> kopf.OperatorRegistry:
 
 
 def make_settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """kopf's settings, as far as they differ from its own."""
+    """kopf's settings, where they differ from its defaults."""
     settings = kopf.OperatorSettings()
     # Where this ends, kopf ends; an API server may be away for hours.
     settings.networking.error_backoffs = Backoff(base=0.5, cap=30.0)
-    # Before it lists anew, since the API server has forgotten its place (410): by default a tenth of a second.
+    # Before it lists again, because the API server has forgotten its place (410): by default a tenth of a second.
     settings.watching.reconnect_backoff = 1.0
     settings.networking.request_timeout = 60.0
     settings.networking.connect_timeout = 10.0

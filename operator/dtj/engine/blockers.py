@@ -35,7 +35,7 @@ _LONGEST_TEXT: Final = 1024
 
 
 def blocker_of(record: PodRecord, *, main_container: str) -> Blocker | None:
-    """What keeps the pod from starting; None where nothing does, or nothing is said yet."""
+    """What keeps the pod from starting; None if nothing does, or nothing is reported yet."""
     if record.unschedulable is not None:
         return Blocker(Reason.UNSCHEDULABLE, _text(record.unschedulable))
     for container, waiting in record.waiting:

@@ -121,7 +121,7 @@ class Controller:
             self._expectations.forget(record.job.identity)
 
     async def _reconcile(self, key: Key) -> bool:
-        """Plan and act until nothing new is learned. Returns False where that took suspiciously long."""
+        """Plan and act until nothing new is learned. Returns False if that took suspiciously long."""
         for _ in range(MAX_PLANS_A_PASS):
             record = self._state.jobs.get(key)
             if record is None or record.job.deleting:

@@ -102,7 +102,7 @@ class Creator:
     async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
         """Create all, in parallel with a slow start; the first refusal stops the batch.
 
-        Raises Replan after a refusal or where a name was taken, ApiError where a call failed.
+        Raises Replan after a refusal or if a name was taken, ApiError if a call failed.
         """
         created: list[str] = []
         taken: list[str] = []
@@ -171,7 +171,7 @@ class Creator:
             self._expectations.settle(job.identity, expectation)
             raise _Refused(name, error) from error
         except ApiError:
-            # Whether it was created is not known: the next attempt will be told.
+            # Whether it was created is not known: the next attempt finds out.
             self._expectations.settle(job.identity, expectation)
             raise
         else:
@@ -216,7 +216,7 @@ class Creator:
         return _Answer(priority=priority if isinstance(priority, int) else None)
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
-        """The API server will not have this, or give it: said in the status, and tried again after a while."""
+        """The API server refuses this: the status reports it, and it is tried again after a while."""
         memory = self._memories.of(job.uid)
         memory.refusals += 1
         memory.refusal = CreationRefusal(

@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How to go on: plan ``again`` at once (something new is known), or ``after`` so many seconds, or neither."""
+    """How to continue: plan ``again`` at once (something new is known), or ``after`` these seconds, or neither."""
 
     again: bool = False
     after: float | None = None
@@ -122,7 +122,7 @@ class Executor:
     async def execute(self, record: JobRecord, plan: Plan) -> Result:
         """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
 
-        Raises ApiError where a call failed that may succeed later; what was done until then stays done.
+        Raises ApiError if a call failed that may succeed later; what was done until then stays done.
         """
         running = _Pass(record)
         held = self._creator.held(record.job)
@@ -191,7 +191,7 @@ class Executor:
                     running.come_back(action.seconds)
 
     async def _best_effort(self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService) -> None:
-        """What fails here is said, and tried again later: the job does not wait for it."""
+        """A failure here is reported and tried again later: the job does not wait for it."""
         job, memory = running.job, self._memories.of(running.job.uid)
         held = memory.best_effort_hold_until - asyncio.get_running_loop().time()
         if held > 0.0:
@@ -245,7 +245,7 @@ class Executor:
         deleted.append(deletion.name)
         shown = self._pods.get((job.namespace, deletion.name))
         if shown is None or shown.uid != deletion.uid or shown.terminating:
-            # It was shown before: a pod that somebody else told to go does not change by being told again.
+            # It was shown before: a pod that is already being deleted does not change by another delete.
             self._expectations.settle(job.identity, expectation)
 
     async def _delete_job(self, job: Job) -> None:

@@ -62,7 +62,7 @@ class Expectations:
             del self._open[owner]
 
     def remaining(self, owner: Owner) -> float:
-        """Seconds until this job may be planned at the latest; 0 where nothing is open."""
+        """Seconds until this job may be planned at the latest; 0 if nothing is open."""
         now = asyncio.get_running_loop().time()
         limits = self._open.get(owner, {})
         longest = max(limits.values(), default=now) - now

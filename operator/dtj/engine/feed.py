@@ -1,6 +1,6 @@
 """The way of jobs into the engine: one by one as a watch reports them, and all at once from a list.
 
-The watch is for speed, the list is the truth. kopf is never told of a job that vanished while its watch was renewed,
+The watch is for speed, the list is the truth. kopf never hears of a job that vanished while its watch was renewed,
 and would keep it for ever; an API server whose etcd was restored from a backup leaves a watch without any event. What
 is believed of either, and in which order, is for :mod:`dtj.engine.job_store` to say.
 """
@@ -35,7 +35,7 @@ SOON_SECONDS: Final = 1.0
 
 SHORTEST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds between two lists, as far as they are wanted soon: the time grows while they fail."""
+"""Seconds between two lists that are wanted soon: the time grows while they fail."""
 
 MAX_READ_AT_ONCE: Final = 100
 """Entries of a list that are read before the event loop gets to do something else. An entry that did not change costs
@@ -108,7 +108,7 @@ class JobFeed:
             self.on_turned_back()
 
     async def keep_listing(self, gateway: Gateway, namespaces: Sequence[str | None], *, every: float) -> NoReturn:
-        """Relist every so many seconds, and when it is wanted soon. A list that fails is tried again."""
+        """Relist at a fixed interval, and when it is wanted soon. A list that fails is tried again."""
         period = Backoff(base=every, cap=every)
         pause, failures = Backoff(base=min(SHORTEST_PAUSE, every), cap=LONGEST_PAUSE), 0
         while True:

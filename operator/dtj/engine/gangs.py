@@ -1,4 +1,4 @@
-"""The gang schedulers of the cluster: which there are, and the objects by which they are told of jobs.
+"""The gang schedulers of the cluster: which there are, and the objects that declare jobs to them.
 
 Neither is asked for before the first job that wants one: most clusters have none, and an operator that lists what is
 not served would log errors for ever.
@@ -35,7 +35,7 @@ _BY_RESOURCE: Final = {resource_of(api): api for api in APIS}
 
 
 def seen_gang(resource: Resource, body: JsonObject) -> GangObject | None:
-    """A PodGroup or Workload out of its JSON; None where the resource is neither."""
+    """A PodGroup or Workload out of its JSON; None if the resource is neither."""
     api = _BY_RESOURCE.get(resource)
     return gang_from(api, gang_from_object(body)) if api is not None else None
 

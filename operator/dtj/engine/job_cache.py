@@ -1,4 +1,4 @@
-"""What the engine remembers of a job beside the cluster's own objects: answers of the API server.
+"""What the engine remembers of a job in addition to the cluster's own objects: answers of the API server.
 
 All of it can be lost: after a restart the API server is simply asked again. What must not be lost is in the
 job's status.

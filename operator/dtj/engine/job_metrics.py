@@ -1,4 +1,4 @@
-"""What a status write tells of a job's history, for the metrics. Each write is looked at once, after it succeeded."""
+"""What a status write shows of a job's history, for the metrics. Each write is looked at once, after it succeeded."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class JobStore:
         return self._take(record, believed_after=listed_at)
 
     def answer(self, record: JobRecord) -> bool:
-        """Take over the answer to a write of our own. Returns False where that job is not there any more."""
+        """Take over the answer to a write of our own. Returns False if that job is not there any more."""
         known = self._known.get(record.job.key)
         if known is None or known.record.job.uid != record.job.uid:
             return False

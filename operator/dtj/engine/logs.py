@@ -29,7 +29,7 @@ class LogFormat(StrEnum):
 
 
 def about(job: Job, **fields: object) -> dict[str, object]:
-    """``extra`` for a log call about a job: who it is, its attempt, and ``fields`` such as action and reason."""
+    """``extra`` for a log call about a job: its identity, its attempt, and ``fields`` such as action and reason."""
     identity: dict[str, object] = {"job": f"{job.namespace}/{job.name}", "uid": job.uid}
     return {_FIELDS: {**identity, "attempt": max(job.status.attempt, 1), **fields}}
 

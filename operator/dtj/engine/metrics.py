@@ -32,7 +32,7 @@ _SLOW: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 6
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric: its name without the suffix that Prometheus' types add, its labels, and what it tells."""
+    """One metric: its name without the suffix that Prometheus' types add, its labels, and what it shows."""
 
     kind: Literal["gauge", "counter", "histogram", "info"]
     name: str
@@ -212,7 +212,7 @@ class Metrics(QueueObserver):
             self._reconcile.labels(result).observe(time.perf_counter() - started)
 
     def finished_job(self, outcome: State, kind: str) -> None:
-        """A job ended; ``kind`` is its root cause's class, empty where it has none."""
+        """A job ended; ``kind`` is its root cause's class, empty if it has none."""
         known = kind if kind in list(PodFailureClass) else NO_CLASS
         self._finished.labels(str(outcome), known).inc()
 

@@ -9,7 +9,7 @@ _OURS = frozenset(field.alias or name for name, field in JobStatus.model_fields.
 
 
 def status_patch(stored: JsonObject, wanted: JobStatus) -> JsonObject:
-    """What makes ``wanted`` of ``stored``; empty where nothing does. Fields that are not ours are left alone."""
+    """What makes ``wanted`` of ``stored``; empty if nothing does. Fields that are not ours are left alone."""
     ours = {key: value for key, value in stored.items() if key in _OURS}
     return merge_patch(ours, wanted.to_object())
 

@@ -1,4 +1,4 @@
-"""The file of accelerator profiles with which an operator is started; who explains or checks jobs reads it, too."""
+"""The file of accelerator profiles of an operator; commands that explain or check jobs read it, too."""
 
 from __future__ import annotations
 

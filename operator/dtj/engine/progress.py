@@ -44,7 +44,7 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 
 
 async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: float = TIMEOUT) -> bytes | None:
-    """The body of the answer; None where none came in time, or one that is too large."""
+    """The body of the answer; None if none came in time, or one that is too large."""
     with suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(host, port, limit=MOST_BYTES)
@@ -62,7 +62,7 @@ async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: 
 
 
 def read(body: bytes) -> Progress | None:
-    """What an answer says of the training; None where there is nothing in it that can be read."""
+    """What an answer says of the training; None if there is nothing in it that can be read."""
     with suppress(msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
         return Progress.from_object(msgspec.json.decode(body))
     return None

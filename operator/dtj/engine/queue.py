@@ -23,7 +23,7 @@ class QueueShutDown(Exception):
 
 
 class QueueObserver:
-    """Gets told what the queue does; this one takes no notice, metrics override what they count."""
+    """Observes what the queue does; this one ignores it, metrics override what they count."""
 
     def added(self, depth: int) -> None:
         """A key became ready."""
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     def longest_running(self) -> float:
-        """Seconds for which the oldest pass has been running; 0 where none is."""
+        """Seconds for which the oldest pass has been running; 0 if none is."""
         return max((_now() - since for since in self._working_since.values()), default=0.0)
 
     def unfinished_work(self) -> float:
@@ -189,7 +189,7 @@ class WorkQueue(Generic[K]):
             self._wake_one()
 
     def _next(self) -> K | None:
-        """Take the key whose turn it is, with a place for it; None where there is none."""
+        """Take the key whose turn it is, with a place for it; None if there is none."""
         if self._share is None:
             following = self._ready.pop(lambda tenant: True)
             return following[1] if following is not None else None

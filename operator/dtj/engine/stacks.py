@@ -16,7 +16,7 @@ from dtj.core.pod_state import replica_of
 from dtj.engine.progress import fetch
 
 AT_ONCE: Final = 8
-"""Pods that are told at the same time."""
+"""Pods that are asked at the same time."""
 
 REQUEST: Final = "POST /stacks"
 

@@ -1,4 +1,4 @@
-"""The cluster as one value to observe: the stores of all kinds together, and what is remembered beside them."""
+"""The cluster as one value to observe: the stores of all kinds together, and what is cached in addition."""
 
 from __future__ import annotations
 

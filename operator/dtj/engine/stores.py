@@ -108,8 +108,8 @@ class Labelled(Generic[C]):
 class ChildStore(Generic[C]):
     """Children of one kind: by name, by the job that their labels name, and by owner UID. Each index has the namespace.
 
-    Labels may lie and owners may be others; who belongs to whom is the planner's business. But no job is shown an
-    object of another namespace: see :meth:`dtj.api.job.Job.owns`.
+    Labels may lie and owners may be others; the planner decides which object belongs to which job. But no job is
+    shown an object of another namespace: see :meth:`dtj.api.job.Job.owns`.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
 
 
 def read(body: bytes, *, at: float) -> Reading | None:
-    """What an answer says of a replica's own pace; None where there is nothing that can be read."""
+    """What an answer says of a replica's own pace; None if there is nothing that can be read."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets

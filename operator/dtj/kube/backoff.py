@@ -15,7 +15,7 @@ _LARGEST_EXPONENT = 32
 class Backoff:
     """Waiting times in seconds: ``base`` doubling up to ``cap``, each cut by up to half at random.
 
-    Iterating starts anew every time and never ends. It has no length on purpose: kopf takes the delays between
+    Iterating starts again every time and never ends. It has no length on purpose: kopf takes the delays between
     its retries from such an object and would give up at the end of one.
     """
 
@@ -25,7 +25,7 @@ class Backoff:
     """None for the process's own generator: whoever seeds that can repeat a run."""
 
     def delay(self, failures: int) -> float:
-        """The time to wait after so many failures in a row, counted from 1."""
+        """The time to wait after this number of failures in a row, counted from 1."""
         longest = min(self.cap, self.base * 2.0 ** min(max(failures, 1) - 1, _LARGEST_EXPONENT))
         uniform = random.uniform if self.rng is None else self.rng.uniform
         return longest * uniform(0.5, 1.0)

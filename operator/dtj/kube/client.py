@@ -45,7 +45,7 @@ WATCH_SILENCE_SECONDS: Final = 90.0
 """How long a watch may be silent. Servers send a bookmark every minute; more silence is a dead connection."""
 
 LOG_SILENCE_SECONDS: Final = 300.0
-"""How long a log that is followed may be silent before it is asked for anew: a connection that died says nothing."""
+"""How long a log that is followed may be silent before it is requested again: a dead connection sends nothing."""
 
 MAX_LINE_BYTES: Final = 2**22
 """Longest line of a watch: twice the read buffer of the client's sessions. etcd takes objects up to 1.5 MiB."""
@@ -92,7 +92,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _unobserved(verb: str, resource: Resource, status: int, seconds: float) -> None:
-    """For callers who count nothing."""
+    """For callers that count nothing."""
 
 
 class KubeGateway:
@@ -199,8 +199,8 @@ class KubeGateway:
     async def log(self, query: LogQuery, *, namespace: str, pod: str) -> AsyncGenerator[bytes, None]:
         """Lines of a container's log, each with its timestamp before it.
 
-        Raises Invalid where the container has not started or there is no such one, NotFound where the pod is gone,
-        Unavailable where the connection breaks or is silent for too long.
+        Raises Invalid if the container has not started or does not exist, NotFound if the pod is gone, and
+        Unavailable if the connection breaks or is silent for too long.
         """
         path = _path(PODS, namespace, pod, "log")
         timeout = _FOLLOW_TIMEOUT if query.follow else _LOG_TIMEOUT
@@ -431,7 +431,7 @@ class KubeGateway:
         return session
 
     async def _refresh_credentials(self) -> bool:
-        """Take a fresh token from the source; False where it has no other."""
+        """Take a fresh token from the source; False if it has no other."""
         configuration = self._client.configuration
         before = dict(configuration.api_key)
         try:
@@ -443,7 +443,7 @@ class KubeGateway:
 
 
 _VERSION: Final = Resource("v1", "Version", "version")
-"""Only a name for who counts calls."""
+"""A name for functions that count calls."""
 
 _METHODS: Final = {
     "list": "GET",

@@ -2,7 +2,7 @@
 
 Most times from which a job's deadlines count are the API server's (creation, deletion), or were written by another
 operator. An operator whose own clock is hours off would fail jobs at once, or never; so it goes by the API server's,
-which tells the time in each of its answers (the header ``Date``, RFC 9110).
+which sends the time in each of its answers (the header ``Date``, RFC 9110).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MAX_DIFFERENCE: Final = timedelta(seconds=5)
-"""A clock that differs by no more than this counts as right: an answer tells whole seconds, and takes its time."""
+"""A clock that differs by no more than this counts as right: an answer has whole seconds, and needs time to arrive."""
 
 ANSWERS: Final = 16
-"""The latest answers that count. Of these the one that tells the latest time came here fastest."""
+"""The latest answers that count. Of these, the one with the latest time arrived fastest."""
 
 
 class ServerClock:
@@ -36,7 +36,7 @@ class ServerClock:
         self._local = local
         self._monotonic = monotonic
         self._starts: deque[datetime] = deque(maxlen=ANSWERS)
-        """The server's time at the monotonic clock's zero, as each answer tells it."""
+        """The server's time at the monotonic clock's zero, as each answer gives it."""
 
         self._differs = False
 

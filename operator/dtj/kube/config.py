@@ -1,4 +1,4 @@
-"""Where the API server is and who we are to it: a service account in the cluster, a kubeconfig elsewhere."""
+"""The address of the API server and our credentials: a service account in the cluster, a kubeconfig elsewhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConnectionSource:
     context: str | None = None
 
     async def load(self) -> Configuration:
-        """Read the configuration anew, with fresh tokens. Raises ConfigError."""
+        """Read the configuration again, with fresh tokens. Raises ConfigError."""
         configuration = Configuration()
         try:
             if self._in_cluster():

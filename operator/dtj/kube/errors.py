@@ -6,7 +6,7 @@ from __future__ import annotations
 class ApiError(Exception):
     """The API server refused or failed a call.
 
-    ``status`` is the HTTP status (0 where no answer came), ``reason`` the server's word for it
+    ``status`` is the HTTP status (0 if no answer came), ``reason`` the server's word for it
     (metav1.Status.reason), ``message`` its sentence, ``causes`` its field errors as ``field: message``.
     """
 

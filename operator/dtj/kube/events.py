@@ -1,7 +1,7 @@
 """Event recorder: what happened to a job, as events.k8s.io/v1, for ``kubectl describe`` and ``kubectl events``.
 
 Recording is a word to a person, never part of the work: it does not wait, does not raise and is bounded in rate
-and memory. The same words said again become one event with a count (its ``series``), as KEP-383 asks.
+and memory. The same message becomes one event with a count (its ``series``), as KEP-383 asks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_ATTEMPTS: Final = 5
 
 BURST: Final = 50
 EVENTS_PER_SECOND: Final = 5.0
-"""Rate of events, over all jobs: ``BURST`` at once, then so many a second."""
+"""Rate of events, over all jobs: ``BURST`` at once, then this number a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class TokenBucket:
 
 
 class EventRecorder:
-    """Records events; :meth:`run` must run beside it to write them."""
+    """Records events; :meth:`run` must run at the same time to write them."""
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 Tenants are namespaces. Nobody is interrupted for another, so there must be a free place when a new tenant comes: a
 tenant may take one only while it holds fewer than are free. One alone gets half of all places, a second one half of the
 rest, and so on: the dynamic thresholds of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998) with a
-factor of 1. Those who wait take turns, tenant by tenant.
+factor of 1. Waiting callers take turns, tenant by tenant.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FairShare(Generic[T]):
 
 
 class TakingTurns(Generic[T, V]):
-    """A queue for each tenant; the next value is that of the tenant who has waited longest since its last one."""
+    """A queue for each tenant; the next value is that of the tenant that has waited longest since its last one."""
 
     def __init__(self) -> None:
         self._waiting: dict[T, deque[V]] = {}
@@ -55,7 +55,7 @@ class TakingTurns(Generic[T, V]):
         self._length += 1
 
     def pop(self, may_take: Callable[[T], bool]) -> tuple[T, V] | None:
-        """The next value of a tenant that may take a place; None where there is none."""
+        """The next value of a tenant that may take a place; None if there is none."""
         for tenant, values in self._waiting.items():
             if may_take(tenant):
                 value = values.popleft()

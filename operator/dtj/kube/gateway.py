@@ -1,7 +1,7 @@
 """The verbs that the project asks of an API server, as a protocol.
 
 :class:`dtj.kube.client.KubeGateway` speaks to a real one; the local runner has one of its own whose pods are
-processes. Objects travel as JSON, undecoded where there may be many of them: whoever watches decodes just
+processes. Objects travel as JSON, undecoded where there may be many of them: a watch decodes just
 the fields it needs.
 """
 
@@ -74,7 +74,7 @@ class Gateway(Protocol):
     ) -> AsyncIterator[WatchEvent]:
         """What happens after ``resource_version``, with bookmarks, until the server ends the watch.
 
-        Raises Gone where the version is too old; the caller lists again.
+        Raises Gone if the version is too old; the caller lists again.
         """
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:

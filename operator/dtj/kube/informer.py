@@ -49,7 +49,7 @@ class Informer(Generic[R, T]):
     """All objects of ``resource`` in one namespace (None: in all) that carry the labels of ``selector``.
 
     ``decode`` reads an object's JSON, ``convert`` makes of it what the store keeps. ``relist_every`` seconds the
-    whole is listed anew, as a safety net against a server that lost an event; None means never.
+    whole is listed again, as a safety net against a server that lost an event; None means never.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Informer(Generic[R, T]):
             self._on_turned_back()
 
     async def _watch(self, version: str) -> str | None:
-        """Follow changes until the server ends the watch. Returns where to go on, None to list anew."""
+        """Follow changes until the server ends the watch. Returns where to continue, None to list again."""
         try:
             async with asyncio.timeout_at(self._relist_at) as timeout, self._events(version) as events:
                 async for event in events:

@@ -69,7 +69,7 @@ _OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
 def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
     """The body of a job, with its spec as text: what :meth:`dtj.api.job.Job.from_object` reads.
 
-    Raises msgspec.DecodeError where it is none.
+    Raises msgspec.DecodeError if it is none.
     """
     found = _decode_job(raw)
     length = len(bytes(found.spec))

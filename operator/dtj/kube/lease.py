@@ -85,7 +85,7 @@ class Lease:
         self._renewed_at = 0.0
         self._complaint = ""
         self.holder: str | None = None
-        """Who leads as far as we know: an identity, empty for nobody, None before the first answer."""
+        """The current leader, if known: an identity, empty for nobody, None before the first answer."""
 
     @property
     def leading(self) -> bool:
@@ -99,7 +99,7 @@ class Lease:
         log.info("leads now: holds lease %s as %s", self._title, self._identity)
 
     async def hold(self) -> NoReturn:
-        """Renew the lease until cancelled. Raises LeaseLost where another has it, or it cannot be renewed in time."""
+        """Renew the lease until cancelled. Raises LeaseLost if another has it, or it cannot be renewed in time."""
         while True:
             try:
                 async with asyncio.timeout_at(self._renewed_at + self._settings.renew_deadline):
@@ -152,7 +152,7 @@ class Lease:
         return taken
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease. Returns False where another has it. Raises ApiError."""
+        """Take or renew the lease. Returns False if another has it. Raises ApiError."""
         began = _loop_time()
         try:
             lease = await self._gateway.get(LEASES, namespace=self._namespace, name=self._name)
@@ -166,7 +166,7 @@ class Lease:
         return True
 
     def _is_ours_to_take(self, lease: JsonObject) -> bool:
-        """Whether nobody else can believe to have it; takes note of who has."""
+        """Whether no other operator can believe that it leads; records the holder."""
         holder = _holder(lease)
         spec = dig(lease, "spec")
         if self._sighting is None or self._sighting.spec != spec:

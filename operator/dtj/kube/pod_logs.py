@@ -22,10 +22,10 @@ class LogQuery:
     """Whether the log of the container before the latest restart in the same pod is meant."""
 
     tail: int | None = None
-    """So many of the last lines; None means all."""
+    """The number of last lines; None means all."""
 
     since_seconds: int | None = None
-    """Not what is older than so many seconds."""
+    """Leave out lines that are older than this number of seconds."""
 
     since_time: str = ""
     """Not what is older than this moment (RFC 3339); kubelets look at whole seconds. Wins over ``since_seconds``."""

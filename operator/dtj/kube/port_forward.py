@@ -46,7 +46,7 @@ async def forwarded(
 ) -> AsyncIterator[int]:
     """Forward ``port`` of this machine's loopback address (0: any that is free) within the block; the port.
 
-    Raises PortTaken. That a connection failed is said to ``complain``; the next one is tried anew.
+    Raises PortTaken. A failed connection is reported to ``complain``; the next one is tried again.
     """
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

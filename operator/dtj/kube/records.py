@@ -48,15 +48,15 @@ class Metadata(_Partial):
 
     @property
     def owner_uid(self) -> str:
-        """UID of the controlling owner, empty where there is none."""
+        """UID of the controlling owner, empty if there is none."""
         return next((owner.uid for owner in self.owner_references or () if owner.controller), "")
 
     def annotation(self, name: str) -> str:
-        """An annotation's value, empty where it is not set."""
+        """An annotation's value, empty if it is not set."""
         return (self.annotations or {}).get(name, "")
 
     def label(self, name: str) -> str:
-        """A label's value, empty where it is not set."""
+        """A label's value, empty if it is not set."""
         return (self.labels or {}).get(name, "")
 
 
@@ -74,7 +74,7 @@ class PlainRecord(_Partial):
 
 
 class Identity(_Partial):
-    """The part of the metadata that tells one version of one object from all others."""
+    """The part of the metadata that distinguishes one version of one object from all others."""
 
     name: str = ""
     namespace: str = ""
@@ -188,7 +188,7 @@ class PodRecord(_Partial):
 
     @property
     def unschedulable(self) -> str | None:
-        """Why the scheduler finds no node, in its words; None where it does not say so."""
+        """Why the scheduler finds no node, in its words; None if it does not say so."""
         return next(
             (
                 c.message
@@ -247,7 +247,7 @@ class PodRecord(_Partial):
         return None
 
     def termination(self, container: str) -> Terminated | None:
-        """How the named container ended, or None where it has not."""
+        """How the named container ended, or None if it has not."""
         statuses = (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ()))
         return next((status.state.terminated for status in statuses if status.name == container), None)
 
@@ -260,20 +260,20 @@ decode_plain = msgspec.json.Decoder(PlainRecord).decode
 
 
 def pod_from_object(body: JsonObject) -> PodRecord:
-    """The view of a pod that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    """The view of a pod that came as JSON values. Raises msgspec.ValidationError if it is none."""
     return msgspec.convert(body, PodRecord)
 
 
 def service_from_object(body: JsonObject) -> ServiceRecord:
-    """The view of a Service that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    """The view of a Service that came as JSON values. Raises msgspec.ValidationError if it is none."""
     return msgspec.convert(body, ServiceRecord)
 
 
 def gang_from_object(body: JsonObject) -> GangRecord:
-    """The view of a PodGroup or Workload that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    """The view of a PodGroup or Workload that came as JSON values. Raises msgspec.ValidationError if it is none."""
     return msgspec.convert(body, GangRecord)
 
 
 def plain_from_object(body: JsonObject) -> PlainRecord:
-    """The metadata of an object that came as JSON values. Raises msgspec.ValidationError where it is none."""
+    """The metadata of an object that came as JSON values. Raises msgspec.ValidationError if it is none."""
     return msgspec.convert(body, PlainRecord)
