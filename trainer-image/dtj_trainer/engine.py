@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer import kerases, updates, waiting
+from dtj_trainer.compat import keras3
 from dtj_trainer.draws import Draws
 from dtj_trainer.errors import UsageError
 from dtj_trainer.measures import ByExample, Measured, Objective
@@ -85,8 +86,7 @@ class Engine:
         self._step = step
         self._train_step = train_step or self._learn
         self._forward = rewritten(model)
-        # A model whose `call` has no such argument refuses it.
-        self._training = {"training": True} if getattr(model, "_call_has_training_arg", True) else {}
+        self._training = keras3.call_arguments(model, training=True)
         # A train step of the user's is rewritten with all that calls it; of ours, only the model that it calls.
         self._run = tf.function(self._take, autograph=train_step is not None, reduce_retracing=True)
         self._own_step = train_step is not None and overrides(model, "train_step")

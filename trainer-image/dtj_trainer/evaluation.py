@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.measures import ByExample, Objective
 from dtj_trainer.rewriting import rewritten
@@ -25,7 +26,7 @@ class Evaluation:
         self._batch = batch
         own = getattr(task, "objective", None)
         self._objective: Objective = ByExample(task, model, batch=None) if own is None else own(model, data, batch=None)
-        training = {"training": False} if getattr(model, "_call_has_training_arg", True) else {}
+        training = keras3.call_arguments(model, training=False)
         forward = rewritten(model)
 
         @tf.function(reduce_retracing=True, autograph=False)

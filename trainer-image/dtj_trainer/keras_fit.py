@@ -24,6 +24,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer import kerases
+from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.errors import UsageError
 from dtj_trainer.keras_import import PROVED, is_proved
 from dtj_trainer.measures import Measured
@@ -88,11 +89,11 @@ def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_c
     """
     if kerases.of(model) is keras:
         check_version(keras.__version__)
-        model._maybe_symbolic_build = lambda **_: None
-    if kerases.of(model) is not keras and model._is_compiled:
+        keras3.leave_unbuilt(model)
+    if kerases.of(model) is not keras and tf_keras.is_compiled(model):
         # To compile it once more would leave out its loss and metrics.
         model.optimizer = optimizer
-        model._configure_steps_per_execution(steps_per_call)
+        tf_keras.set_steps_per_call(model, steps_per_call)
     else:
         kerases.of(model).Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call)
     model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: loss(

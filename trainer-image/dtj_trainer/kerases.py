@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from dtj_trainer import draws
-from dtj_trainer.compat import tensorflow
+from dtj_trainer.compat import optimizers, tensorflow, tf_keras
 
 
 def of(model: Any) -> ModuleType:
@@ -34,16 +34,18 @@ def variables(of_keras: Iterable[Any]) -> list[Any]:
 def kept(optimizer: Any) -> list[Any]:
     """The optimizer's own variables behind `state`."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
-    # Of a LossScaleOptimizer of Keras 3, its own rate and count are of no use to anybody.
-    left_out = [getattr(one, name, None) for one in (inner, optimizer) for name in ("_learning_rate", "_iterations")]
-    left_out = [one for one in left_out if one is not inner._iterations]
+    scales = inner is not optimizer
+    left_out = [optimizers.rate_of(inner)]
+    if scales and isinstance(optimizer, keras.optimizers.Optimizer):
+        # Of a LossScaleOptimizer of Keras 3, its own rate and count are of no use to anybody.
+        left_out += [optimizers.rate_of(optimizer), optimizers.count_of(optimizer)]
     if getattr(inner, "momentum", None) == 0:
         # SGD of tf_keras makes slots for a momentum that is not there; Keras 3 makes none.
         left_out += getattr(inner, "momentums", [])
     found = [variable for variable in optimizer.variables if all(variable is not one for one in left_out)]
-    if inner is not optimizer and not isinstance(optimizer, keras.optimizers.Optimizer) and optimizer.dynamic:
+    if scales and not isinstance(optimizer, keras.optimizers.Optimizer) and optimizer.dynamic:
         # tf_keras keeps them apart.
-        found += [optimizer._loss_scale._current_loss_scale, optimizer._loss_scale._counter]
+        found += tf_keras.state_of_loss_scale(optimizer)
     return found
 
 

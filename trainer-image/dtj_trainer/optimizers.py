@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer import kerases, updates
+from dtj_trainer.compat import optimizers as compat
 from dtj_trainer.errors import UsageError
 from dtj_trainer.learning import WARMED_UP, Learning
 
@@ -32,7 +33,7 @@ class Made:
 
     def settable_rate(self) -> "Rate | None":
         """The rate, where callbacks may set it."""
-        rate = updates.inner(self.optimizer)._learning_rate
+        rate = compat.rate_of(updates.inner(self.optimizer))
         return Rate(rate) if hasattr(rate, "assign") else None
 
 
@@ -156,17 +157,18 @@ def _compiled(keras: ModuleType, optimizer: Any, *, settable: bool) -> Made:
     if hasattr(one, "optimizers"):
         raise UsageError(f"the model was compiled with a {type(one).__name__}; compile it with one optimizer")
     strategy = tf.distribute.get_strategy()
-    if strategy.num_replicas_in_sync > 1 and getattr(one, "_distribution_strategy", strategy) is not strategy:
+    if strategy.num_replicas_in_sync > 1 and compat.made_under(one) is not strategy:
         raise UsageError(
             f"the model was compiled with a {type(one).__name__} that was made outside of the function that builds the "
             "model; make it inside, so that all replicas share it"
         )
     told = f"{type(one).__name__.lower()} as the model was compiled"
-    if isinstance(one._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+    given = compat.rate_of(one)
+    if isinstance(given, keras.optimizers.schedules.LearningRateSchedule):
         return Made(optimizer=optimizer, told=f"{told}  learning rate by its own schedule")
-    if not hasattr(one._learning_rate, "assign"):
+    if not hasattr(given, "assign"):
         return Made(optimizer=optimizer, told=f"{told}  learning rate by its own function")
-    (rate,) = (variable.numpy().item() for variable in kerases.variables([one._learning_rate]))
+    (rate,) = (variable.numpy().item() for variable in kerases.variables([given]))
     if keras.__name__ == "keras" and not settable:
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)

@@ -5,33 +5,14 @@ replicas, where there is only one order to add in. Imports TensorFlow.
 """
 
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from dtj_trainer.errors import UsageError
 
-_OF_KERAS_3 = "_all_reduce_sum_gradients"
-"""Keras 3 has no public way to another reduction; tf_keras has: `aggregate_gradients`."""
-
-
-def pack_gradients(optimizer: Any, library: ModuleType) -> None:
-    """Lets the optimizer sum its gradients over the replicas as one vector.
-
-    Args:
-        library: the Keras that the optimizer is of.
-
-    Raises:
-        UsageError: this Keras sums its gradients in a place of its own.
-    """
-    name = _OF_KERAS_3 if library is keras else "aggregate_gradients"
-    if not hasattr(optimizer, name):
-        raise UsageError(
-            f"--pack-gradients: Keras {library.__version__} has no {name}; leave it out, or install keras 3.15"
-        )
-    setattr(optimizer, name, reduce_packed)
+def pack_gradients(optimizer: Any) -> None:
+    """Lets an optimizer of tf_keras sum its gradients over the replicas as one vector."""
+    optimizer.aggregate_gradients = reduce_packed
 
 
 def reduce_each(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

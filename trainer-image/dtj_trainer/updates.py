@@ -13,10 +13,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer import packing
-from dtj_trainer.errors import UsageError
-
-_PRIVATE = ("_all_reduce_sum_gradients", "_backend_apply_gradients", "_clip_gradients", "_apply_weight_decay")
-"""Methods of a Keras 3 optimizer that are replaced or called here; there is no public way."""
+from dtj_trainer.compat import optimizers as compat
 
 
 def inner(optimizer: Any) -> Any:
@@ -42,27 +39,23 @@ def sum_first(optimizer: Any, *, packed: bool) -> None:
     if not is_of_keras_3(optimizer):
         # It sums first by itself.
         if packed:
-            packing.pack_gradients(inner(optimizer), _tf_keras())
+            packing.pack_gradients(inner(optimizer))
         return
     one = inner(optimizer)
-    if missing := [name for name in _PRIVATE if not hasattr(one, name)]:
-        raise UsageError(f"optimizer {one.name}: Keras {keras.__version__} has no {missing[0]}; install keras 3.15")
     reduce = packing.reduce_packed if packed else packing.reduce_each
     apply = optimizer.apply
 
     def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
-        weights = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        weights = list(compat.weights_of(optimizer) if trainable_variables is None else trainable_variables)
         pairs = reduce(list(zip(grads, weights, strict=True)))
         apply([gradient for gradient, _ in pairs], weights)
 
     optimizer.apply = apply_sums
-    one._all_reduce_sum_gradients = list
+    compat.sum_gradients_by(one, list)
     if one.gradient_accumulation_steps:
-        one._backend_apply_gradients = _accumulating(one, one._backend_apply_gradients)
+        compat.replace_update(one, lambda _: _accumulating(one))
     if one.use_ema:
-        one._overwrite_model_variables_with_average_value = _overwriting(
-            one, one._overwrite_model_variables_with_average_value
-        )
+        compat.replace_overwriting(one, lambda overwrite: _overwriting(one, overwrite))
 
 
 def scaled(optimizer: Any, loss: Any) -> Any:
@@ -116,19 +109,16 @@ class Finalization:
             self._finalize(self._weights)
 
 
-def _accumulating(optimizer: Any, apply: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """`_backend_apply_gradients` with `gradient_accumulation_steps`: the branch is taken across the replicas."""
+def _accumulating(optimizer: Any) -> Callable[[Any, Any], None]:
+    """Keras' update with `gradient_accumulation_steps`: the branch is taken across the replicas."""
     steps = optimizer.gradient_accumulation_steps
 
     def apply_across(grads: Sequence[Any], weights: Sequence[Any]) -> None:
-        sums = [optimizer._accumulated_gradients[optimizer._get_variable_index(weight)] for weight in weights]
+        sums = compat.accumulated(optimizer, weights)
 
         def update(grads: Sequence[Any]) -> None:
             means = [(gradient + sum_) / steps for gradient, sum_ in zip(grads, sums, strict=True)]
-            means = optimizer._clip_gradients(means)
-            optimizer._apply_weight_decay(weights)
-            optimizer._backend_update_step(means, weights, optimizer.learning_rate)
-            optimizer._backend_reset_gradient_accumulators()
+            compat.update_by_means(optimizer, means, weights)
 
         def add(grads: Sequence[Any]) -> None:
             for gradient, sum_ in zip(grads, sums, strict=True):
@@ -142,7 +132,7 @@ def _accumulating(optimizer: Any, apply: Callable[[Any, Any], None]) -> Callable
 
                 return call
 
-            tf.cond(tf.equal((optimizer._iterations.value + 1) % steps, 0), each(update), each(add))
+            tf.cond(tf.equal((compat.count_of(optimizer).value + 1) % steps, 0), each(update), each(add))
 
         tf.distribute.get_replica_context().merge_call(across, args=(list(grads),))
         if optimizer.use_ema:
@@ -152,30 +142,24 @@ def _accumulating(optimizer: Any, apply: Callable[[Any, Any], None]) -> Callable
 
 
 def _average(optimizer: Any) -> None:
-    """What Keras' `_backend_apply_gradients` does at its end."""
-    optimizer._update_model_variables_moving_average(optimizer._trainable_variables)
+    """What Keras does at the end of an update."""
+    compat.average(optimizer)
     if optimizer.ema_overwrite_frequency:
         tf.cond(
             tf.equal((optimizer.iterations + 1) % optimizer.ema_overwrite_frequency, 0),
-            lambda: optimizer._overwrite_model_variables_with_average_value(optimizer._trainable_variables),
+            lambda: compat.overwrite(optimizer),
             lambda: None,
         )
 
 
 def _overwriting(optimizer: Any, overwrite: Callable[[Any], None]) -> Callable[[Any], None]:
-    """`_overwrite_model_variables_with_average_value`, which Keras 3 cannot call in a replica."""
+    """Overwrites weights with their moving average, which Keras 3 cannot do in a replica."""
 
     def overwrite_anywhere(weights: Sequence[Any]) -> None:
         if tf.distribute.in_cross_replica_context():
             overwrite(weights)
             return
-        for weight, average in zip(weights, optimizer._model_variables_moving_average, strict=True):
+        for weight, average in zip(weights, compat.averages_of(optimizer), strict=True):
             weight.assign(average)
 
     return overwrite_anywhere
-
-
-def _tf_keras() -> Any:
-    import tf_keras
-
-    return tf_keras

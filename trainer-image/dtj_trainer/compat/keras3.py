@@ -1,6 +1,7 @@
 """Private names of Keras 3, and of its base classes that tf_keras has too. Imports Keras 3."""
 
 import sys
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -11,11 +12,15 @@ from dtj_trainer.compat import mentions, private, require, unfit
 try:
     from keras.src.backend.common import global_state
     from keras.src.backend.common.masking import get_keras_mask
+    from keras.src.losses.losses import LossFunctionWrapper
+    from keras.src.models.functional import Functional
     from keras.src.random import seed_generator
+    from keras.src.trainers.compile_utils import CompileMetrics
 except ImportError as error:
     raise unfit(str(error), library="keras") from None
 
 _SEED = "seed_generator_state"
+_MASK = "_keras_mask"
 
 
 def is_seed(variable: Any) -> bool:
@@ -67,3 +72,130 @@ def sublayers(layer: Any, *, recursive: bool) -> list[Any]:
     """
     library = "keras" if isinstance(layer, keras.Layer) else "tf_keras"
     return list(private(layer, "_flatten_layers", library=library)(include_self=False, recursive=recursive))
+
+
+# -- how models and layers are called --------------------------------------------------------------------------
+
+
+def call_arguments(model: Any, *, training: bool) -> dict[str, bool]:
+    """The argument `training` for a call of a model of either Keras; nothing for one whose `call` does not take it."""
+    takes = not isinstance(model, keras.Layer) or private(model, "_call_has_training_arg", library="keras")
+    return {"training": training} if takes else {}
+
+
+def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
+    """The argument `training` for `compute_loss` of a model of either Keras; nothing for one that does not take it."""
+    takes = isinstance(model, keras.Model) and private(model, "_compute_loss_has_training_arg", library="keras")
+    return {"training": training} if takes else {}
+
+
+def mask_of(tensor: Any) -> Any:
+    """The mask that goes with a tensor of either Keras, which the self-check makes sure of; None without one."""
+    return getattr(tensor, _MASK, None)
+
+
+def put_mask(tensor: Any, mask: Any) -> None:
+    """Lets a mask go with a tensor."""
+    setattr(tensor, _MASK, mask)
+
+
+def structure_of_outputs(model: Any) -> Any:
+    """The outputs of a functional model, as it was made with them; None for any other model."""
+    if not isinstance(model, Functional):
+        return None
+    return private(model, "_outputs_struct", library="keras")
+
+
+def separate_losses(layer: Any, losses: Any, ids: Any) -> None:
+    """Replaces the list of the losses that a layer adds, and the set of their ids."""
+    for name, value in (("_losses", losses), ("_loss_ids", ids)):
+        private(layer, name, library="keras")
+        # Not by setattr, which would look for variables in it.
+        layer.__dict__[name] = value
+
+
+def replace_moments(layer: Any, moments: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
+    """Replaces how a BatchNormalization computes its statistics.
+
+    Args:
+        moments: (inputs, axes, mask) -> mean and variance.
+    """
+    _check_moments()
+    layer._moments = lambda inputs, mask: moments(inputs, private(layer, "_reduction_axes", library="keras"), mask)
+
+
+@cache
+def _check_moments() -> None:
+    kind = keras.layers.BatchNormalization
+    private(kind, "_moments", library="keras")
+    require(mentions(kind.call, "_moments"), "BatchNormalization.call does not call _moments", library="keras")
+
+
+# -- what a model is compiled with -----------------------------------------------------------------------------
+
+
+def build_by(model: Any, examples: Any) -> None:
+    """Makes what Keras makes of a model, its losses and metrics with the first batch: inputs, labels and weights."""
+    private(model, "_symbolic_build", library="keras")(data_batch=examples)
+
+
+def leave_unbuilt(model: Any) -> None:
+    """Lets `fit` not build a model, which is built."""
+    _check_build()
+    model._maybe_symbolic_build = lambda **_: None
+
+
+@cache
+def _check_build() -> None:
+    name = "_maybe_symbolic_build"
+    private(keras.Model, name, library="keras")
+    require(mentions(keras.Model.fit, name), f"Model.fit does not call {name}", library="keras")
+
+
+def losses_of(model: Any) -> Any:
+    """The losses that a model is compiled with, as Keras' object; None without any."""
+    return private(model, "_compile_loss", library="keras")
+
+
+def given_losses(losses: Any) -> tuple[Any, Any]:
+    """The losses and their weights that made such an object, as the user gave them."""
+    return tuple(private(losses, name, library="keras") for name in ("_user_loss", "_user_loss_weights"))
+
+
+def replace_losses(model: Any, losses: Any, weights: Any) -> None:
+    """Compiles a model with other losses.
+
+    Args:
+        weights: of the losses, as `compile` takes them.
+    """
+    before = losses_of(model)
+    model._compile_loss = type(before)(losses, weights, output_names=before.output_names)
+
+
+def single_losses(model: Any) -> list[Any]:
+    """The losses of the outputs of a built model."""
+    return list(private(losses_of(model), "_flat_losses", library="keras"))
+
+
+def loss_tracker(model: Any) -> Any:
+    """The metric in which `fit` keeps the loss."""
+    return private(model, "_loss_tracker", library="keras")
+
+
+def metrics_of(model: Any) -> Any:
+    """The metrics that a model is compiled with, as Keras' object; None without any."""
+    return private(model, "_compile_metrics", library="keras")
+
+
+def given_metrics(metrics: Any) -> list[Any]:
+    """The metrics and the weighted metrics that made such an object of either Keras, as the user gave them."""
+    library = "keras" if isinstance(metrics, CompileMetrics) else "tf_keras"
+    return [private(metrics, name, library=library) for name in ("_user_metrics", "_user_weighted_metrics")]
+
+
+def options_of_loss(loss: Any) -> Mapping[str, Any]:
+    """What a Loss of Keras 3 hands to its function, such as `from_logits`; nothing for any other loss."""
+    if not isinstance(loss, LossFunctionWrapper):
+        return {}
+    options: Mapping[str, Any] = private(loss, "_fn_kwargs", library="keras")
+    return options

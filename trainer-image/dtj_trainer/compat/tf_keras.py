@@ -1,9 +1,12 @@
 """Private names of tf_keras. Imports it for nobody: it costs 0.2 s. What calls this has a model of it."""
 
+import importlib
 import sys
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
-from dtj_trainer.compat import private
+from dtj_trainer.compat import mentions, private, require, unfit
 
 
 def random_layers(model: Any) -> list[Any]:
@@ -30,3 +33,58 @@ def is_stateful_by_tensorflow(layer: Any) -> bool:
     generator = private(layer, "_random_generator", library="tf_keras")
     kind = private(generator, "_rng_type", library="tf_keras")
     return bool(kind == private(generator, "RNG_LEGACY_STATEFUL", library="tf_keras"))
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether a model is compiled."""
+    return bool(private(model, "_is_compiled", library="tf_keras"))
+
+
+def set_steps_per_call(model: Any, steps: int) -> None:
+    """What `steps_per_execution` sets of a compiled model."""
+    private(model, "_configure_steps_per_execution", library="tf_keras")(steps)
+
+
+def given_losses(losses: Any) -> tuple[Any, Any]:
+    """The losses and their weights that made a model's `compiled_loss`, as the user gave them."""
+    return tuple(private(losses, name, library="tf_keras") for name in ("_user_losses", "_user_loss_weights"))
+
+
+def options_of_loss(loss: Any) -> Mapping[str, Any]:
+    """What a Loss of tf_keras hands to its function, such as `from_logits`; nothing for any other loss."""
+    library = sys.modules.get("tf_keras")
+    if library is None or not isinstance(loss, private(_losses(), "LossFunctionWrapper", library="tf_keras")):
+        return {}
+    options: Mapping[str, Any] = private(loss, "_fn_kwargs", library="tf_keras")
+    return options
+
+
+def replace_moments(layer: Any, moments: Callable[..., tuple[Any, Any]]) -> None:
+    """Replaces how a synchronized BatchNormalization computes its statistics.
+
+    Args:
+        moments: (x, reduction_axes, keep_dims, mask) -> mean and variance.
+    """
+    _check_moments()
+    layer._sync_calculate_mean_and_var = moments
+
+
+@cache
+def _check_moments() -> None:
+    kind, name = sys.modules["tf_keras"].layers.BatchNormalization, "_sync_calculate_mean_and_var"
+    private(kind, name, library="tf_keras")
+    caller = private(kind, "_calculate_mean_and_var", library="tf_keras")
+    require(mentions(caller, name), f"BatchNormalization does not call {name}", library="tf_keras")
+
+
+def state_of_loss_scale(optimizer: Any) -> list[Any]:
+    """The variables of a LossScaleOptimizer with a dynamic scale: the scale, and a count of good steps."""
+    scale = private(optimizer, "_loss_scale", library="tf_keras")
+    return [private(scale, name, library="tf_keras") for name in ("_current_loss_scale", "_counter")]
+
+
+def _losses() -> Any:
+    try:
+        return importlib.import_module("tf_keras.src.losses")
+    except ImportError as error:
+        raise unfit(str(error), library="tf_keras") from None

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer import draws
+from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.export.bundle import publish
 from dtj_trainer.tasks import Serving, Task
@@ -20,11 +21,6 @@ ONE_EXAMPLE = "one_example"
 
 EXTRAS = "assets.extra"
 """Where a SavedModel holds files that are no part of its graph."""
-
-
-def _in_use(model: Any) -> dict[str, bool]:
-    """A model whose `call` has no such argument refuses it."""
-    return {"training": False} if getattr(model, "_call_has_training_arg", True) else {}
 
 
 def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> Any:
@@ -58,8 +54,14 @@ def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> 
     """
     serving = task.serving or Serving(spec=data.input_spec, encode=lambda inputs: inputs)
 
-    serve = _signature(serving.spec, None, lambda inputs: task.serve(model(serving.encode(inputs), **_in_use(model))))
-    serve_one = _signature(data.input_spec, 1, lambda inputs: task.serve(model(inputs, **_in_use(model))))
+    serve = _signature(
+        serving.spec,
+        None,
+        lambda inputs: task.serve(model(serving.encode(inputs), **keras3.call_arguments(model, training=False))),
+    )
+    serve_one = _signature(
+        data.input_spec, 1, lambda inputs: task.serve(model(inputs, **keras3.call_arguments(model, training=False)))
+    )
 
     module = tf.Module()
     module.model = model

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from dtj_trainer import kerases, updates, variable_names
 from dtj_trainer.checkpoints import State
+from dtj_trainer.compat import optimizers
 from dtj_trainer.errors import UsageError
 from dtj_trainer.gpipe.cutting import Part
 from dtj_trainer.gpipe.layout import PIPELINE
@@ -137,7 +138,7 @@ def copies_of(optimizer: Any) -> Callable[[], Any]:
     def make() -> Any:
         config = inner.get_config()
         # A function of the user's cannot be made again out of a configuration.
-        config["learning_rate"] = inner._learning_rate
+        config["learning_rate"] = optimizers.rate_of(inner)
         one = type(inner).from_config(config)
         if inner is optimizer:
             return one
@@ -151,7 +152,7 @@ def copies_of(optimizer: Any) -> Callable[[], Any]:
 def decays_of(optimizer: Any) -> Callable[[Any], bool]:
     """Which weights of the model the optimizer lets decay: see `exclude_from_weight_decay`."""
     inner = updates.inner(optimizer)
-    return lambda weight: bool(inner._use_weight_decay(weight.value))
+    return lambda weight: optimizers.lets_decay(inner, weight.value)
 
 
 def make_stages(

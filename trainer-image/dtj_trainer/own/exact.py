@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer.compat import keras3
 from dtj_trainer.errors import UsageError
 from dtj_trainer.rewriting import rewritten
 
@@ -63,11 +64,11 @@ class Exact:
                 )
             self._last.value = tf.cast(loss(labels, outputs, weights), tf.float32)
             return self._last.value
-        before = _mask(outputs)
+        before = keras3.mask_of(outputs)
         if self._library is keras:
             labels, outputs = (keras.tree.map_structure(_cast(loss.dtype), one) for one in (labels, outputs))
             if before is not None:
-                outputs._keras_mask = before
+                keras3.put_mask(outputs, before)
         values = rewritten(loss.call)(labels, outputs)
         if values.shape.rank == 0:
             raise UsageError(
@@ -75,7 +76,7 @@ class Exact:
                 "so that it can be divided by the global batch"
             )
         self._check(labels, outputs, values)
-        mask = _both(before, _mask(values))
+        mask = _both(before, keras3.mask_of(values))
         values = values if values.dtype.is_floating else tf.cast(values, tf.float32)
         value = self._reduced(values, mask, weights, reduction)
         self._last.mask, self._last.value = mask, value
@@ -185,10 +186,6 @@ def _overrides_call(loss: Any, library: Any) -> bool:
 
 def _cast(dtype: str) -> Callable[[Any], Any]:
     return lambda value: tf.cast(value, dtype)
-
-
-def _mask(tensor: Tensor) -> Tensor:
-    return getattr(tensor, "_keras_mask", None)
 
 
 def _both(one: Tensor, other: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import kerases
+from dtj_trainer.compat import keras3, tf_keras
 
 
 def separate_losses(model: Any) -> None:
@@ -19,10 +20,8 @@ def separate_losses(model: Any) -> None:
     """
     if kerases.of(model) is not keras:
         return
-    for layer in model._flatten_layers():
-        # Not by setattr, which would look for variables in it.
-        layer.__dict__["_losses"] = _List()
-        layer.__dict__["_loss_ids"] = _Set()
+    for layer in (model, *keras3.sublayers(model, recursive=True)):
+        keras3.separate_losses(layer, _List(), _Set())
 
 
 class _List(threading.local):
@@ -76,12 +75,12 @@ def exact_moments(layer: Any) -> None:
     """
     if isinstance(layer, keras.Layer):
 
-        def moments(inputs: Any, mask: Any) -> tuple[Any, Any]:
+        def moments(inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
             small = keras.config.epsilon() if mask is not None else 0.0
-            mean, variance = _moments(inputs, layer._reduction_axes, mask, small=small)
+            mean, variance = _moments(inputs, axes, mask, small=small)
             return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
 
-        layer._moments = moments
+        keras3.replace_moments(layer, moments)
         return
 
     def sync(x: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> tuple[Any, Any]:
@@ -91,7 +90,7 @@ def exact_moments(layer: Any) -> None:
             mean, variance = (tf.squeeze(one, reduction_axes) for one in (mean, variance))
         return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
 
-    layer._sync_calculate_mean_and_var = sync
+    tf_keras.replace_moments(layer, sync)
 
 
 def _moments(inputs: Any, axes: Any, mask: Any, *, small: float) -> tuple[Any, Any]:
@@ -120,14 +119,14 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
     library = kerases.of(model)
     normalisations = [
         layer
-        for layer in model._flatten_layers(include_self=False, recursive=True)
+        for layer in keras3.sublayers(model, recursive=True)
         if isinstance(layer, library.layers.BatchNormalization)
     ]
     known = {id(weight) for layer in normalisations for weight in layer.weights}
     found = [
         weight
         for weight in model.non_trainable_weights
-        if id(weight) not in known and not _aggregated(weight) and weight.name != "seed_generator_state"
+        if id(weight) not in known and not _aggregated(weight) and not keras3.is_seed(weight)
     ]
     if not found:
         return []
@@ -146,7 +145,7 @@ def _aggregated(weight: Any) -> bool:
 
 def _after(model: Any, weights: list[Any], inputs: Any, library: Any) -> list[Any]:
     """The values of these weights after a forward pass, which changes nothing."""
-    training = {"training": True} if getattr(model, "_call_has_training_arg", True) else {}
+    training = keras3.call_arguments(model, training=True)
     if library is keras:
         mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
         with keras.StatelessScope(state_mapping=mapping) as scope:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import kerases
+from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.own.calling import guarded
@@ -130,8 +131,7 @@ class CompiledObjective:
         # Of the class: under `fit` the model's own attribute is this very function.
         compute = type(self._model).compute_loss
         evaluates = self._batch is None
-        has_argument = getattr(self._model, "_compute_loss_has_training_arg", False)
-        training = {"training": not evaluates} if has_argument else {}
+        training = keras3.compute_loss_arguments(self._model, training=not evaluates)
         total = compute(self._model, inputs, labels, outputs, weights, **training)
         if evaluates and self._replicas > 1 and (penalties := self._model.losses):
             # Keras divides them by the number of replicas.
@@ -148,9 +148,9 @@ class CompiledObjective:
 
         model = self._model
         if self._library is keras:
-            before = model._compile_loss
+            before = keras3.losses_of(model)
             if before is not None:
-                losses, weights = before._user_loss, before._user_loss_weights
+                losses, weights = keras3.given_losses(before)
                 if not keras.tree.is_nested(losses):
                     # One loss for all outputs: each needs its own.
                     one, outputs = losses, _shape_of_outputs(model)
@@ -158,16 +158,14 @@ class CompiledObjective:
                     if weights is not None and not keras.tree.is_nested(weights):
                         factor = weights
                         weights = keras.tree.map_structure(lambda _: factor, outputs)
-                model._compile_loss = type(before)(
-                    keras.tree.map_structure(exact, losses), weights, output_names=before.output_names
-                )
+                keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
         elif model.compiled_loss is not None:
             before = model.compiled_loss
-            losses = before._user_losses
+            losses, weights = tf_keras.given_losses(before)
             if not tf.nest.is_nested(losses):
                 losses = tf.nest.map_structure(lambda _: losses, _shape_of_outputs(model))
             model.compiled_loss = type(before)(
-                tf.nest.map_structure(exact, losses), before._user_loss_weights, output_names=model.output_names
+                tf.nest.map_structure(exact, losses), weights, output_names=model.output_names
             )
 
     def _build(self, sample: Any) -> None:
@@ -175,7 +173,7 @@ class CompiledObjective:
         model = self._model
         inputs, labels, weights = unpacked(sample)
         if self._library is keras:
-            model._symbolic_build(data_batch=(inputs, labels, weights))
+            keras3.build_by(model, (inputs, labels, weights))
         else:
             outputs = model(inputs, training=False)
             if model.compiled_metrics is not None:
@@ -186,12 +184,12 @@ class CompiledObjective:
         if len(self._exact) < 2:
             return []
         if self._library is keras:
-            return [f"{loss.name}_loss" for loss in self._model._compile_loss._flat_losses]
+            return [f"{loss.name}_loss" for loss in keras3.single_losses(self._model)]
         return [f"{name}_loss" for name in self._model.output_names[: len(self._exact)]]
 
     def _compiled_metrics(self) -> bool:
         if self._library is keras:
-            compiled = self._model._compile_metrics
+            compiled = keras3.metrics_of(self._model)
             return bool(compiled is not None and compiled.metrics) or overrides(self._model, "compute_metrics")
         compiled = self._model.compiled_metrics
         return compiled is not None and bool(compiled.metrics)
@@ -202,17 +200,18 @@ class CompiledObjective:
         if self._library is not keras:
             return list(self._model.compiled_metrics.metrics)
         if overrides(self._model, "compute_metrics"):
-            own = [self._model._loss_tracker, *self._model._compile_loss.metrics]
+            own = [keras3.loss_tracker(self._model), *keras3.losses_of(self._model).metrics]
             return [metric for metric in self._model.metrics if all(metric is not one for one in own)]
-        return list(self._model._compile_metrics.metrics)
+        return list(keras3.metrics_of(self._model).metrics)
 
     def _metrics_of_own_step(self) -> list[Any]:
         model = self._model
         if self._library is not keras or not overrides(model, "train_step"):
             return []
-        known = [model._loss_tracker, model._compile_metrics, *self._metrics()]
-        if model._compile_loss is not None:
-            known += model._compile_loss.metrics
+        known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
+        losses = keras3.losses_of(model)
+        if losses is not None:
+            known += losses.metrics
         return [metric for metric in model.metrics if all(metric is not one for one in known)]
 
     def _results_of_own_step(self, sums: Any) -> dict[str, float]:
@@ -251,7 +250,7 @@ class CompiledObjective:
                 if overrides(model, "compute_metrics"):
                     type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
                 else:
-                    model._compile_metrics.update_state(labels, outputs, weights)
+                    keras3.metrics_of(model).update_state(labels, outputs, weights)
                 return [scope.get_current_value(variable) for variable in self._variables]
         model.compiled_metrics.update_state(labels, outputs, weights)
         gained = [tf.identity(variable) for variable in self._variables]
@@ -269,7 +268,7 @@ class CompiledObjective:
                 if overrides(self._model, "compute_metrics"):
                     results = {metric.name: metric.result() for metric in self._metrics()}
                 else:
-                    results = self._model._compile_metrics.result()
+                    results = keras3.metrics_of(self._model).result()
             return _numbers(results)
         if self._copies is None:
             self._copies = [type(metric).from_config(metric.get_config()) for metric in self._metrics()]
@@ -316,12 +315,20 @@ def unpacked(examples: Any) -> tuple[Any, Any, Any]:
 
 def compiled_metrics(model: Any) -> list[str]:
     """The names of the metrics that a model was compiled with, beside its accuracy."""
-    compiled = getattr(model, "_compile_metrics", None) or getattr(model, "compiled_metrics", None)
-    given = [getattr(compiled, "_user_metrics", None), getattr(compiled, "_user_weighted_metrics", None)]
+    compiled = keras3.metrics_of(model) if kerases.of(model) is keras else model.compiled_metrics
+    given = [] if compiled is None else keras3.given_metrics(compiled)
     names = [
         str(getattr(one, "name", getattr(one, "__name__", one))) for one in tf.nest.flatten(given) if one is not None
     ]
     return [name for name in names if name not in ("accuracy", "acc")]
+
+
+def given_losses(model: Any) -> tuple[Any, Any]:
+    """The losses and their weights that a model was compiled with, as the user gave them; None where there are none."""
+    compat, losses = (
+        (keras3, keras3.losses_of(model)) if kerases.of(model) is keras else (tf_keras, model.compiled_loss)
+    )
+    return (None, None) if losses is None else compat.given_losses(losses)
 
 
 def overrides(model: Any, method: str) -> bool:
@@ -334,7 +341,7 @@ def overrides(model: Any, method: str) -> bool:
 def _shape_of_outputs(model: Any) -> Any:
     """The structure of the outputs of a model, with anything in it."""
     names = getattr(model, "output_names", None) or []
-    outputs = getattr(model, "_outputs_struct", None)
+    outputs = keras3.structure_of_outputs(model)
     if outputs is not None:
         return keras.tree.map_structure(lambda _: 0, outputs)
     return [0] * len(names) if len(names) > 1 else 0

@@ -9,12 +9,13 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer import kerases
+from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.own.calling import guarded
 from dtj_trainer.own.layers import changed_by_data, exact_moments, separate_losses
 from dtj_trainer.own.names import Name
-from dtj_trainer.own.objective import CompiledObjective, DefaultMetric, compiled_metrics, overrides
+from dtj_trainer.own.objective import CompiledObjective, DefaultMetric, compiled_metrics, given_losses, overrides
 from dtj_trainer.rewriting import rewritten
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import right
@@ -202,7 +203,7 @@ def synchronise_batch_normalization(model: Any) -> int:
     library = kerases.of(model)
     found = [
         layer
-        for layer in model._flatten_layers(include_self=False, recursive=True)
+        for layer in keras3.sublayers(model, recursive=True)
         if isinstance(layer, library.layers.BatchNormalization)
     ]
     for layer in found:
@@ -231,7 +232,7 @@ class _Loss:
             self._function = rewritten(getattr(loss, "call", loss))
         kind = getattr(getattr(loss, "fn", loss), "__name__", "")
         # A loss that is compiled says itself what it takes; for one of --loss, the model's last layer does.
-        logits = bool(getattr(loss, "_fn_kwargs", {}).get("from_logits"))
+        logits = bool(_options(loss).get("from_logits"))
         self._options: dict[str, bool] = {}
         if asked in _CLASSES:
             logits = _last_activation(model) not in _ACTIVATIONS
@@ -243,9 +244,8 @@ class _Loss:
 
     def more_than_a_mean(self, model: Any, data: Source) -> str | None:
         """What there is about the loss that its mean over single examples leaves out."""
-        loss, options = self._given, getattr(self._given, "_fn_kwargs", {})
-        weights = getattr(getattr(model, "_compile_loss", None), "_user_loss_weights", None)
-        weights = weights or getattr(getattr(model, "compiled_loss", None), "_user_loss_weights", None)
+        loss, options = self._given, _options(self._given)
+        weights = given_losses(model)[1]
         outputs = getattr(model, "outputs", None) or []
         found = {
             "several outputs": len(outputs) > 1 or self._function is None,
@@ -253,7 +253,7 @@ class _Loss:
             "weights of the examples": getattr(data, "weighted", False),
             "loss_weights": weights is not None,
             "ignore_class": options.get("ignore_class") is not None,
-            "masks": any(getattr(output, "_keras_mask", None) is not None for output in outputs),
+            "masks": any(keras3.mask_of(output) is not None for output in outputs),
             "compute_loss of the model's own": overrides(model, "compute_loss"),
             f"reduction {getattr(loss, 'reduction', '')}": getattr(loss, "reduction", "mean") not in _MEANS,
         }
@@ -277,6 +277,11 @@ class _Loss:
                 "so that it can be divided by the global batch"
             )
         return _mean(losses)
+
+
+def _options(loss: Any) -> Mapping[str, Any]:
+    """What a Loss of either Keras hands to its function."""
+    return keras3.options_of_loss(loss) or tf_keras.options_of_loss(loss)
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:
