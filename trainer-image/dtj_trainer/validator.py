@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import kerases
+from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.errors import UsageError
 from dtj_trainer.measures import Objective
@@ -47,7 +48,7 @@ class Validator:
         self._rounds = -(-data.held_out_examples // (batch * self._replicas))
         self._filler: Any = None
         self._moved: list[Any] | None = None
-        training = {"training": False} if getattr(model, "_call_has_training_arg", True) else {}
+        training = keras3.call_arguments(model, training=False)
         forward = rewritten(model)
 
         def replica(examples: Any, counts: Any) -> Any:
