@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from support.campaigns.clock_plans import Plan, differences, plans, run
+from support.campaigns import clock_plans
 from support.campaigns.shards import chosen
 from support.campaigns.stories import STORIES
-from support.campaigns.trial import try_plans
+from support.campaigns.trial import check_plans
 
 pytestmark = pytest.mark.campaign
 
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.campaign
 def test_clocks_that_differ_and_slow_answers_change_nothing(
     story: str, shard: int, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
 ) -> None:
-    wanted = [Plan.parse(text) for text in pytestconfig.getoption("--plan")]
-    trial = try_plans(story, shard, wanted, run=run, plans=plans, differences=differences)
-    record_property("report", f"{story}, shard {shard}: {trial.plans} plans of time, {trial.seconds:.0f} s")
-    assert not trial.wrong, f"{len(trial.wrong)} of {trial.plans} plans:\n" + "\n".join(trial.wrong)
+    check_plans(
+        story, shard, campaign=clock_plans, config=pytestconfig, record_property=record_property, what="plans of time"
+    )

@@ -1,13 +1,39 @@
-"""Which of a job's pods is named when the job waits for its pods: the first that says what keeps it from starting."""
+"""What keeps a pod from starting, and which pod is named when a job waits for its pods: the first that says so.
+
+The kubelet has many words for few troubles, and takes turns with some of them (ErrImagePull and ImagePullBackOff, at
+every attempt). Here they become one reason with one text, so that a status that repeats them does not flap.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from dtj.api.names import Reason
-from dtj.core.observed import Pod
+from dtj.core.observed import Blocker, Pod
+
+_WAITING_REASONS: Final = {
+    "ErrImagePull": Reason.IMAGE_PULL_FAILED,
+    "ImagePullBackOff": Reason.IMAGE_PULL_FAILED,
+    "InvalidImageName": Reason.IMAGE_PULL_FAILED,
+    "ErrImageNeverPull": Reason.IMAGE_PULL_FAILED,
+    "ImageInspectError": Reason.IMAGE_PULL_FAILED,
+    "RegistryUnavailable": Reason.IMAGE_PULL_FAILED,
+    "SignatureValidationFailed": Reason.IMAGE_PULL_FAILED,
+    "CreateContainerConfigError": Reason.CONTAINER_CONFIG_ERROR,
+    "CreateContainerError": Reason.CONTAINER_CONFIG_ERROR,
+    "RunContainerError": Reason.CONTAINER_CONFIG_ERROR,
+}
+"""The kubelet's reasons why a container waits that do not pass by themselves (kubernetes, pkg/kubelet/images and
+pkg/kubelet/kuberuntime)."""
+
+_BACK_OFF: Final = re.compile(r'Back-off pulling image "[^"]*": (?:[A-Za-z]+: )?(?=.)')
+"""What the kubelet puts before the error of the latest pull while it waits for the next (since Kubernetes 1.32)."""
+
+_LONGEST_TEXT: Final = 1024
 
 PATIENCE: Final = timedelta(seconds=10)
 """How old a pod gets before it is said what keeps it from starting.
@@ -38,3 +64,35 @@ def seconds_until_named(blocked: Iterable[Pod], now: datetime) -> float | None:
 
 def _due(pod: Pod, now: datetime) -> datetime:
     return pod.created_at + PATIENCE if pod.created_at is not None else now
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingContainer:
+    """A container that waits, and the kubelet's words why."""
+
+    name: str
+    reason: str
+    message: str
+
+
+def blocker_of(
+    *, unschedulable: str | None, waiting: Iterable[WaitingContainer], main_container: str
+) -> Blocker | None:
+    """What keeps a pod from starting; None if nothing does, or nothing is reported yet.
+
+    ``unschedulable`` are the scheduler's words, None if it found a node.
+    """
+    if unschedulable is not None:
+        return Blocker(Reason.UNSCHEDULABLE, _text(unschedulable))
+    for container in waiting:
+        reason = _WAITING_REASONS.get(container.reason)
+        if reason is not None:
+            where = f"container {container.name}: " if container.name != main_container else ""
+            return Blocker(reason, _text(f"{where}{_BACK_OFF.sub('', container.message) or container.reason}"))
+    return None
+
+
+def _text(words: str) -> str:
+    """One line, of a length that a person reads."""
+    line = " ".join(words.split())
+    return line if len(line) <= _LONGEST_TEXT else f"{line[: _LONGEST_TEXT - 1]}…"

@@ -6,10 +6,12 @@ takes (``stepSeconds``); else the time between its steps tells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from dtj.api.status import MOST_STRAGGLERS
 
 FACTOR: Final = 1.5
 """So much longer than the median a slow replica's steps take."""
@@ -66,3 +68,13 @@ def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) ->
         seconds[name] = (said.at - earlier.at) / max(steps[name], 1)
     enough = len(steps) >= FEWEST and median(steps.values()) >= MIN_STEPS
     return seconds if enough else {}
+
+
+def streaks(before: Mapping[str, int], found: Iterable[Straggler]) -> dict[str, int]:
+    """By host name: in how many readings in a row a replica was slow, this one included."""
+    return {straggler.hostname: before.get(straggler.hostname, 0) + 1 for straggler in found}
+
+
+def lasting(found: Iterable[Straggler], in_a_row: Mapping[str, int]) -> tuple[Straggler, ...]:
+    """Those that have been slow long enough to be named, as many as the status holds."""
+    return tuple(each for each in found if in_a_row.get(each.hostname, 0) >= READINGS)[:MOST_STRAGGLERS]

@@ -17,7 +17,6 @@ from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.api.names import Reason
 from dtj.api.status import JobStatus
 from dtj.core.actions import (
     Action,
@@ -45,11 +44,12 @@ from dtj.core.actions import (
     UpdateServiceSelector,
 )
 from dtj.core.observed import Pod
+from dtj.core.obstacles import tensorboard_failed, worth_reporting
 from dtj.engine import job_metrics
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
 from dtj.engine.expectations import Expectation, Expectations, Operation
 from dtj.engine.gangs import Gangs, resource_of
-from dtj.engine.job_cache import FAILURES_TO_TELL_OF, JobCaches
+from dtj.engine.job_cache import JobCaches
 from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about
 from dtj.engine.metrics import Metrics
@@ -210,9 +210,8 @@ class Executor:
             delay = max(REFUSAL_BACKOFF.delay(memory.best_effort_failures), error.retry_after or 0.0)
             memory.best_effort_hold_until = asyncio.get_running_loop().time() + delay
             running.come_back(delay)
-            if memory.best_effort_failures >= FAILURES_TO_TELL_OF or isinstance(error, Forbidden | Invalid):
-                message = f"{error.message}; the job goes on without TensorBoard, which is tried again"
-                self._emit(job, Emit("Warning", Reason.TENSORBOARD_FAILED, message))
+            if worth_reporting(memory.best_effort_failures, permanent=isinstance(error, Forbidden | Invalid)):
+                self._emit(job, tensorboard_failed(error.message))
         else:
             memory.best_effort_failures = 0
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
 
 from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, Silence, TemplateVerdict
+from dtj.core.obstacles import worth_reporting
 from dtj.core.stragglers import Reading, Straggler
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
 from dtj.kube.gateway import Resource
-
-FAILURES_TO_TELL_OF: Final = 3
-"""How many passes in a row may fail by an error of the server's before it is worth a status: two seconds or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ class JobCache:
         if error.status == 0 or isinstance(error, Conflict):
             return
         self.failures += 1
-        if isinstance(error, Forbidden | Invalid) or self.failures >= FAILURES_TO_TELL_OF:
+        if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
             self.obstacle = error.message
 
     def succeeded(self) -> bool:

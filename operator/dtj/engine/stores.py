@@ -17,8 +17,8 @@ from pydantic import JsonValue
 from dtj.api.job import SPEC_PROBLEM, SPEC_TEXT, Job, Owned, parse_time, spec_of
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation, Label
+from dtj.core.blockers import WaitingContainer, blocker_of
 from dtj.core.observed import Child, GangApi, GangObject, Phase, Pod, Termination
-from dtj.engine.blockers import blocker_of
 from dtj.kube.informer import Change
 from dtj.kube.records import GangRecord, Key, Metadata, PlainRecord, PodRecord, Record, ServiceRecord
 
@@ -202,7 +202,11 @@ def pod_from(record: PodRecord) -> Pod:
         termination=end,
         sidecars=phase not in (Phase.SUCCEEDED, Phase.FAILED) and record.sidecars,
         probed=record.probed,
-        blocker=blocker_of(record, main_container=main),
+        blocker=blocker_of(
+            unschedulable=record.unschedulable,
+            waiting=(WaitingContainer(name, waiting.reason, waiting.message) for name, waiting in record.waiting),
+            main_container=main,
+        ),
         created_at=parse_time(metadata.creation_timestamp),
     )
 

@@ -14,10 +14,10 @@ import msgspec
 
 from dtj.api.job import Job
 from dtj.api.spec import COLLECTIVE, JobSpec
-from dtj.api.status import MOST, MOST_STRAGGLERS
+from dtj.api.status import MOST
 from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, training_replicas
-from dtj.core.stragglers import FEWEST, READINGS, Reading, Straggler, slow
+from dtj.core.stragglers import FEWEST, Reading, Straggler, lasting, slow, streaks
 from dtj.engine.job_cache import StepTimings
 from dtj.engine.progress import fetch, is_running, pod_of
 from dtj.engine.queue import WorkQueue
@@ -123,13 +123,11 @@ class StragglerFinder:
             said[replica.hostname] = reading
 
     def _note(self, job: Job, timings: StepTimings, found: tuple[Straggler, ...]) -> None:
-        timings.in_a_row = {straggler.hostname: timings.in_a_row.get(straggler.hostname, 0) + 1 for straggler in found}
-        named = [straggler for straggler in found if timings.in_a_row[straggler.hostname] >= READINGS][:MOST_STRAGGLERS]
-        changed = {straggler.hostname for straggler in named} != {
-            straggler.hostname for straggler in timings.stragglers
-        }
+        timings.in_a_row = streaks(timings.in_a_row, found)
+        named = lasting(found, timings.in_a_row)
+        changed = {each.hostname for each in named} != {each.hostname for each in timings.stragglers}
         if changed:
-            timings.stragglers = tuple(named)
+            timings.stragglers = named
             self._queue.add(job.key)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol, TypeVar
 
 import pytest
@@ -53,3 +54,19 @@ def try_plans(
     tried = [plan for plan in wanted if plan.story == story] or part(plans(story, alive), shard)
     wrong = [f"{plan}: {'; '.join(found)}" for plan in tried if (found := differences(plan, alive))]
     return Trial(len(tried), time.monotonic() - began, wrong)
+
+
+def check_plans(
+    story: str,
+    shard: int,
+    *,
+    campaign: ModuleType,
+    config: pytest.Config,
+    record_property: Callable[[str, object], None],
+    what: str,
+) -> None:
+    """Try the plans of ``campaign``, a module with Plan, run, plans and differences, and report how many there were."""
+    wanted = [campaign.Plan.parse(text) for text in config.getoption("--plan")]
+    trial = try_plans(story, shard, wanted, run=campaign.run, plans=campaign.plans, differences=campaign.differences)
+    record_property("report", f"{story}, shard {shard}: {trial.plans} {what}, {trial.seconds:.0f} s")
+    assert not trial.wrong, f"{len(trial.wrong)} of {trial.plans} plans:\n" + "\n".join(trial.wrong)

@@ -46,7 +46,7 @@ def test_each_word_of_the_table_has_its_class(reason: EndReason) -> None:
 
 
 def test_the_documents_show_the_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "failure-modes.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "failure-modes.md").read_text()
     for each in END_REASONS:
         row = f"| `{each.word}` | {each.field} | {each.failure_class} | {each.meaning} | `{each.source}` |"
         assert row in text, f"docs/failure-modes.md lacks: {row}"
