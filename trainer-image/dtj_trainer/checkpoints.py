@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer import directory_lock
 from dtj_trainer.errors import NotSaved, UsageError
 from dtj_trainer.outputs import write_atomically
 
@@ -244,12 +245,13 @@ class Store:
         """Restores the newest checkpoint that can be read in full; says so for each that cannot.
 
         Raises:
-            UsageError: there are sound checkpoints, but of another model.
+            UsageError: there are sound checkpoints, but of another model; or another run uses the directory.
         """
         if self._directory is None:
             return
         if self._writes:
-            # Of a process that was killed. One that still lives loses a save that nobody waits for.
+            directory_lock.hold(self._directory, say=self._say)
+            # Of a process that was killed.
             for left in self._directory.glob(f"{_DRAFT}*"):
                 shutil.rmtree(left, ignore_errors=True)
         for step in find(self._directory):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dtj_trainer import draws, variable_names
+from dtj_trainer import draws, updates, variable_names
 from dtj_trainer.errors import UsageError
 
 
@@ -22,6 +22,18 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
                 part.build(models[0][1].trainable_variables)
             elif not getattr(part, "built", True):
                 raise UsageError(f"session: checkpoint({name}=...): build the optimizer before; there is no one model")
+
+
+def sum_gradients_first(parts: Mapping[str, Any]) -> None:
+    """Has the optimizers of Keras 3 clip and accumulate the gradients of the global batch, as on one device.
+
+    To be called once they are built.
+    """
+    for part in parts.values():
+        if isinstance(part, Mapping | list | tuple):
+            sum_gradients_first(dict(_items(part)))
+        elif hasattr(part, "apply_gradients") and updates.needs_sum_first(part):
+            updates.sum_first(part, packed=False)
 
 
 def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> list[tuple[str, Any]]:

@@ -51,6 +51,7 @@ from dtj_trainer.reported import LOSS, ReportedLosses, Weights  # noqa: E402
 from dtj_trainer.session_parts import (  # noqa: E402
     build_optimizers,
     of_tensorflow,
+    sum_gradients_first,
     trained,
     variables_of,
     warn_of_uncounted,
@@ -174,6 +175,8 @@ class Session:
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
         with self.strategy.scope():
             build_optimizers(parts)
+            if self.strategy.num_replicas_in_sync > 1 and self._host.config.strategy != "ParameterServer":
+                sum_gradients_first(parts)
             self._counters = _counter(), _counter()
             weights = [each for name, part in parts.items() for each in trained(name, part)]
             variables = {name: variables_of(name, part, weights) for name, part in parts.items()}

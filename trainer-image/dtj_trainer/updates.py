@@ -58,6 +58,12 @@ def sum_first(optimizer: Any, *, packed: bool) -> None:
         compat.replace_overwriting(one, lambda overwrite: _overwriting(one, overwrite))
 
 
+def needs_sum_first(optimizer: Any) -> bool:
+    """Whether an optimizer clips or accumulates the gradients of each replica until `sum_first`."""
+    settings = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
+    return is_of_keras_3(optimizer) and any(getattr(inner(optimizer), name, None) for name in settings)
+
+
 def scaled(optimizer: Any, loss: Any) -> Any:
     """The loss as gradients have to be made of: with mixed_float16, multiplied by the loss scale."""
     if is_of_keras_3(optimizer):

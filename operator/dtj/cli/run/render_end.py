@@ -139,7 +139,7 @@ def _how(cause: RootCause) -> str:
 
 def _folders(place: Place) -> Iterator[Text]:
     directory = place.directory
-    if any(directory.checkpoint.iterdir()):
+    if any(not path.name.startswith(".") for path in directory.checkpoint.iterdir()):
         yield field("checkpoints", place.shown(directory.checkpoint))
     yield field("logs", place.shown(directory.logs))
 

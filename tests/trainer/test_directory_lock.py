@@ -1,0 +1,103 @@
+"""One run at a time writes to a checkpoint directory, and what is left of a killed run does not hold up the next."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer import directory_lock
+from dtj_trainer.errors import TrainerError, UsageError
+from trainer.cluster import DEADLINE, Job, inherited
+
+pytestmark = pytest.mark.trainer
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from dtj_trainer.directory_lock import hold
+
+hold(Path(sys.argv[1]), say=print)
+print("held", flush=True)
+time.sleep(3600)
+"""
+LONG = ("--dataset=iris", "--task=tabular-classification", "--epochs=100000", "--checkpoint-every-steps=20")
+
+
+def holder(directory: Path) -> subprocess.Popen[str]:
+    """A process that has the lock of the directory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(directory)], env=inherited(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_directory_that_a_process_of_this_machine_uses_is_refused_until_that_process_ends(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    try:
+        with pytest.raises(UsageError) as refused:
+            directory_lock.hold(tmp_path, say=print, here_seconds=0.5)
+        assert str(refused.value) == (
+            f"checkpoint directory {tmp_path}: another run uses it (process {process.pid}); wait for its end, or give "
+            "another --checkpoint-dir"
+        )
+    finally:
+        process.kill()
+        process.wait()
+    directory_lock.hold(tmp_path, say=print)
+    directory_lock.hold(tmp_path, say=print)
+
+
+def test_a_process_of_another_machine_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    process = holder(tmp_path)
+    try:
+        monkeypatch.setattr(directory_lock, "_BOOT", tmp_path / "boot")
+        (tmp_path / "boot").write_text("of another kernel")
+        with pytest.raises(TrainerError) as refused:
+            directory_lock.hold(tmp_path, say=said.append, here_seconds=0.0, elsewhere_seconds=0.5)
+        assert not isinstance(refused.value, UsageError)
+        owner = f"process {process.pid} of {os.uname().nodename}"
+        assert said == [f"checkpoint directory {tmp_path}: another run uses it ({owner}); waiting 0.5 s for its end"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_directory_that_takes_no_lock_is_used_without(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    directory_lock.hold(tmp_path / "file" / "within", say=print)
+
+
+def test_a_child_that_outlives_a_killed_process_does_not_keep_its_lock(tmp_path: Path) -> None:
+    forks = HOLDS.replace("print(", "import os\nif os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nprint(")
+    process = subprocess.Popen(
+        [sys.executable, "-c", forks, str(tmp_path)],
+        env=inherited(), stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        process.kill()
+        process.wait(DEADLINE)
+        directory_lock.hold(tmp_path, say=print, here_seconds=0.5)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_second_run_in_a_checkpoint_directory_ends_with_one_line_and_a_killed_one_is_resumed(folder: Path) -> None:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=LONG) as job:
+        first = job.start()["worker-0"]
+        job.wait_for_checkpoint(20)
+        second = job.start()["worker-0"]
+        assert second.wait() == 2
+        assert second.last_words.startswith(f"checkpoint directory {job.checkpoints}: another run uses it (process ")
+        assert first.process.poll() is None
+        first.kill()
+        first.wait()
+        third = job.start()["worker-0"]
+        third.wait_for(r"resumed: step \d+ ")
