@@ -248,3 +248,30 @@ def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates
         assert job.start(environ=HERE).wait() == {"worker-0": 0, "worker-1": 0}
     steps = re.findall(r"validation: step (\d+)/60", job["worker-0"].log)
     assert steps == ["30", "60"]
+
+
+OWN_TEST_STEP = """
+import keras
+import overfits
+
+class Model(keras.Model):
+    def test_step(self, data):
+        return {"loss": 0.0}
+
+def build():
+    made = overfits.build()
+    model = Model(made.inputs, made.outputs)
+    model.compile(optimizer="sgd", loss=made.loss)
+    return model
+"""
+
+
+def test_a_test_step_of_the_models_own_is_not_left_out_in_silence(folder: Path) -> None:
+    arguments = [*OVERFITS, "--model=mine:build", "--epochs=1"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        (folder / "mine.py").write_text(OWN_TEST_STEP)
+        assert job.start(environ=HERE).wait() == {"worker-0": 0}
+    assert (
+        "--model=mine:build: evaluations do not call Model.test_step; they show the loss and the metrics that the "
+        "model was compiled with"
+    ) in job["worker-0"].log

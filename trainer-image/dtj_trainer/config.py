@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dtj_trainer import cluster, options
+from dtj_trainer import cluster, metric_names, options
 from dtj_trainer import script as scripts
 from dtj_trainer.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.data import given as data_options
@@ -87,6 +87,8 @@ class Config:
     task: str
     dataset: str
     """One of those that are shipped; not read where `data.where` is set."""
+    metrics: tuple[str, ...]
+    """Of Keras, next to those of the task."""
     data: DataConfig
     own: Own
     epochs: int
@@ -167,6 +169,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         strategy=strategy,
         task=task,
         dataset=_dataset(given, task, mine),
+        metrics=_metrics(given, task, mine),
         data=data,
         own=mine,
         epochs=given.value(options.EPOCHS),
@@ -252,6 +255,18 @@ def _dataset(given: Given, task: str, mine: Own) -> str:
     if name is not None and name not in known:
         raise UsageError(f"{given.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
     return name or TASKS[task].datasets[0]
+
+
+def _metrics(given: Given, task: str, mine: Own) -> tuple[str, ...]:
+    names, source = given.value(options.METRICS), given.source(options.METRICS)
+    if names and mine.model:
+        raise UsageError(f"{source}: {mine.model} brings its own; compile the model with them, or leave it out")
+    numbers = TASKS[task].predicts_numbers
+    known = metric_names.OF_NUMBERS if numbers else metric_names.OF_CLASSES
+    if wrong := [name for name in names if name not in known]:
+        what = "numbers" if numbers else "classes"
+        raise UsageError(f"{source}: task {task} predicts {what}, so {wrong[0]} says nothing; give {', '.join(known)}")
+    return names
 
 
 def _batch_size(given: Given) -> BatchSize:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
-from dtj_trainer import __version__
+from dtj_trainer import __version__, metric_names
 from dtj_trainer import option_values as values
 from dtj_trainer.data.config import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.errors import UsageError
@@ -180,6 +180,11 @@ PROFILE_INPUT = Option[float | None](
 STEP_TIME = Option[float | None](
     flag="--step-time", parse=values.positive, default=None, metavar="MS",
     help="with --profile-input: the time of a training step, to report whether the input delays it",
+)  # fmt: skip
+METRICS = Option[tuple[str, ...]](
+    flag="--metrics", parse=metric_names.parse, default=(), metavar="LIST",
+    help="metrics of Keras to show next to those of the --task, with commas; of classes "
+    f"{', '.join(metric_names.OF_CLASSES)}; of numbers {', '.join(metric_names.OF_NUMBERS)}",
 )  # fmt: skip
 EPOCHS = Option(
     flag="--epochs", parse=values.whole(1), default=5,
@@ -372,7 +377,7 @@ KERAS_OVERRIDE = Option(
 
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "your own script": (SCRIPT, KERAS_OVERRIDE),
-    "model and optimizer": (TASK, DATASET, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
+    "model and optimizer": (TASK, DATASET, METRICS, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
     "your own model and data": (MODEL, DATA, LOSS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,

@@ -37,7 +37,22 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
         return task, _served(config, data, say)
     with explained(data):
         fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
+    if config.metrics:
+        from dtj_trainer.tasks.measuring import Measuring
+
+        fitted = Measuring(fitted, config.metrics, classes=0 if TASKS[config.task].predicts_numbers else _classes(data))
+        if config.strategy in ("ParameterServer", "Pipeline"):
+            say(
+                f"--metrics={','.join(config.metrics)}: strategy {config.strategy} shows them only in the evaluation "
+                "at its end"
+            )
     return fitted, _served(config, source, say)
+
+
+def _classes(data: Source) -> int:
+    from dtj_trainer.tasks.statistics import class_names
+
+    return len(class_names(data))
 
 
 def _data(config: Config, say: Callable[[str], object]) -> Source:

@@ -67,6 +67,11 @@ class OwnTask:
             inputs = next(iter(data.held_out(batch=2)))[0]
             self._changed = guarded(name, "calling the model", lambda: changed_by_data(model, inputs))
         self._loss = _Loss(name, model, loss)
+        if overrides(model, "test_step"):
+            say(
+                f"{name}: evaluations do not call {type(model).__name__}.test_step; they show the loss and the metrics "
+                "that the model was compiled with"
+            )
         self.metrics = ("loss", *([self._loss.metric] if self._loss.metric else []))
         self._output_names: list[str] = list(getattr(model, "output_names", None) or [])
         if strategy in BY_EXAMPLE:
