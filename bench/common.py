@@ -22,7 +22,7 @@ from pydantic import JsonValue
 import figures
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.manifests import PodRenderer
+from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from dtj.kube.config import ConnectionSource

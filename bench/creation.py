@@ -22,7 +22,8 @@ import figures
 from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
-from dtj.core import manifests
+from dtj.core.manifests.pod import PodRenderer
+from dtj.core.manifests.service import service
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from support.job_world import JobWorld
@@ -125,8 +126,8 @@ def _measure_same_writes(plane: ControlPlane, *, jobs: int, workers: int, status
     for body in common.list_all(plane, path):
         job = Job.from_object(body)
         assert job.spec is not None
-        pods.append([*map(manifests.PodRenderer(job, job.spec, Platform()).render, replicas(job.spec))])
-        services.append(manifests.service(job, job.spec, attempt=1))
+        pods.append([*map(PodRenderer(job, job.spec, Platform()).render, replicas(job.spec))])
+        services.append(service(job, job.spec, attempt=1))
     statuses = {f"{path}/{name}": status for name in _names(jobs)}
     services_path = f"/api/v1/namespaces/{namespace}/services"
     for step in (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builders import job
 from dtj.api.spec import Gang
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import CreationRefusal, GangApi, Phase
 from dtj.core.replicas import replicas
 from world import World

@@ -23,12 +23,12 @@ from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
 from dtj.api.tensorboard import TensorBoard
 from dtj.core import blockers
 from dtj.core.actions import BestEffort, CreatePod, DeletePod, PatchStatus
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
+from dtj.core.manifests.tf_config import longest_tf_config
 from dtj.core.observed import CreationRefusal, GangApi, Observed, Phase, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
-from dtj.core.tf_config import longest_tf_config
 from lagging_world import LaggingWorld
 from strategies import jobs, stored_objects
 

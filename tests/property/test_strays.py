@@ -19,8 +19,8 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import Label
 from dtj.core.context import JobContext
-from dtj.core.gangs import APIS
-from dtj.core.manifests import claim_name
+from dtj.core.gang.discovery import APIS
+from dtj.core.manifests.claim import claim_name
 from dtj.core.observed import Phase
 from dtj.core.planner import plan
 from dtj.core.platform import Platform

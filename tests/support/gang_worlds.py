@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from builders import job
 from dtj.api.json import JsonObject
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi
 from world import World
 

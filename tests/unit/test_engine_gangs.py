@@ -8,7 +8,7 @@ import pytest
 
 from dtj.api.spec import Gang
 from dtj.core.actions import LookForGangs, Plan
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, Observed
 from dtj.engine.gangs import resource_of
 from support.engine_rig import rigged

@@ -14,7 +14,7 @@ from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.client.overview import NODES, Part
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi
 from dtj.engine.gangs import resource_of
 from dtj.kube.client import KubeGateway

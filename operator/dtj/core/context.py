@@ -11,7 +11,8 @@ from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.core import gangs, manifests
+from dtj.core.gang.discovery import choose, served
+from dtj.core.manifests.claim import claim
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodFailureClass, TerminatedPod, terminated_pods
@@ -181,7 +182,7 @@ class JobContext:
     @property
     def claim_in_use(self) -> Child | None:
         """The claim that has the name of ours, if the job wants one."""
-        wanted = manifests.claim(self.job, self.spec)
+        wanted = claim(self.job, self.spec)
         return self.observed.claim if wanted is not None else None
 
     @cached_property
@@ -195,8 +196,8 @@ class JobContext:
         if found is None or scheduling is None:
             return None
         if self.job.status.start_time is not None:
-            return gangs.served(self.job.status.gang, found)
-        return gangs.choose(scheduling, found)
+            return served(self.job.status.gang, found)
+        return choose(scheduling, found)
 
     @property
     def gang(self) -> GangApi | None:

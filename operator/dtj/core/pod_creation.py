@@ -8,10 +8,12 @@ from functools import partial
 
 from dtj.api.json import JsonObject
 from dtj.api.spec import Gang
-from dtj.core import gangs, manifests
 from dtj.core.actions import CreateGang, CreatePod
 from dtj.core.context import JobContext
-from dtj.core.gangs import Group
+from dtj.core.gang import kueue, membership
+from dtj.core.gang.group import Group
+from dtj.core.manifests.metadata import gang_metadata
+from dtj.core.manifests.pod import PodRenderer
 from dtj.core.observed import GangApi
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
@@ -37,13 +39,14 @@ def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     """What creates the PodGroup or Workload that tells ``api`` of this job."""
     verdict = context.template_verdict
     priority = verdict.priority if verdict is not None else None
-    metadata = manifests.gang_metadata(context.job)
-    return CreateGang(api, _group(context, api).manifest(metadata, first_pods(context), priority=priority))
+    metadata = gang_metadata(context.job)
+    manifest = membership.manifest(_group(context, api), metadata, first_pods(context), priority=priority)
+    return CreateGang(api, manifest)
 
 
 def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], JsonObject]:
     """What makes a replica's manifest, its place in the gang included."""
-    pods = manifests.PodRenderer(context.job, context.spec, platform)
+    pods = PodRenderer(context.job, context.spec, platform)
     group = _group(context, context.gang) if context.gang is not None else None
 
     def render(replica: Replica) -> JsonObject:
@@ -61,9 +64,9 @@ def _group(context: JobContext, api: GangApi) -> Group:
 
 def _into_gang(context: JobContext, group: Group, replica: Replica, pod: JsonObject) -> None:
     """A pod that comes back alone joins no group: the gang has started, and some members may have completed."""
-    group.prepare(pod)
+    membership.prepare(group, pod)
     if not context.replaced_alone(replica):
-        group.join(pod)
+        membership.join(group, pod)
     workload = context.gang_object
     if group.api.gang is Gang.KUEUE and workload is not None:
-        gangs.place(pod, replica.role, workload, context.observed.flavors)
+        kueue.place(pod, replica.role, workload, context.observed.flavors)

@@ -14,11 +14,11 @@ from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
 from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
-from dtj.core import accelerators
-from dtj.core.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
+from dtj.core.manifests import accelerators
+from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
+from dtj.core.manifests.tf_config import longest_tf_config
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
-from dtj.core.tf_config import longest_tf_config
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import Labelled, gang_from, labelled

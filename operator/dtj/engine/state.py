@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dtj.core.manifests import claim_name
+from dtj.core.manifests.claim import claim_name
 from dtj.core.observed import Child, GangObject, GangsFound, Observed, Pod
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import tensorboard_name

@@ -20,7 +20,7 @@ from dtj.cli.doctor.checks import OLDEST_KUBERNETES, Finding, Verdict, findings,
 from dtj.cli.doctor.render import report
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.client.overview import Part
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.kube.rbac import FOR_GANGS, NAMESPACE_RULES
 
 pytestmark = pytest.mark.unit

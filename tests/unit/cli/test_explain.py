@@ -17,7 +17,7 @@ from dtj.api.spec import Strategy
 from dtj.cli.explain.render import explanation
 from dtj.cli.explain.simulation import UID, simulate
 from dtj.cli.main import cli
-from dtj.core.manifests import PodRenderer
+from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import replicas
 from support.local_runs import write

@@ -11,7 +11,7 @@ from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.api.spec import Gang, Role
 from dtj.core.actions import CreateGang
-from dtj.core.gangs import APIS
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network

@@ -11,7 +11,8 @@ from builders import NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreateGang, CreatePod, DeleteGang, LookForGangs
-from dtj.core.gangs import APIS, requests
+from dtj.core.gang.discovery import APIS
+from dtj.core.gang.requests import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, Phase
 from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_136, VOLCANO, admit, world
 from world import World, gang_of, live, members_needed

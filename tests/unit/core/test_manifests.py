@@ -11,7 +11,8 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Label
 from dtj.api.spec import Role
-from dtj.core import manifests
+from dtj.core.manifests.pod import PodRenderer
+from dtj.core.manifests.service import service as service_of
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.core.replicas import Replica
 from dtj.core.validity import problems
@@ -23,7 +24,7 @@ WORKER = Replica(Role.WORKER, 0)
 
 def pod(owner: Job, replica: Replica = WORKER, platform: Platform | None = None) -> JsonObject:
     assert owner.spec is not None, owner.problems
-    return manifests.PodRenderer(owner, owner.spec, platform or Platform()).render(replica)
+    return PodRenderer(owner, owner.spec, platform or Platform()).render(replica)
 
 
 def environment(manifest: JsonObject, *path: str | int) -> dict[str, str]:
@@ -56,7 +57,7 @@ class TestIdentity:
     def test_the_service_is_headless_publishes_early_and_selects_one_attempt_of_one_job(self) -> None:
         owner = job()
         assert owner.spec is not None
-        service = manifests.service(owner, owner.spec, attempt=3)
+        service = service_of(owner, owner.spec, attempt=3)
         assert dig(service, "spec", "clusterIP") == "None"
         assert dig(service, "spec", "publishNotReadyAddresses") is True
         assert dig(service, "spec", "selector") == {Label.JOB_UID: owner.uid, Label.ATTEMPT: "3"}

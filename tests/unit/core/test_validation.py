@@ -16,7 +16,7 @@ from dtj.api.spec import Role
 from dtj.api.validation import validate
 from dtj.client.checks import check_documents
 from dtj.client.manifest_files import Document
-from dtj.core.manifests import PodRenderer
+from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 from dtj.core.validity import problems

@@ -14,7 +14,6 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Annotation, Label
-from dtj.core import gangs, manifests
 from dtj.core.actions import (
     Action,
     BestEffort,
@@ -26,6 +25,8 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
 )
+from dtj.core.gang.discovery import APIS
+from dtj.core.manifests.claim import claim_name
 from dtj.core.observed import Child, GangApi, GangObject, GangsFound, Observed, Phase, Pod, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
@@ -103,7 +104,7 @@ class _Stage:
             platform=self.platform,
             pods=pods,
             service=self._child("Service", self.job.name),
-            claim=self._child("PersistentVolumeClaim", manifests.claim_name(self.job)),
+            claim=self._child("PersistentVolumeClaim", claim_name(self.job)),
             tensorboard=self._child("Service", tensorboard_name(self.job.name)),
             verdict=self.verdict,
             gangs=self.found,
@@ -118,7 +119,7 @@ class _Stage:
                 case CheckPods(generation=generation, restricted=restricted):
                     self.verdict = TemplateVerdict(generation, self.now, restricted=restricted)
                 case LookForGangs():
-                    self.found = GangsFound(gangs.APIS, self.now)
+                    self.found = GangsFound(APIS, self.now)
                 case PatchStatus(status=status):
                     self.job = replace(self.job, status=status)
                 case CreateGang(api=api, manifest=manifest):

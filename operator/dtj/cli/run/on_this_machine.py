@@ -22,8 +22,8 @@ from dtj.cli.common.formatting import counted, listed, shown_path
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.screen import Screen, screen
 from dtj.client.checks import Manifest, check
-from dtj.core.accelerators import accelerator_of
-from dtj.core.manifests import PodRenderer
+from dtj.core.manifests.accelerators import accelerator_of
+from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 from dtj.engine.logs import TextFormatter

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
-from dtj.core import gangs
 from dtj.core.actions import Action, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.gang import discovery
 from dtj.core.observed import GangApi
 from dtj.core.pod_creation import new_gang
 from dtj.core.status import all_together
@@ -21,7 +21,7 @@ def discover(context: JobContext) -> Decision | None:
     scheduling, found = context.spec.run_policy.scheduling, context.observed.gangs
     if scheduling is None or scheduling.gang is Gang.NONE:
         return None
-    if found is None or (problems(context) and gangs.looked_long_ago(found, context.now)):
+    if found is None or (problems(context) and discovery.looked_long_ago(found, context.now)):
         return Decision.of(LookForGangs())
     return None
 
@@ -33,7 +33,7 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
 
 def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:
     """A scheduler may be installed at any time, and no event reports that."""
-    return (RequeueAfter(gangs.LOOK_AGAIN_SECONDS),) if problems(context) else ()
+    return (RequeueAfter(discovery.LOOK_AGAIN_SECONDS),) if problems(context) else ()
 
 
 def name(context: JobContext) -> str:

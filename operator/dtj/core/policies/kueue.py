@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core import gangs
 from dtj.core.actions import Action, DeleteGang, ReadFlavors, ReleaseQuota
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.gang import kueue
+from dtj.core.gang.group import size
 from dtj.core.observed import GangApi, GangObject
 from dtj.core.pod_creation import new_gang
 from dtj.core.policies.admission_check import check_template
@@ -23,14 +24,14 @@ def queue(context: JobContext) -> Decision | None:
     api, workload = context.gang, context.gang_object
     if api is None or api.gang is not Gang.KUEUE:
         return None
-    same = workload is not None and workload.size == gangs.size(context.spec)
-    if workload is not None and same and gangs.admitted(workload):
+    same = workload is not None and workload.size == size(context.spec)
+    if workload is not None and same and kueue.admitted(workload):
         return _learn_flavors(context, api, workload)
     if workload is None and not context.begun:
         held = report_collision(context) or check_template(context)
         if held is not None:
             return held
-    why = DesiredCondition("True", Reason.QUEUED, gangs.words(workload if same else None))
+    why = DesiredCondition("True", Reason.QUEUED, kueue.words(workload if same else None))
     stopping = stop_all(context, why)
     return stopping if context.begun else stopping.then(*_into_queue(context, api))
 
@@ -42,17 +43,17 @@ def _into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
         return (new_gang(context, api),)
     if workload.terminating:
         return ()
-    if workload.size != gangs.size(context.spec):
+    if workload.size != size(context.spec):
         return (DeleteGang(workload.api, workload.name, workload.uid),)
-    if gangs.evicted(workload) and gangs.holds_quota(workload):
-        status = gangs.released(workload, format_time(context.now))
+    if kueue.evicted(workload) and kueue.holds_quota(workload):
+        status = kueue.released(workload, format_time(context.now))
         return (ReleaseQuota(workload.api, workload.name, workload.version, status),)
     return ()
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:
     """Before pods are made: what the flavors mean to which the job was admitted."""
-    unknown = tuple(name for name in gangs.flavors_of(workload) if name not in context.observed.flavors)
+    unknown = tuple(name for name in kueue.flavors_of(workload) if name not in context.observed.flavors)
     if not unknown:
         return None
     refused = Decision()

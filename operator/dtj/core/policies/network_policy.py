@@ -22,7 +22,7 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Annotation, Label
 from dtj.core.actions import Action, CreateNetworkPolicy, DeleteNetworkPolicy, UpdateNetworkPolicy
 from dtj.core.context import JobContext
-from dtj.core.manifests import labels_of, metadata_of
+from dtj.core.manifests.metadata import labels_of, metadata_of
 from dtj.core.platform import JobAccess
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
-from dtj.core import blockers, gangs
+from dtj.core import blockers
 from dtj.core.actions import Action, DeletePod, Emit, Plan, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, blocked_pods, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
+from dtj.core.gang.group import size
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
 from dtj.core.policies import checkpoint_claim, cleanup, gang, network_policy, service, stall, stragglers
@@ -29,7 +30,7 @@ def run(context: JobContext) -> Decision:
     if check is not None:
         return check
     stale = context.gang_object
-    if wanted and stale is not None and stale.size != gangs.size(context.spec):
+    if wanted and stale is not None and stale.size != size(context.spec):
         return Decision.of(*gang.drop(context))  # of another size; it is created again when it is gone
     starting = context.job.status.start_time is None
     status = counted(context, starting=frozenset(wanted))

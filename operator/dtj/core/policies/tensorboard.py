@@ -29,7 +29,8 @@ from dtj.core.actions import (
 )
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
-from dtj.core.manifests import apply_security, labels_of, metadata_of, mount_checkpoint, role_template
+from dtj.core.manifests.metadata import labels_of, metadata_of
+from dtj.core.manifests.pod import apply_security, mount_checkpoint, role_template
 from dtj.core.observed import Phase, Pod
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container

@@ -1,4 +1,4 @@
-"""The objects that a job owns: its Service, its claim, and its pods, as JSON ready to be created."""
+"""The pods of a job: the user's template with what each replica needs added."""
 
 from __future__ import annotations
 
@@ -8,73 +8,22 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
-from pydantic import JsonValue
-
 from dtj.api import names, quantities
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
-from dtj.api.names import Annotation, Env, Label
-from dtj.api.spec import JobSpec, ReplicaSpec, RestartScope, Role
-from dtj.core import accelerators, data_service
+from dtj.api.names import Annotation, Label
+from dtj.api.spec import JobSpec, ReplicaSpec, Role
+from dtj.core.manifests import accelerators
+from dtj.core.manifests.claim import claim_name
+from dtj.core.manifests.environment import environment, merged_environment, with_environment
+from dtj.core.manifests.metadata import labels_of, metadata_of
+from dtj.core.manifests.tf_config import Cluster
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import Replica, incarnation, pod_name
-from dtj.core.tf_config import Cluster
-
-_AUTO: Final = RestartScope.AUTO
 
 _MAX_INCREASES: Final = 1000
 """Increases that are computed; by then any most is reached."""
-
-
-def service_selector(job: Job, attempt: int) -> dict[str, str]:
-    """The labels by which a job's Service, and nobody else's, finds the pods of one attempt."""
-    return {Label.JOB_UID: job.uid, Label.ATTEMPT: str(attempt)}
-
-
-def service(job: Job, spec: JobSpec, *, attempt: int) -> JsonObject:
-    """The headless Service that gives each replica its name.
-
-    It publishes addresses of pods that are not ready: peers must find each other before any is.
-    """
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata_of(job, job.name, labels=labels_of(job)),
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": dict(service_selector(job, attempt)),
-            "ports": [
-                {"name": "tf", "port": spec.port, "targetPort": spec.port},
-                {"name": "status", "port": names.STATUS_PORT, "targetPort": names.STATUS_PORT},
-            ],
-        },
-    }
-
-
-def claim_name(job: Job) -> str:
-    """Name of the claim that holds the checkpoints."""
-    return f"{job.name}-checkpoint"
-
-
-def claim(job: Job, spec: JobSpec) -> JsonObject | None:
-    """The PersistentVolumeClaim that the job asks for, if it asks for one."""
-    template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
-    if template is None:
-        return None
-    claim_spec: JsonObject = {
-        "accessModes": [str(mode) for mode in template.access_modes],
-        "resources": {"requests": {"storage": template.storage}},
-    }
-    if template.storage_class_name is not None:
-        claim_spec["storageClassName"] = template.storage_class_name
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": metadata_of(job, claim_name(job), labels=labels_of(job)),
-        "spec": claim_spec,
-    }
 
 
 @dataclass(frozen=True)
@@ -128,36 +77,15 @@ class PodRenderer:
         return self._slices[replica.role].environment(replica)
 
     def _environment(self, replica: Replica, *, attempt: int) -> dict[str, str]:
-        job, spec, network, directories = self.job, self.spec, self.platform.network, self.platform.directories
-        checkpoint = spec.checkpoint
-        optional = {
-            Env.BIND_ADDRESS: self.platform.bind_address or None,
-            Env.CHECKPOINT_DIR: directories.checkpoint(spec),
-            Env.EXPORT_DIR: directories.export(spec),
-            Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
-            Env.LOG_DIR: directories.logs(spec),
-            Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
-            Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
-            Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
-            Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
-            # Tells a launcher how long a lost peer may take to come back: as long as a pod's start if it comes alone.
-            Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
-        }
-        return {
-            Env.TF_CONFIG: self._cluster.tf_config(replica),
-            Env.JOB_NAME: job.name,
-            # By it the pods of a job know each other at the start gate.
-            Env.JOB_UID: job.uid,
-            Env.NAMESPACE: job.namespace,
-            Env.STRATEGY: str(spec.strategy),
-            Env.ROLE: str(replica.role),
-            Env.INDEX: str(replica.index),
-            Env.ATTEMPT: str(attempt),
-            Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
-            **{name: str(value) for name, value in optional.items() if value is not None},
-            **data_service.environment(job, spec, replica, network),
-            **self._tpu_environment(replica),
-        }
+        return environment(
+            self.job,
+            self.spec,
+            replica,
+            platform=self.platform,
+            attempt=attempt,
+            tf_config=self._cluster.tf_config(replica),
+            tpu=self._tpu_environment(replica),
+        )
 
 
 def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
@@ -193,7 +121,7 @@ def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: dict[
     pod_spec: JsonObject = {**_map(template, "spec"), "hostname": replica.hostname}
     for kind in _CONTAINER_KINDS:
         if kind in pod_spec:
-            pod_spec[kind] = [_with_environment(container, environment) for container in objects(pod_spec[kind])]
+            pod_spec[kind] = [with_environment(container, environment) for container in objects(pod_spec[kind])]
     metadata = metadata_of(
         job,
         pod_name(job.name, replica, incarnation(job.status, replica)),
@@ -220,33 +148,6 @@ def _containers(pod_spec: JsonObject) -> list[JsonObject]:
     return [container for kind in _CONTAINER_KINDS for container in objects(pod_spec.get(kind))]
 
 
-def labels_of(job: Job) -> JsonObject:
-    """The labels of everything that the job owns."""
-    return {
-        Label.APP_NAME: "distributed-training-job",
-        Label.APP_INSTANCE: job.name,
-        Label.APP_PART_OF: job.name,
-        Label.APP_MANAGED_BY: names.MANAGER,
-        Label.JOB_NAME: job.name,
-        Label.JOB_UID: job.uid,
-    }
-
-
-def gang_metadata(job: Job) -> JsonObject:
-    """Metadata of the one PodGroup or Workload of a job."""
-    return metadata_of(job, job.name, labels=labels_of(job))
-
-
-def metadata_of(job: Job, name: str, *, labels: JsonObject) -> JsonObject:
-    """Metadata of an object that the job owns."""
-    return {
-        "name": name,
-        "namespace": job.namespace,
-        "labels": labels,
-        "ownerReferences": [job.owner_reference()],
-    }
-
-
 def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> None:
     """The small differences between roles that need no template of their own."""
     if role.command is not None:
@@ -256,7 +157,7 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
     if role.resources is not None:
         main["resources"] = copy.deepcopy(role.resources)
     if role.env is not None:
-        main["env"] = _merged_environment(main, [copy.deepcopy(variable) for variable in role.env])
+        main["env"] = merged_environment(main, [copy.deepcopy(variable) for variable in role.env])
     if role.node_selector is not None:
         object_at(pod_spec, "nodeSelector").update(role.node_selector)
     if role.tolerations is not None:
@@ -311,26 +212,6 @@ def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only
         if read_only:
             mount["readOnly"] = True
         extend(container, "volumeMounts", (mount,))
-
-
-def _with_environment(container: JsonObject, environment: dict[str, str]) -> JsonObject:
-    """``container`` with variables of ours, which win over the user's; itself it stays as it is.
-
-    A kubelet expands ``$(NAME)`` by the variables that come before. Those of ours that the user's refer to come first,
-    the others last: errors of the API server name a variable by its place, which should be that in the manifest.
-    """
-    ours: list[JsonValue] = [{"name": name, "value": value} for name, value in environment.items()]
-    users = [variable for variable in objects(container.get("env")) if variable.get("name") not in environment]
-    values = [text(variable.get("value")) for variable in users]
-    first = [v for v in ours if any(f"$({dig(v, 'name')})" in value for value in values)]
-    return {**container, "env": [*first, *users, *(variable for variable in ours if variable not in first)]}
-
-
-def _merged_environment(container: JsonObject, variables: list[JsonObject]) -> list[JsonValue]:
-    """A container's variables; one of the same name is replaced where it stands, so that $(VAR) references hold."""
-    merged = {str(variable.get("name")): variable for variable in objects(container.get("env"))}
-    merged.update({str(variable.get("name")): variable for variable in variables})
-    return list(merged.values())
 
 
 def apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:

@@ -1,0 +1,63 @@
+"""Which gang scheduler a job uses: the APIs that are known, those that the cluster serves, and what the job wants."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from dtj.api.names import Reason
+from dtj.api.spec import Gang, Scheduling
+from dtj.core.observed import GangApi, GangsFound
+from dtj.core.validity import Problem
+
+APIS: Final = (
+    GangApi(Gang.KUEUE, "kueue.x-k8s.io/v1beta2", "Workload", "workloads"),
+    GangApi(Gang.KUEUE, "kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
+    GangApi(Gang.VOLCANO, "scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"),
+    GangApi(Gang.COSCHEDULING, "scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"),
+    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
+    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha3", "PodGroup", "podgroups"),
+    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups"),
+    GangApi(Gang.NATIVE, "scheduling.k8s.io/v1alpha1", "Workload", "workloads"),
+)
+"""The APIs that are known, of each scheduler the newest version first."""
+
+LOOK_AGAIN_SECONDS: Final = 60.0
+"""How often it is asked whether a scheduler that a job names has been installed."""
+
+_AUTO: Final = (Gang.VOLCANO, Gang.COSCHEDULING, Gang.NATIVE)
+_AUTO_WITH_QUEUE: Final = (Gang.KUEUE, Gang.VOLCANO)
+
+
+def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | None:
+    """Who schedules this job's pods together: an API that is served, None for nobody, or what is wrong."""
+    if scheduling.gang is Gang.NONE:
+        return None
+    automatic = _AUTO if scheduling.queue is None else _AUTO_WITH_QUEUE
+    wanted = automatic if scheduling.gang is Gang.AUTO else (scheduling.gang,)
+    chosen = next((api for gang in wanted if (api := served(gang, found)) is not None), None)
+    if chosen is not None or (scheduling.gang is Gang.AUTO and scheduling.queue is None):
+        return chosen
+    denied = next((str(api.gang) for api in found.denied if api.gang in wanted), None)
+    if denied is not None:
+        return Problem(
+            Reason.GANG_UNAVAILABLE,
+            f"runPolicy.scheduling: this cluster has {denied}, but the operator has no right to tell it of jobs: add "
+            f"{denied} to gangSchedulers of its chart, or set another gang",
+        )
+    there = ", ".join(dict.fromkeys(str(api.gang) for api in found.apis)) or "none"
+    return Problem(
+        Reason.GANG_UNAVAILABLE,
+        f"runPolicy.scheduling: this cluster serves no API of {' or '.join(wanted)}: install it, or set another gang "
+        f"(found: {there})",
+    )
+
+
+def served(gang: str, found: GangsFound) -> GangApi | None:
+    """The newest API of this scheduler that the cluster has."""
+    return next((api for api in found.apis if api.gang == gang), None)
+
+
+def looked_long_ago(found: GangsFound, now: datetime) -> bool:
+    """Whether it is time to ask again what is installed."""
+    return (now - found.at).total_seconds() >= LOOK_AGAIN_SECONDS

@@ -1,0 +1,72 @@
+"""The pods of one attempt as one group, and the protocol behind which the gang schedulers differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from dtj.api import quantities
+from dtj.api.job import Job
+from dtj.api.json import JsonObject
+from dtj.api.spec import JobSpec, Scheduling
+from dtj.core.gang.requests import requests, summed
+from dtj.core.observed import GangApi
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The pods of one attempt of a job, as the scheduler behind ``api`` sees them."""
+
+    api: GangApi
+    job: Job
+    spec: JobSpec
+    attempt: int
+
+    @property
+    def scheduling(self) -> Scheduling:
+        """What the job asks for."""
+        return self.spec.run_policy.scheduling or Scheduling()
+
+    @property
+    def least(self) -> int:
+        """How many pods must be schedulable before any starts."""
+        return least(self.spec)
+
+    def resources(self, pods: tuple[JsonObject, ...]) -> JsonObject | None:
+        """What the first ``least`` pods request together; ``pods`` are the first ones of each role."""
+        total: dict[str, Fraction] = {}
+        left = self.least
+        for role, pod in zip(self.spec.roles(), pods, strict=True):
+            count = min(self.spec.replicas(role), left)
+            left -= count
+            total = summed(total, {name: count * quantity for name, quantity in requests(pod).items()})
+        return {name: quantities.shown(quantity) for name, quantity in total.items()} or None
+
+
+class GangScheduler(Protocol):
+    """What a gang scheduler has of its own. Each is a module with these names."""
+
+    @property
+    def SCHEDULER_NAME(self) -> str | None:
+        """``schedulerName`` of the pods; None if the default scheduler places them."""
+
+    def group_spec(self, group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
+        """``spec`` of the PodGroup or Workload; ``pods`` are the first ones of each role, in TF_CONFIG's order."""
+
+    def join(self, group: Group, pod: JsonObject) -> None:
+        """Add to a pod's manifest what makes it one of the group."""
+
+
+def size(spec: JobSpec) -> str:
+    """What a gang's object says of the job: it is made anew where this differs."""
+    roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
+    return f"{roles};min={least(spec)}"
+
+
+def least(spec: JobSpec) -> int:
+    """How many pods must be schedulable before any starts."""
+    all_pods = sum(spec.replicas(role) for role in spec.roles())
+    scheduling = spec.run_policy.scheduling
+    given = scheduling.min_available if scheduling is not None else None
+    return min(given or all_pods, all_pods)

@@ -1,0 +1,128 @@
+"""Kueue: a Workload for each job. Kueue says when it runs, and on which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic import JsonValue
+
+from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.core.gang.fields import add, present
+from dtj.core.gang.group import Group
+from dtj.core.observed import Flavor, GangObject
+
+SCHEDULER_NAME: Final = None
+
+
+def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
+    """``spec`` of the Workload: a pod set for each role."""
+    sets: list[JsonObject] = [
+        {
+            "name": str(role),
+            "count": group.spec.replicas(role),
+            "template": {
+                "metadata": {"labels": dig(pod, "metadata", "labels")},
+                "spec": dig(pod, "spec"),
+            },
+        }
+        for role, pod in zip(group.spec.roles(), pods, strict=True)
+    ]
+    return present({"queueName": group.scheduling.queue, "podSets": [*sets], "priority": priority})
+
+
+def join(group: Group, pod: JsonObject) -> None:
+    """Nothing: Kueue counts the pod sets of the Workload, not the pods. See :func:`place`."""
+
+
+def admitted(workload: GangObject) -> bool:
+    """Whether Kueue lets the job run."""
+    return workload.active and not workload.terminating and _is_true(workload, "Admitted") and not evicted(workload)
+
+
+def evicted(workload: GangObject) -> bool:
+    """Whether Kueue wants back what it has given."""
+    return _is_true(workload, "Evicted")
+
+
+def holds_quota(workload: GangObject) -> bool:
+    """Whether quota is reserved for the job, still or already."""
+    return _is_true(workload, "QuotaReserved") or dig(workload.status, "admission") is not None
+
+
+def words(workload: GangObject | None) -> str:
+    """Why the job waits, in Kueue's words."""
+    if workload is None:
+        return "waiting in the queue"
+    if not workload.active:
+        return "Kueue: the workload was deactivated: set spec.active of the Workload to true to go on"
+    for kind, status in (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
+        condition = _condition(workload, kind)
+        if condition.get("status") == status and text(condition.get("message")):
+            return f"Kueue: {text(condition.get('message'))}"
+    return "waiting in the queue"
+
+
+def released(workload: GangObject, now: str) -> JsonObject:
+    """The Workload's status once its pods are gone: it holds no quota, and waits in its queue again."""
+    why = text(_condition(workload, "Evicted").get("message")) or "the job's pods are gone"
+    reason = text(_condition(workload, "Evicted").get("reason")) or "Evicted"
+    wanted = {
+        "QuotaReserved": ("False", "Pending", why),
+        "Admitted": ("False", "NoReservation", "the quota reservation was given back"),
+        "Requeued": ("True" if workload.active else "False", reason, why),
+    }
+    conditions: list[JsonObject] = [c for c in _conditions(workload) if c.get("type") not in wanted]
+    for kind, (status, reason, message) in wanted.items():
+        before = _condition(workload, kind)
+        since = text(before.get("lastTransitionTime")) if before.get("status") == status else ""
+        conditions.append(
+            {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since or now}
+        )
+    return {"admission": None, "conditions": [*conditions]}
+
+
+def flavors_of(workload: GangObject) -> tuple[str, ...]:
+    """The names of the ResourceFlavors that the job was given."""
+    found = (
+        text(flavor)
+        for assignment in objects(dig(workload.status, "admission", "podSetAssignments"))
+        for flavor in _values(assignment.get("flavors"))
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, Flavor]) -> None:
+    """Send a pod where Kueue admitted it to: by the flavors of its pod set, and what admission checks ask for."""
+    pod_spec, metadata = object_at(pod, "spec"), object_at(pod, "metadata")
+    for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
+        if assignment.get("name") == role:
+            for flavor in map(flavors.get, map(text, _values(assignment.get("flavors")))):
+                if flavor is not None:
+                    add(pod_spec, "nodeSelector", {**flavor.node_labels})
+                    extend(pod_spec, "tolerations", flavor.tolerations)
+    for check in objects(workload.status.get("admissionChecks")):
+        for update in objects(check.get("podSetUpdates")):
+            if update.get("name") != role:
+                continue
+            for parent, field in ((pod_spec, "nodeSelector"), (metadata, "labels"), (metadata, "annotations")):
+                given = update.get(field)
+                if isinstance(given, dict):
+                    add(parent, field, given)
+            extend(pod_spec, "tolerations", objects(update.get("tolerations")))
+
+
+def _conditions(workload: GangObject) -> list[JsonObject]:
+    return objects(workload.status.get("conditions"))
+
+
+def _condition(workload: GangObject, kind: str) -> JsonObject:
+    return next((condition for condition in _conditions(workload) if condition.get("type") == kind), {})
+
+
+def _is_true(workload: GangObject, kind: str) -> bool:
+    return bool(_condition(workload, kind).get("status") == "True")
+
+
+def _values(mapping: JsonValue) -> Iterable[JsonValue]:
+    return mapping.values() if isinstance(mapping, dict) else ()

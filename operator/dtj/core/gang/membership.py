@@ -1,0 +1,41 @@
+"""The PodGroup or Workload of a job, and what makes its pods members, whichever the scheduler is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dtj.api.json import JsonObject, object_at
+from dtj.api.names import Annotation
+from dtj.api.spec import Gang
+from dtj.core.gang import coscheduling, kueue, native, volcano
+from dtj.core.gang.group import GangScheduler, Group, size
+
+SCHEDULERS: Final[Mapping[Gang, GangScheduler]] = {
+    Gang.KUEUE: kueue,
+    Gang.VOLCANO: volcano,
+    Gang.COSCHEDULING: coscheduling,
+    Gang.NATIVE: native,
+}
+
+
+def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
+    """The PodGroup or Workload. ``pods`` are the first pods of each role, in TF_CONFIG's order."""
+    return {
+        "apiVersion": group.api.api_version,
+        "kind": group.api.kind,
+        "metadata": {**metadata, "annotations": {Annotation.GANG_SIZE: size(group.spec)}},
+        "spec": SCHEDULERS[group.api.gang].group_spec(group, tuple(pods), priority=priority),
+    }
+
+
+def prepare(group: Group, pod: JsonObject) -> None:
+    """Add to a pod's manifest what all pods of the job need, also one that comes back alone and joins no group."""
+    scheduler = SCHEDULERS[group.api.gang].SCHEDULER_NAME
+    if scheduler is not None:
+        object_at(pod, "spec").setdefault("schedulerName", scheduler)
+
+
+def join(group: Group, pod: JsonObject) -> None:
+    """Add to a pod's manifest what makes it one of the group."""
+    SCHEDULERS[group.api.gang].join(group, pod)

@@ -1,0 +1,1 @@
+"""The manifests of the objects that a job owns, as JSON ready to be created."""

@@ -1,0 +1,81 @@
+"""The variables of a replica: what its program must know of the job and of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.names import Env
+from dtj.api.spec import JobSpec, RestartScope
+from dtj.core.manifests import data_service
+from dtj.core.platform import Platform
+from dtj.core.replicas import Replica
+
+_AUTO: Final = RestartScope.AUTO
+
+
+def environment(
+    job: Job,
+    spec: JobSpec,
+    replica: Replica,
+    *,
+    platform: Platform,
+    attempt: int,
+    tf_config: str,
+    tpu: Mapping[str, str],
+) -> dict[str, str]:
+    """Our variables of a replica; ``tpu`` are those that libtpu needs."""
+    network, directories = platform.network, platform.directories
+    checkpoint = spec.checkpoint
+    optional = {
+        Env.BIND_ADDRESS: platform.bind_address or None,
+        Env.CHECKPOINT_DIR: directories.checkpoint(spec),
+        Env.EXPORT_DIR: directories.export(spec),
+        Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
+        Env.LOG_DIR: directories.logs(spec),
+        Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
+        Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
+        Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
+        Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
+        # Tells a launcher how long a lost peer may take to come back: as long as a pod's start if it comes alone.
+        Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
+    }
+    return {
+        Env.TF_CONFIG: tf_config,
+        Env.JOB_NAME: job.name,
+        # By it the pods of a job know each other at the start gate.
+        Env.JOB_UID: job.uid,
+        Env.NAMESPACE: job.namespace,
+        Env.STRATEGY: str(spec.strategy),
+        Env.ROLE: str(replica.role),
+        Env.INDEX: str(replica.index),
+        Env.ATTEMPT: str(attempt),
+        Env.STATUS_PORT: str(network.status_port(role=replica.role, index=replica.index)),
+        **{name: str(value) for name, value in optional.items() if value is not None},
+        **data_service.environment(job, spec, replica, network),
+        **tpu,
+    }
+
+
+def with_environment(container: JsonObject, environment: dict[str, str]) -> JsonObject:
+    """``container`` with variables of ours, which win over the user's; itself it stays as it is.
+
+    A kubelet expands ``$(NAME)`` by the variables that come before. Those of ours that the user's refer to come first,
+    the others last: errors of the API server name a variable by its place, which should be that in the manifest.
+    """
+    ours: list[JsonValue] = [{"name": name, "value": value} for name, value in environment.items()]
+    users = [variable for variable in objects(container.get("env")) if variable.get("name") not in environment]
+    values = [text(variable.get("value")) for variable in users]
+    first = [v for v in ours if any(f"$({dig(v, 'name')})" in value for value in values)]
+    return {**container, "env": [*first, *users, *(variable for variable in ours if variable not in first)]}
+
+
+def merged_environment(container: JsonObject, variables: list[JsonObject]) -> list[JsonValue]:
+    """A container's variables; one of the same name is replaced where it stands, so that $(VAR) references hold."""
+    merged = {str(variable.get("name")): variable for variable in objects(container.get("env"))}
+    merged.update({str(variable.get("name")): variable for variable in variables})
+    return list(merged.values())
