@@ -117,7 +117,7 @@ def test_status_says_in_the_schedulers_words_why_a_job_does_not_run(world: JobWo
         text = person.says("status", "digits")
         assert "Unschedulable: " in text
         assert "no nodes available to schedule pods" in text
-        assert "do: add nodes, ask for less, or mend nodeSelector and tolerations" in text
+        assert "do: add nodes, request less, or fix nodeSelector and tolerations" in text
 
     world.eventually(told)
 

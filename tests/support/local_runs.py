@@ -17,7 +17,7 @@ from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec
 from dtj.local import run_directory
 from dtj.local.platform import local_network
-from dtj.local.runner import Ended, LocalRun
+from dtj.local.runner import FinishedRun, LocalRun
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView
 
@@ -80,7 +80,7 @@ async def run_locally(
     runs: Path,
     *,
     show: Callable[[RunView, LocalRun], None] = lambda view, running: None,
-) -> Ended:
+) -> FinishedRun:
     """Run a job with this interpreter. ``show`` sees each view and may stop the run."""
     name = body["metadata"]["name"]  # type: ignore[index, call-overload]
     directory = run_directory.create(runs, job=str(name), now=datetime.now())

@@ -50,17 +50,17 @@ def test_values_are_read_as_kubernetes_reads_them(tmp_path: Path, text: str, wan
         pytest.param("a:\n\tb: 1\n", "line 2, column 1: not YAML: a tab where only spaces may indent", id="tab"),
         pytest.param(
             "a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n",
-            'line 5, column 3: b: duplicate key "c": it stands in line 3 already',
+            'line 5, column 3: b: duplicate key "c": it is already in line 3',
             id="duplicate key",
         ),
         pytest.param("a: [1\nb: 2\n", "line 2, column 2: not YAML: while parsing a flow sequence, ", id="bracket"),
         pytest.param("a: &x\n- *x\n", "line 1, column 4: not YAML: found unconstructable recursive node", id="loop"),
         pytest.param(
             "a: !!python/name:os.system\n",
-            "line 1, column 4: a: the tag !!python/name:os.system means nothing in a manifest: remove it",
+            "line 1, column 4: a: the tag !!python/name:os.system has no meaning in a manifest: remove it",
             id="tag",
         ),
-        pytest.param("a: !!set {b}", "line 1, column 4: a: the tag !!set means nothing in a manifest", id="set"),
+        pytest.param("a: !!set {b}", "line 1, column 4: a: the tag !!set has no meaning in a manifest", id="set"),
         pytest.param("a: !!int b", "line 1, column 4: a: the tag !!int does not fit the value: remove it", id="int"),
         pytest.param("a: !!map [b]", "line 1, column 4: a: the tag !!map does not fit the value", id="no map"),
         pytest.param("a: !!seq {b: 1}", "line 1, column 4: a: the tag !!seq does not fit the value", id="no list"),
@@ -118,7 +118,7 @@ def test_a_large_document_without_aliases_is_read(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_files_are_named(tmp_path: Path) -> None:
-    for path, message in ((tmp_path / "none.yaml", "there is no such file"), (tmp_path, "is a directory; name the")):
+    for path, message in ((tmp_path / "none.yaml", "file not found"), (tmp_path, "is a directory; name the")):
         with pytest.raises(UnreadableFile, match=message):
             read(str(path))
 

@@ -56,7 +56,7 @@ def test_problems_name_the_document_and_the_field() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("none.yaml", "none.yaml: there is no such file"),
+        ("none.yaml", "none.yaml: file not found"),
         ("a: [\n", "the manifest: line 2, column 1: not YAML: "),
         ("- a\n", "the manifest: document 1: not a manifest: it is a list"),
         ("\n", "the manifest: empty: there is no document in it"),

@@ -11,7 +11,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
 from dtj.client import ConditionUnreachable, InvalidRequest
-from dtj.client.waiting import Wish, where_it_is
+from dtj.client.waiting import WaitCondition, where_it_is
 
 pytestmark = pytest.mark.unit
 
@@ -23,37 +23,39 @@ def with_conditions(*kinds: Condition, generation: int = 1, observed: int = 1) -
 
 @pytest.mark.parametrize("word", ["ready", "PodsReady", "podsready", "READY"])
 def test_a_condition_goes_by_its_name_in_any_case_and_ready_is_short_for_all_pods_ready(word: str) -> None:
-    assert Wish.parse(word) == Wish(Condition.PODS_READY)
+    assert WaitCondition.parse(word) == WaitCondition(Condition.PODS_READY)
 
 
 def test_an_unknown_condition_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(InvalidRequest, match=r'"done" is no condition of a job: wait for one of complete, failed, '):
-        Wish.parse("done")
+    with pytest.raises(InvalidRequest, match=r'"done" is not a condition of a job: wait for one of complete, failed, '):
+        WaitCondition.parse("done")
 
 
 @pytest.mark.parametrize("end", [Condition.COMPLETE, Condition.FAILED])
 def test_without_a_condition_either_end_will_do(end: Condition) -> None:
-    assert Wish(None).met(with_conditions(end))
-    assert not Wish(None).met(with_conditions(Condition.PODS_READY))
+    assert WaitCondition(None).met(with_conditions(end))
+    assert not WaitCondition(None).met(with_conditions(Condition.PODS_READY))
 
 
 def test_what_was_true_of_the_job_before_it_was_changed_does_not_count() -> None:
-    wish = Wish(Condition.PODS_READY)
-    assert wish.met(with_conditions(Condition.PODS_READY))
-    assert not wish.met(with_conditions(Condition.PODS_READY, generation=2))
-    assert wish.met(with_conditions(Condition.PODS_READY, observed=0)), "a controller that does not say so is believed"
+    condition = WaitCondition(Condition.PODS_READY)
+    assert condition.met(with_conditions(Condition.PODS_READY))
+    assert not condition.met(with_conditions(Condition.PODS_READY, generation=2))
+    assert condition.met(with_conditions(Condition.PODS_READY, observed=0)), (
+        "a controller that does not say so is believed"
+    )
 
 
 def test_an_end_is_for_good_whatever_is_changed_after_it() -> None:
-    assert Wish(Condition.COMPLETE).met(with_conditions(Condition.COMPLETE, generation=2))
+    assert WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.COMPLETE, generation=2))
 
 
 def test_what_an_ended_job_is_not_it_will_never_be() -> None:
     with pytest.raises(ConditionUnreachable, match=r"^digits: has ended \(Running\), and will never be Complete$"):
-        Wish(Condition.COMPLETE).met(with_conditions(Condition.FAILED))
+        WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.FAILED))
 
 
 def test_where_a_job_is_is_said_in_a_few_words() -> None:
     status = JobStatus(state="Starting", ready="1/2", reason="Unschedulable")
     assert where_it_is(replace(job(), status=status)) == "Starting (1/2 ready): Unschedulable"
-    assert where_it_is(job()) == "not looked at by any operator yet (is one running?)"
+    assert where_it_is(job()) == "no operator has seen it yet (is one running?)"

@@ -175,9 +175,9 @@ async def test_a_missing_right_is_an_error() -> None:
 def test_why_there_is_nothing_to_read() -> None:
     job, every = Job.from_object(body(state="Suspended")), LogSelection()
     waiting = job_pod("worker-0", phase="Pending", unschedulable="0/3 nodes are available", node="")
-    assert silence([], job, every) == "digits has no such pods now: Suspended"
+    assert silence([], job, every) == "digits has no such pods at present: Suspended"
     assert silence([waiting], job, every) == "digits-worker-0 has not started: 0/3 nodes are available"
-    assert silence([], job, LogSelection(previous=True)).startswith("digits: no earlier pod is left")
+    assert silence([], job, LogSelection(previous=True)).startswith("digits: no earlier pod exists")
     assert silence([waiting, job_pod("worker-1")], job, every) == ""
 
 

@@ -103,22 +103,16 @@ REPLACED_NAMES: Final = {
 REPLACED_PARTS: Final = {r"^_?(MOST|LEAST|FEWEST)_": "MAX_, MIN_", r"_LIFE$": "_TTL"}
 
 TEXT_LIMITS: Final[dict[str, int]] = {
-    "operator/dtj/cli": 14,
-    "operator/dtj/client": 8,
     "operator/dtj/core": 8,
-    "operator/dtj/local": 2,
     "trainer-image": 30,
 }
 """Avoided words in texts of programs (not in docstrings), by room."""
 
 NAME_LIMITS: Final[dict[str, int]] = {
     "operator/dtj/api": 3,
-    "operator/dtj/cli": 50,
-    "operator/dtj/client": 15,
     "operator/dtj/core": 30,
     "operator/dtj/engine": 12,
     "operator/dtj/kube": 4,
-    "operator/dtj/local": 6,
     "tests": 220,
     "trainer-image": 125,
 }

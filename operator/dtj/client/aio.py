@@ -20,7 +20,7 @@ from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.client.manifests import Source, manifests_of, placed
 from dtj.client.overview import Event, aggregated
 from dtj.client.pods import JobPod, owned, pods_of, selector_of
-from dtj.client.waiting import Wish, where_it_is
+from dtj.client.waiting import WaitCondition, where_it_is
 from dtj.client.watching import snapshots
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
@@ -137,7 +137,7 @@ class AsyncClient:
                 yield jobs
 
     async def pods(self, job: Job) -> tuple[Pod, ...]:
-        """The job's pods, by role, index and age; those of earlier attempts, too, as far as they still exist."""
+        """The job's pods, by role, index and age; including those of earlier attempts that still exist."""
         return tuple(each.pod for each in await pods_of(self.gateway, job))
 
     async def follow_pods(self, job: Job) -> AsyncGenerator[tuple[Pod, ...], None]:
@@ -150,9 +150,9 @@ class AsyncClient:
     async def events(self, job: Job) -> tuple[Event, ...]:
         """What was said of the job and of its pods, the newest last. The cluster forgets events after an hour or so."""
         about = {job.uid, *(pod.uid for pod in await self.pods(job))}
-        told = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector=f"regarding.uid={job.uid}")
+        of_job = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector=f"regarding.uid={job.uid}")
         of_pods = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector="regarding.kind=Pod")
-        found = (_decode(item) for item in (*told.items, *of_pods.items))
+        found = (_decode(item) for item in (*of_job.items, *of_pods.items))
         return aggregated(Event.from_object(body) for body in found if dig(body, "regarding", "uid") in about)
 
     async def wait(
@@ -164,18 +164,18 @@ class AsyncClient:
         Raises InvalidRequest for an unknown condition, NotFound, WaitTimeout, ConditionUnreachable if the job has
         ended without it, and JobGone if it was deleted meanwhile.
         """
-        wish = Wish.parse(for_)
+        condition = WaitCondition.parse(for_)
         last = await self.get(name, namespace=namespace)
-        if wish.met(last):
+        if condition.met(last):
             return last
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: not {wish} after {timeout:g} s; it is {where_it_is(last)}", job=last)
+            return WaitTimeout(f"{name}: not {condition} after {timeout:g} s; it is {where_it_is(last)}", job=last)
 
         async with _within(timeout, late), aclosing(self.follow(name, namespace=namespace)) as jobs:
             with suppress(NotFound):  # deleted since we looked
                 async for last in jobs:
-                    if wish.met(last):
+                    if condition.met(last):
                         return last
         raise JobGone(f"{name}: was deleted while it was waited for", job=last)
 

@@ -1,6 +1,6 @@
 """What the replicas of a job print, as one stream: merged by time, and followed across restarts.
 
-Nothing is told twice, and nothing is left out for want of a connection: a reading that breaks off goes on where it was.
+No line is given twice, and none is left out because a connection broke: reading continues where it stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden, NotFound
 from dtj.kube.pod_logs import LogQuery
 
-MOST_AT_ONCE: Final = 200
+MAX_AT_ONCE: Final = 200
 """Logs that are read at the same time: each takes a connection."""
 
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
@@ -99,9 +99,9 @@ async def select(gateway: KubeGateway, job: Job, selection: LogSelection) -> tup
     if selection.previous:
         pods = _before_newest(pods)
     _check_container(pods, selection)
-    if len(pods) > MOST_AT_ONCE:
+    if len(pods) > MAX_AT_ONCE:
         raise NothingToRead(
-            f"{len(pods)} pods are more than can be read at once ({MOST_AT_ONCE}): choose some with --role and --index"
+            f"{len(pods)} pods are more than can be read at once ({MAX_AT_ONCE}): choose some with --role and --index"
         )
     return pods
 
@@ -134,7 +134,7 @@ def _before_newest(pods: Iterable[JobPod]) -> tuple[JobPod, ...]:
 async def read_logs(
     gateway: KubeGateway, pods: Iterable[JobPod], selection: LogSelection
 ) -> AsyncGenerator[LogLine | LogNote, None]:
-    """All lines that there are now, by time. What cannot be read is told by a note. Raises Forbidden."""
+    """All lines that there are now, by time. What cannot be read is explained by a note. Raises Forbidden."""
     read = [(each, log_of(gateway, each, selection.query(each))) for each in pods if has_log(each, selection)]
     async with aclosing(merged(read)) as lines:
         async for line in lines:
@@ -216,18 +216,18 @@ def silence(pods: Iterable[JobPod], job: Job, selection: LogSelection) -> str:
     if any(has_log(each, selection) for each in pods):
         return ""
     if selection.previous and not pods:
-        return f"{job.name}: no earlier pod is left: only pods that failed are kept (runPolicy.cleanPodPolicy)"
+        return f"{job.name}: no earlier pod exists: only failed pods are kept (runPolicy.cleanPodPolicy)"
     blocked = next((each for each in pods if each.pod.blocker is not None), None)
     if blocked is not None and blocked.pod.blocker is not None:
         return f"{blocked.pod.name} has not started: {blocked.pod.blocker.message}"
     if pods:
         return f"{job.name}: {', '.join(each.pod.name for each in pods)} has not started yet"
-    return f"{job.name} has no such pods now: {_state(job)}"
+    return f"{job.name} has no such pods at present: {_state(job)}"
 
 
 def _state(job: Job) -> str:
     """The job's state, with the words of the condition that explains it."""
     status = job.status
     kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PODS_READY)
-    told = next((c for kind in kinds if (c := status.condition(kind)) is not None and c.message), None)
-    return (status.state or "no operator has seen it yet") + (f" ({told.message})" if told is not None else "")
+    because = next((c for kind in kinds if (c := status.condition(kind)) is not None and c.message), None)
+    return (status.state or "no operator has seen it yet") + (f" ({because.message})" if because is not None else "")

@@ -90,7 +90,7 @@ def _text(file: str, shown: str) -> str:
         content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
         return content.decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise UnreadableFile(f"{shown}: there is no such file") from error
+        raise UnreadableFile(f"{shown}: file not found") from error
     except IsADirectoryError as error:
         raise UnreadableFile(f"{shown}: is a directory; name the files in it") from error
     except OSError as error:

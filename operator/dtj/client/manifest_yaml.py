@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             name = self._key(key)
             if name in first_line and key.tag != f"{_TAG}merge":
-                raise ManifestError(f'duplicate key "{name}": it stands in line {first_line[name]} already', key)
+                raise ManifestError(f'duplicate key "{name}": it is already in line {first_line[name]}', key)
             first_line[name] = key.start_mark.line + 1
         self.flatten_mapping(node)
         return {(name := self._key(key)): self._value(value, below=name) for key, value in node.value}
@@ -110,7 +110,7 @@ class _Loader(yaml.SafeLoader):
     def other(self, node: yaml.Node) -> object:
         """What JSON has not. Raises ManifestError."""
         tag = node.tag.replace(_TAG, "!!")
-        raise ManifestError(f"the tag {tag} means nothing in a manifest: remove it", node)
+        raise ManifestError(f"the tag {tag} has no meaning in a manifest: remove it", node)
 
     def _plain(self, construct: Callable[[yaml.ScalarNode], float], node: yaml.ScalarNode) -> float:
         """What PyYAML makes of a value; its own errors, of ``!!int abc``, are no YAMLError."""

@@ -26,10 +26,10 @@ from dtj.kube.records import plain_from_object, pod_from_object
 
 NODES: Final = Resource("v1", "Node", "nodes")
 
-_MOST_PODS_ASKED: Final = 5
+_MAX_PODS_ASKED: Final = 5
 """Of so many pods that do not run, the events are read."""
 
-_MOST_NODES_ASKED: Final = 10
+_MAX_NODES_ASKED: Final = 10
 
 T = TypeVar("T")
 
@@ -128,23 +128,23 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
     body = await gateway.get(JOBS, namespace=namespace, name=name)
     job = Job.from_object(body)
     of_job = selector_of(job)
-    pods, services, claims, told = await asyncio.gather(
+    pods, services, claims, job_events = await asyncio.gather(
         _list(gateway.list(PODS, namespace=namespace, selector=of_job)),
         _list(gateway.list(SERVICES, namespace=namespace, selector=of_job)),
         _list(gateway.list(CLAIMS, namespace=namespace, selector=of_job)),
         _list(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}")),
     )
     mine = owned((JobPod.of(pod_from_object(item)) for item in pods.items), job)
-    waiting = [each for each in mine if not (each.pod.ready or each.pod.ended)][:_MOST_PODS_ASKED]
+    waiting = [each for each in mine if not (each.pod.ready or each.pod.ended)][:_MAX_PODS_ASKED]
     asked = (gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}") for each in waiting)
     of_pods = await asyncio.gather(*map(_list, asked))
-    events = [*told.items, *(event for part in of_pods for event in part.items)]
+    events = [*job_events.items, *(event for part in of_pods for event in part.items)]
     nodes = await _nodes(gateway, mine)
     return Overview(
         job=job,
         at=datetime.now(UTC),
         pods=Part(mine, pods.unread),
-        events=Part(aggregated(Event.from_object(event) for event in events), told.unread),
+        events=Part(aggregated(Event.from_object(event) for event in events), job_events.unread),
         services=_owned_by(job, services),
         claims=_owned_by(job, claims),
         nodes=nodes,
@@ -172,7 +172,7 @@ async def _nodes(gateway: KubeGateway, pods: Iterable[JobPod]) -> Part[JsonObjec
         each.pod.node for each in pods if each.pod.node and not each.pod.ready and not each.pod.ended
     )
     found: list[JsonObject] = []
-    for name in list(suspects)[:_MOST_NODES_ASKED]:
+    for name in list(suspects)[:_MAX_NODES_ASKED]:
         try:
             found.append(await gateway.get(NODES, namespace=None, name=name))
         except NotFound:

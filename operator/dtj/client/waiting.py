@@ -15,13 +15,13 @@ _ENDS: Final = (Condition.COMPLETE, Condition.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WaitCondition:
     """A condition to become True, or where it is None, the end of the job, whichever it is."""
 
     condition: Condition | None
 
     @classmethod
-    def parse(cls, word: str | None) -> Wish:
+    def parse(cls, word: str | None) -> WaitCondition:
         """``complete``, ``failed``, ``ready`` or any condition of a job, in any case of letters; None is either end.
 
         Raises InvalidRequest.
@@ -31,7 +31,7 @@ class Wish:
         found = _KNOWN.get(word.lower())
         if found is None:
             known = ", ".join(sorted(_KNOWN))
-            raise InvalidRequest(f'"{word}" is no condition of a job: wait for one of {known}')
+            raise InvalidRequest(f'"{word}" is not a condition of a job: wait for one of {known}')
         return cls(found)
 
     def met(self, job: Job) -> bool:
@@ -59,6 +59,6 @@ def where_it_is(job: Job) -> str:
     """The job's state in a few words: ``Starting (1/2 ready): Unschedulable``."""
     status = job.status
     if not status.state:
-        return "not looked at by any operator yet (is one running?)"
+        return "no operator has seen it yet (is one running?)"
     ready = f" ({status.ready} ready)" if status.ready else ""
     return f"{status.state}{ready}" + (f": {status.reason}" if status.reason else "")

@@ -60,7 +60,7 @@ def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
     found = shutil.which("tensorboard", path=path)
     if found is None:
         raise NoCurves(
-            "there is no command tensorboard, neither in the trainer's environment nor on the PATH: `make trainer` "
+            "the command tensorboard is neither in the trainer's environment nor on the PATH: `make trainer` "
             "makes one, or pip install tensorboard"
         )
     return (found,)
@@ -72,10 +72,10 @@ def served(program: tuple[str, ...], logs: Path, *, port: int, timeout: float) -
     port = _free(port)
     command = [*program, f"--logdir={logs}", f"--port={port}", f"--host={HOST}"]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=said)
+    with TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=output)
         try:
-            _await_answer(process, port, timeout=timeout, said=said)
+            _await_answer(process, port, timeout=timeout, output=output)
             yield Server(port, process)
         finally:
             process.terminate()
@@ -98,14 +98,14 @@ def _free(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _await_answer(process: subprocess.Popen[bytes], port: int, *, timeout: float, said: IO[str]) -> None:
+def _await_answer(process: subprocess.Popen[bytes], port: int, *, timeout: float, output: IO[str]) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         with suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
             return
         if process.poll() is not None:
-            said.seek(0)
-            last = said.read().strip().rpartition("\n")[2] or "it said nothing"
+            output.seek(0)
+            last = output.read().strip().rpartition("\n")[2] or "it printed nothing"
             raise NotServing(f"TensorBoard ended with code {process.returncode}: {last}")
         time.sleep(_POLL_SECONDS)
     raise NotServing(f"TensorBoard did not answer on port {port} within {timeout:g} s")

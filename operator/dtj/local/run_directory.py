@@ -123,7 +123,7 @@ def find(run: str, runs: Path) -> RunDirectory:
                 return directory
     known = sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
     there = f"in {runs} there are {', '.join(known)}" if known else f"{runs} holds none; dtj run makes them"
-    raise NoSuchRun(f"--run {run}: neither the folder of a run nor the name of a job that was run here: {there}")
+    raise NoSuchRun(f"--run {run}: neither the folder of a run nor the name of a job with a run here: {there}")
 
 
 def _names(now: datetime) -> Iterator[str]:

@@ -74,7 +74,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedRun:
     """The end of a run: the job's last status and view, and the trainer's result where it wrote one."""
 
     end: End
@@ -98,7 +98,7 @@ class LocalRun:
         trainer: Trainer,
         environ: Mapping[str, str],
     ) -> None:
-        body = for_a_person(body)
+        body = with_interactive_defaults(body)
         job = Job.from_object(body)
         assert job.spec is not None, "the manifest was checked"
         self._body = body
@@ -120,7 +120,7 @@ class LocalRun:
         self._stop.set()
         self._kill.set()
 
-    async def run(self, show: Callable[[RunView], None]) -> Ended:
+    async def run(self, show: Callable[[RunView], None]) -> FinishedRun:
         """Run the job to its end; ``show`` gets a view every now and then. An error is a defect."""
         objects = Objects()
         try:
@@ -128,7 +128,7 @@ class LocalRun:
         finally:
             keep_objects(objects, self._directory.objects)
 
-    async def _run(self, objects: Objects, show: Callable[[RunView], None]) -> Ended:
+    async def _run(self, objects: Objects, show: Callable[[RunView], None]) -> FinishedRun:
         async with asyncio.TaskGroup() as group:
             kubelet = self._kubelet(objects, group)
             gateway = LocalGateway(objects, kubelet, environ=self._environ)
@@ -144,7 +144,7 @@ class LocalRun:
             engine.stop()
         view = replace(scene.view(), state=scene.end.value)
         show(view)
-        return Ended(scene.end, scene.status, view, read_result(self._directory.result))
+        return FinishedRun(scene.end, scene.status, view, read_result(self._directory.result))
 
     async def _follow(self, scene: _Scene, show: Callable[[RunView], None]) -> None:
         """Show the job until it has ended, or shall stop."""
@@ -248,7 +248,7 @@ class _Scene:
         }
 
 
-def for_a_person(body: JsonObject) -> JsonObject:
+def with_interactive_defaults(body: JsonObject) -> JsonObject:
     """The manifest for a run that somebody watches: it starts at once, stays until its end has been read, and an error
     is shown rather than tried again, unless the manifest says how often."""
     spec = dig(body, "spec")

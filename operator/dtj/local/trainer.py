@@ -67,10 +67,10 @@ def find_trainer(explicit: str | None, environ: Mapping[str, str]) -> Trainer:
         where = "--trainer-python" if explicit else VARIABLE
         python = Path(named).expanduser()
         if not os.access(python, os.X_OK) or python.is_dir():
-            raise NoTrainer(f"{where}: there is no Python at {named}; give the python of the trainer's environment")
+            raise NoTrainer(f"{where}: no Python at {named}; name the python of the trainer's environment")
         trainer = _probe(python)
         if trainer is None:
-            raise NoTrainer(f"{where}: {named} has no TensorFlow or no dtj_trainer; `make trainer` makes one that has")
+            raise NoTrainer(f"{where}: {named} lacks TensorFlow or dtj_trainer; `make trainer` creates one with both")
         return trainer
     for python in _candidates():
         trainer = _probe(python)

@@ -118,7 +118,7 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("wait", "digits", "--for", "done", "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 2
-    assert errors(capsys).startswith('"done" is no condition of a job: wait for one of complete, ')
+    assert errors(capsys).startswith('"done" is not a condition of a job: wait for one of complete, ')
 
 
 @pytest.mark.parametrize(

@@ -149,11 +149,11 @@ def test_success_says_what_came_out_and_what_to_type_next() -> None:
         "  metrics      loss 0.05  accuracy 0.98\n"
         "  speed        25.4k examples/s at the end\n"
         "  model        /models/1  (SavedModel; 1.9M bytes)\n"
-        "  restarts     3 (preemption 2, disruption 1)\n"
+        "  restarts     3 (2 preemption, 1 disruption)\n"
         "Next\n"
-        "  dtj logs digits -n team  # what its pods have printed\n"
-        "  dtj status digits -n team  # everything about it\n"
-        "  dtj delete digits -n team  # remove it and its pods"
+        "  dtj logs digits -n team  # show what its pods printed\n"
+        "  dtj status digits -n team  # show all details\n"
+        "  dtj delete digits -n team  # delete it and its pods"
     )
 
 
@@ -173,7 +173,7 @@ def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
         "               boom\n"
         "  hint         use less\n"
         "Next\n"
-        "  dtj logs digits --first-error -n team  # where it went wrong\n"
+        "  dtj logs digits --first-error -n team  # show the first error\n"
     )
 
 
@@ -183,7 +183,7 @@ def test_an_invalid_job_says_what_to_mend() -> None:
         "digits cannot run after 5m00s\n"
         "  cause        spec.template: no\n"
         "Next\n"
-        "  dtj delete digits -n team  # remove it, mend the manifest and submit it again"
+        "  dtj delete digits -n team  # delete it, fix the manifest and submit it again"
     )
 
 

@@ -146,7 +146,7 @@ def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_p
     made = Converted(tmp_path, capsys, SHAPES["a job of Kueue as a cluster shows it"])
     assert made.body["metadata"] == {"name": "queued", "namespace": "team", "labels": {"team": "vision"}}
     assert made.spec["runPolicy"] == {"scheduling": {"gang": "Kueue", "queue": "team-queue"}}
-    assert "runPolicy.suspend: was Kueue's doing" in made.said
+    assert "runPolicy.suspend: was set by Kueue" in made.said
     assert "status" not in made.body
 
 
@@ -247,7 +247,10 @@ SIMPLE = SHAPES["workers alone"]
     ("text", "complaint"),
     [
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "x: not a TFJob: expected apiVersion kubeflow.org/"),
-        (changed(SIMPLE, "Worker:", "Boss:"), "spec.tfReplicaSpecs.Boss: no role of a TFJob: there are chief, master"),
+        (
+            changed(SIMPLE, "Worker:", "Boss:"),
+            "spec.tfReplicaSpecs.Boss: not a role of a TFJob: use one of chief, master",
+        ),
         (changed(SIMPLE, "tfReplicaSpecs:", "replicaSpecs:"), "spec.replicaSpecs: a TFJob of v1alpha1"),
         (changed(SIMPLE, "template:", "pod:"), "spec.tfReplicaSpecs.Worker.template: is missing"),
         ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: {}\n", "tfReplicaSpecs: is missing"),

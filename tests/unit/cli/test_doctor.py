@@ -140,7 +140,7 @@ def test_an_operator_without_a_ready_pod_fails_and_one_of_two_warns() -> None:
 
 def test_a_lease_that_nobody_renews_fails() -> None:
     (finding,) = bad(installation(operator(renewed=300)))
-    assert finding.words == "dtj-0 holds the lease of dtj-system/dtj, renewed 5m00s ago: no operator works"
+    assert finding.words == "dtj-0 holds the lease of dtj-system/dtj, renewed 5m00s ago: no operator is working"
     assert finding.verdict is Verdict.FAIL
 
 
@@ -152,7 +152,7 @@ def test_a_lease_that_changes_is_alive_whatever_its_clock_says() -> None:
 def test_no_operator_for_this_namespace_fails_and_names_those_that_are() -> None:
     assert "no Deployment" in bad(installation(operators=Part()))[0].words
     (finding,) = bad(installation(operator("--namespace=team-b", "--namespace=team-c")))
-    assert finding.words == "none runs the jobs of namespace team-a: dtj-system/dtj runs those of team-b, team-c"
+    assert finding.words == "no operator runs the jobs of team-a: dtj-system/dtj runs the jobs of team-b, team-c"
 
 
 def test_two_operators_for_one_namespace_fail() -> None:
@@ -207,7 +207,7 @@ def test_a_quota_near_its_limit_warns() -> None:
         },
     }
     (finding,) = bad(installation(quotas=Part((quota,))))
-    assert finding.words == "near or at their limit: gpus requests.nvidia.com/gpu 9 of 10, gpus pods 0 of 0"
+    assert finding.words == "close to or at their limit: gpus requests.nvidia.com/gpu 9 of 10, gpus pods 0 of 0"
 
 
 def test_a_limit_range_that_starves_a_trainer_warns() -> None:
@@ -216,7 +216,7 @@ def test_a_limit_range_that_starves_a_trainer_warns() -> None:
         "spec": {"limits": [{"type": "Container", "default": {"memory": "512Mi"}, "max": {"memory": "64Gi"}}]},
     }
     (finding,) = bad(installation(limit_ranges=Part((limits,))))
-    assert finding.words == "LimitRange small gives a container that names no limit 512Mi of memory"
+    assert finding.words == "LimitRange small limits a container without a limit to 512Mi of memory"
 
 
 def test_what_admission_says_against_a_job_fails() -> None:

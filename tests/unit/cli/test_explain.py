@@ -167,7 +167,7 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, capsys: Caught) -> No
         "resources    cpu 2, memory 1Gi, nvidia.com/gpu 2, at most cpu 4",
         "node labels  cloud.google.com/gke-accelerator=nvidia-l4",
         "tolerates    nvidia.com/gpu",
-        "beside it    logger",
+        "next to it   logger",
     ]
 
 

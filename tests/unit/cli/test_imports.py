@@ -88,7 +88,7 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_commands_help() -> 
 
 def test_the_client_offers_every_name_that_it_lists() -> None:
     assert [name for name in dtj.client.__all__ if not hasattr(dtj.client, name)] == []
-    assert not hasattr(dtj.client, "Wish")
+    assert not hasattr(dtj.client, "WaitCondition")
 
 
 def test_a_misspelt_command_is_answered_with_a_similar_one() -> None:

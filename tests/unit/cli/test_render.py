@@ -20,7 +20,7 @@ from dtj.client.manifest_files import Document
 from dtj.core.replicas import Replica
 from dtj.local.progress import Progress
 from dtj.local.run_directory import RunDirectory
-from dtj.local.runner import End, Ended, Result
+from dtj.local.runner import End, FinishedRun, Result
 from dtj.local.view import ReplicaView, RunView
 
 pytestmark = pytest.mark.unit
@@ -118,11 +118,11 @@ def place(tmp_path: Path) -> Place:
     return Place(document=document, directory=directory, base=tmp_path)
 
 
-def ended(end: End, *, status: JobStatus | None = None, result: Result | None = None) -> Ended:
-    return Ended(end, status or JobStatus(), view("Succeeded", state=end.value), result)
+def ended(end: End, *, status: JobStatus | None = None, result: Result | None = None) -> FinishedRun:
+    return FinishedRun(end, status or JobStatus(), view("Succeeded", state=end.value), result)
 
 
-def said(what: Ended, place: Place) -> str:
+def said(what: FinishedRun, place: Place) -> str:
     return "\n".join(line.plain for line in end_lines(what, place))
 
 
@@ -143,8 +143,8 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
-        "  dtj report --run runs/digits/1 --html  # see it all, as a page\n"
-        "  dtj tensorboard --run runs/digits/1  # see the curves\n"
+        "  dtj report --run runs/digits/1 --html  # show everything on one page\n"
+        "  dtj tensorboard --run runs/digits/1  # show the curves\n"
         "  dtj run 'my digits.yaml'  # run it again\n"
         "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
     )
@@ -173,18 +173,18 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: P
         "digits failed after 14s\n  cause        worker-1 exited with code 3\n               line 8\n"
     )
     assert "               line 19\n  its log      runs/digits/1/logs/worker-1.log\n" in words
-    assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # see it all, as a page")
+    assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # show everything on one page")
 
 
 def test_a_kill_is_told_by_its_signal_with_the_likely_reason(place: Place) -> None:
     cause = RootCause(role="worker", index=0, exit_code=137, signal=9)
     words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
-    assert "worker-0 was ended by SIGKILL (the kernel kills so when memory runs out:" in words
+    assert "worker-0 was ended by SIGKILL (the kernel does this when memory runs out:" in words
 
 
 def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:
     assert said(ended(End.STOPPED), place).endswith(
-        "Next\n  dtj run --resume 'my digits.yaml'  # go on from the last checkpoint"
+        "Next\n  dtj run --resume 'my digits.yaml'  # continue from the last checkpoint"
     )
 
 

@@ -19,7 +19,7 @@ from dtj.cli.report.bundle import INDEX, files
 from dtj.cli.report.curves import SPEED, curves
 from dtj.cli.report.drawing import plot, short_value, timeline
 from dtj.cli.report.evidence import Evidence, Log, Scalar, last_lines, replica_named
-from dtj.cli.report.history import MOST_ROWS, Look, history
+from dtj.cli.report.history import MAX_ROWS, Look, history
 from dtj.cli.report.markup import safe
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import LEFT_OUT, without_secrets
@@ -190,11 +190,11 @@ def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_t
 
 
 def test_of_too_many_pods_those_that_failed_are_drawn() -> None:
-    many = [pod(f"worker-{index}", ran(1, 9, 0)) for index in range(MOST_ROWS + 40)]
-    many[-1] = pod(f"worker-{MOST_ROWS + 39}", ran(1, 9, 1))
+    many = [pod(f"worker-{index}", ran(1, 9, 0)) for index in range(MAX_ROWS + 40)]
+    many[-1] = pod(f"worker-{MAX_ROWS + 39}", ran(1, 9, 1))
     found = history(evidence(pods=tuple(many)))
     assert found.left_out == 40
-    assert found.rows[-1].name == f"worker-{MOST_ROWS + 39}"
+    assert found.rows[-1].name == f"worker-{MAX_ROWS + 39}"
     assert "40 more pods are not drawn" in render_page(page_view(evidence(pods=tuple(many))))
 
 
@@ -395,7 +395,7 @@ def test_a_run_is_on_no_cluster(option: str) -> None:
     [
         (
             ("--run", "nowhere"),
-            "--run nowhere: neither the folder of a run nor the name of a job that was run here: in dtj-runs",
+            "--run nowhere: neither the folder of a run nor the name of a job with a run here: in dtj-runs",
         ),
         (("--run", "{run}", "-o", "no/such/x.html"), "--output: no/such/x.html: cannot be written: No such file"),
     ],

@@ -35,7 +35,7 @@ async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tm
     assert [row.name for row in rows] == ["attempt 1", "attempt 2", "worker-0", "worker-0-r1"]
     assert all(row.failed for row in rows[2:])
     view = page_view(known)
-    assert (view.state, view.restarts) == ("Failed", (("user", 1),))
+    assert (view.state, view.restarts) == ("Failed", (("error", 1),))
     assert "boom of attempt 2" in render_page(view)
 
 

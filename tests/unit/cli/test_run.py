@@ -154,14 +154,14 @@ def test_parts_of_the_manifest_without_a_meaning_here_are_named(dtj: CommandLine
     }
     done = dtj.run(write(dtj.folder, manifest("tiny", template=template, accelerator={"profile": "nvidia"})))
     assert done.returncode == 0
-    assert "Left out on this machine: sidecar shipper and volume data.\n" in done.stdout
-    assert "Accelerators are not allotted: TensorFlow takes the GPUs or TPUs that it finds" in done.stdout
+    assert "Ignored on this machine: sidecar shipper and volume data.\n" in done.stdout
+    assert "Accelerators are not allocated: TensorFlow uses the GPUs or TPUs that it finds" in done.stdout
 
 
 def test_a_timeout_stops_the_job_with_a_code_of_its_own(dtj: CommandLine) -> None:
     done = dtj.run(write(dtj.folder, dtj.job(WAITS)), "--timeout", "0.5")
     assert done.returncode == 3
-    assert "The 0.5 seconds are over: the processes save and end.\n" in done.stdout
+    assert "The 0.5 seconds are over: the processes save a checkpoint and end.\n" in done.stdout
     assert "tiny stopped after" in done.stdout
     assert marked_processes(dtj.mark) == []
 
@@ -172,8 +172,8 @@ def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> N
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=30)
     assert running.returncode == 130
-    assert "Stopping: the processes save and end. Ctrl-C again kills them.\n" in output
-    assert output.endswith("run --resume job.yaml  # go on from the last checkpoint\n")
+    assert "Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.\n" in output
+    assert output.endswith("run --resume job.yaml  # continue from the last checkpoint\n")
     assert errors == ""
     assert marked_processes(dtj.mark) == []
 
@@ -254,7 +254,7 @@ def test_resume_goes_on_in_the_latest_runs_folder(dtj: CommandLine) -> None:
     for expected in (["0"], ["0", "1"]):
         done = dtj.run(file, "--resume")
         assert done.returncode == 0
-        assert ("There is no earlier run to go on with: this is the first.\n" in done.stdout) == (expected == ["0"])
+        assert ("There is no earlier run to resume: this is the first.\n" in done.stdout) == (expected == ["0"])
         assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == expected
     assert dtj.run(file).returncode == 0
     assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == ["0"]
@@ -266,14 +266,14 @@ def test_a_place_that_cannot_be_written_is_one_line(dtj: CommandLine, place: str
     done = dtj.run(write(dtj.folder, dtj.job("pass")), "--output-dir", place)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert re.fullmatch(r"\S+: cannot be written: [\w ]+; choose another place with --output-dir\n", done.stderr)
+    assert re.fullmatch(r"\S+: cannot be written: [\w ]+; choose another folder with --output-dir\n", done.stderr)
 
 
 def test_a_missing_trainer_is_one_line(dtj: CommandLine) -> None:
     done = dtj.run(write(dtj.folder, dtj.job("pass")), "--trainer-python", "nowhere/python")
     assert done.returncode == 2
     assert done.stderr == (
-        "--trainer-python: there is no Python at nowhere/python; give the python of the trainer's environment\n"
+        "--trainer-python: no Python at nowhere/python; name the python of the trainer's environment\n"
     )
 
 

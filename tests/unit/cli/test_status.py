@@ -17,8 +17,8 @@ from dtj.cli.common.console import Text
 from dtj.cli.common.terminal import MAX_LINE
 from dtj.cli.list.render import job_rows, padded
 from dtj.cli.status.render import change_line, status_view
+from dtj.client.diagnosis import reasons, suspended_by
 from dtj.client.overview import Event, Overview, aggregated
-from dtj.client.why import reasons, suspended_by
 from dtj.core import blockers
 from overviews import body, condition, job_pod, moment, overview
 
@@ -200,7 +200,7 @@ def test_a_waiting_job_says_why_and_what_to_do_at_80_columns() -> None:
         "Why is it not running\n"
         "  Unschedulable: 0 of 2 pods are ready; digits-worker-0: 0/3 nodes are\n"
         "  available: 3 Insufficient nvidia.com/gpu.\n"
-        "  do: add nodes, ask for less, or mend nodeSelector and tolerations\n"
+        "  do: add nodes, request less, or fix nodeSelector and tolerations\n"
         "\n"
         "Replicas\n"
         "  POD       STATE          NODE  RESTARTS  AGE\n"
@@ -228,8 +228,8 @@ def test_a_waiting_job_says_why_and_what_to_do_at_50_columns() -> None:
         "  Unschedulable: 0 of 2 pods are ready;\n"
         "  digits-worker-0: 0/3 nodes are available: 3\n"
         "  Insufficient nvidia.com/gpu.\n"
-        "  do: add nodes, ask for less, or mend\n"
-        "  nodeSelector and tolerations\n"
+        "  do: add nodes, request less, or fix nodeSelector\n"
+        "  and tolerations\n"
         "\n"
         "Replicas\n"
         "  POD       STATE          AGE\n"
@@ -348,7 +348,7 @@ def test_a_job_that_runs_or_has_ended_has_no_reason_not_to_run() -> None:
 
 def test_a_job_that_nobody_has_seen_points_at_the_doctor() -> None:
     (why,) = reasons(overview(body()))
-    assert why.words == "no operator has taken note of the job"
+    assert why.words == "no operator has seen the job"
     assert why.commands == (("dtj", "doctor"),)
 
 
@@ -379,7 +379,7 @@ def test_a_queued_job_repeats_the_words_of_its_queue() -> None:
     found = body(condition(Condition.SUSPENDED, "True", Reason.QUEUED, words), state="Suspended")
     found["spec"]["runPolicy"] = {"scheduling": {"queue": "team-a"}}  # type: ignore[index,call-overload]
     assert told(overview(found)) == [
-        ("Queued", "Kueue: couldn't assign flavors (queue team-a)", "wait, or ask whoever owns the quota")
+        ("Queued", "Kueue: couldn't assign flavors (queue team-a)", "wait, or ask the owner of the quota")
     ]
 
 

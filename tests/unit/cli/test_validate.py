@@ -91,7 +91,7 @@ def test_all_files_are_looked_at_even_when_the_first_is_bad(tmp_path: Path, caps
     assert run("validate", tmp_path / "none.yaml", good) == 2
     output = capsys.readouterr()
     assert output.out == f"{good}: a: valid\n"
-    assert output.err == f"{tmp_path}/none.yaml: there is no such file\n"
+    assert output.err == f"{tmp_path}/none.yaml: file not found\n"
 
 
 def test_dtj_alone_shows_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_dtj_alone_shows_where_to_start(capsys: pytest.CaptureFixture[str]) -> N
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["validate"], 2, "Missing argument 'FILE...'"),
         (["run", "--timeout", "0", "x.yaml"], 2, "0.0 is not in the range x>0"),
-        (["run", "none.yaml"], 2, "none.yaml: there is no such file"),
+        (["run", "none.yaml"], 2, "none.yaml: file not found"),
     ],
 )
 def test_the_program_ends_with_the_right_code_and_without_a_traceback(

@@ -41,9 +41,9 @@ class Place:
 def place_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command kubectl's options for the cluster, and what they mean together as its argument ``place``."""
 
-    @click.option("-n", "--namespace", metavar="NAME", help="The namespace; else that of the kubeconfig's context.")
+    @click.option("-n", "--namespace", metavar="NAME", help="The namespace. Default: that of the kubeconfig's context.")
     @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig; else $KUBECONFIG or ~/.kube/config.")
+    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Default: $KUBECONFIG or ~/.kube/config.")
     @functools.wraps(command)
     def placed(*args: Any, namespace: str | None, context: str | None, kubeconfig: str | None, **kwargs: Any) -> int:
         return command(*args, place=Place(namespace, context, kubeconfig), **kwargs)

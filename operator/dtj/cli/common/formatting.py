@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dtj.api.status import RestartCounts
 
 _NUMBERS: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIMES: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
@@ -42,3 +45,20 @@ def listed(words: Iterable[str]) -> str:
 def shown_path(path: Path, *, base: Path) -> str:
     """Relative to ``base`` where it lies below it."""
     return str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
+
+
+def restarts_by_class(counts: RestartCounts) -> tuple[tuple[str, int], ...]:
+    """The classes of failures that caused restarts, each with its number."""
+    by_class = (
+        ("error", counts.user),
+        ("out of memory", counts.out_of_memory),
+        ("preemption", counts.preemption),
+        ("disruption", counts.disruption),
+    )
+    return tuple((name, number) for name, number in by_class if number)
+
+
+def restarts(counts: RestartCounts) -> str:
+    """``3 (2 error, 1 preemption)``."""
+    parts = ", ".join(f"{number} {name}" for name, number in restarts_by_class(counts))
+    return f"{counts.total} ({parts})" if parts else str(counts.total)

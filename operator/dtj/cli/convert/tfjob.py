@@ -156,7 +156,7 @@ class _Converter:
             path = f"spec.tfReplicaSpecs.{key}"
             role = _ROLES.get(key.lower())
             if role is None:
-                raise NotConvertible(f"{path}: no role of a TFJob: there are {', '.join(_ROLES)}")
+                raise NotConvertible(f"{path}: not a role of a TFJob: use one of {', '.join(_ROLES)}")
             if role in made:
                 raise NotConvertible(f"{path}: there is a {role} already: a TFJob has a Chief or a Master")
             if key.lower() == _MASTER:
@@ -174,10 +174,10 @@ class _Converter:
 
     def _restarts(self, policy: JsonValue, path: str) -> JsonObject:
         if not policy:
-            self._note(f"{path}.restartPolicy", "not set, which means Never in a TFJob, and was kept so")
+            self._note(f"{path}.restartPolicy", "not set, which means Never in a TFJob, and was kept")
             policy = str(RestartPolicy.NEVER)
         elif policy == "Always":
-            self._note(f"{path}.restartPolicy", "Always became OnFailure: what has completed is not run again here")
+            self._note(f"{path}.restartPolicy", "Always became OnFailure: a completed replica is not run again here")
             policy = str(RestartPolicy.ON_FAILURE)
         elif policy == RestartPolicy.EXIT_CODE:
             self._note(
@@ -224,7 +224,7 @@ class _Converter:
         if made.get("suspend") is False:
             del made["suspend"]
         if queue and made.pop("suspend", None):
-            self._note("spec.runPolicy.suspend", "was Kueue's doing and was left out: the queue holds the job")
+            self._note("spec.runPolicy.suspend", "was set by Kueue and was left out: the queue holds the job")
         restarts = any(role.get("restartPolicy") != RestartPolicy.NEVER for role in roles.values())
         if restarts and "backoffLimit" not in made:
             self._note(

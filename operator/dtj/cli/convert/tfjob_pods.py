@@ -55,7 +55,7 @@ class Pods:
         main = _main(spec, f"{path}.spec.containers")
         if "restartPolicy" in spec:
             del spec["restartPolicy"]
-            self._note(f"{path}.spec.restartPolicy", "left out: a TFJob takes the one beside the template, too")
+            self._note(f"{path}.spec.restartPolicy", "left out: a TFJob uses the one next to the template, too")
         if main.get("name") == CONTAINER:
             main["name"] = names.MAIN_CONTAINER
             _rename(spec)

@@ -28,7 +28,7 @@ _NEARLY_FULL: Final = 0.9
 _LITTLE_MEMORY: Final = 2**30
 """Bytes below which TensorFlow hardly starts."""
 
-_MOST_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 """So many fields or rights are named; of more, only the number."""
 
 
@@ -63,10 +63,10 @@ def _version(found: Installation) -> Iterator[Finding]:
     match = re.match(r"v?(\d+)\.(\d+)", found.version)
     words = f"{found.server} answers: Kubernetes {found.version}"
     if match is None:
-        yield Finding(Verdict.WARN, "cluster", f"{words}, which is no version that can be read")
+        yield Finding(Verdict.WARN, "cluster", f"{words}, a version that dtj cannot read")
     elif (int(match[1]), int(match[2])) < OLDEST_KUBERNETES:
         oldest = ".".join(map(str, OLDEST_KUBERNETES))
-        yield Finding(Verdict.FAIL, "cluster", f"{words}; {oldest} or newer is needed", "upgrade the cluster")
+        yield Finding(Verdict.FAIL, "cluster", f"{words}; {oldest} or newer is required", "upgrade the cluster")
     else:
         yield Finding(Verdict.OK, "cluster", words)
 
@@ -74,16 +74,16 @@ def _version(found: Installation) -> Iterator[Finding]:
 def _definition(found: Installation) -> Iterator[Finding]:
     install = "helm upgrade --install dtj charts/dtj, or kubectl apply -f crds/"
     if not found.served:
-        yield Finding(Verdict.FAIL, "CRD", f"{names.KIND} is not known to the cluster", install)
+        yield Finding(Verdict.FAIL, "CRD", f"{names.KIND} is unknown to the cluster", install)
         return
     if not found.crd.items:
-        yield Finding(Verdict.UNKNOWN, "CRD", f"it is installed; whether it fits: {found.crd.unread}")
+        yield Finding(Verdict.UNKNOWN, "CRD", f"it is installed; whether it matches: {found.crd.unread}")
         return
     different = schema_differences(found.crd.items[0])
     if different:
-        more = f" and {len(different) - _MOST_NAMED} more" if len(different) > _MOST_NAMED else ""
-        words = f"it is not that of dtj {__version__}: {', '.join(different[:_MOST_NAMED])}{more}"
-        yield Finding(Verdict.WARN, "CRD", words, f"have operator, CRD and this program of one version: {install}")
+        more = f" and {len(different) - _MAX_NAMED} more" if len(different) > _MAX_NAMED else ""
+        words = f"it differs from that of dtj {__version__}: {', '.join(different[:_MAX_NAMED])}{more}"
+        yield Finding(Verdict.WARN, "CRD", words, f"use one version of operator, CRD and this program: {install}")
     else:
         yield Finding(Verdict.OK, "CRD", f"{names.API_VERSION}, the same as that of dtj {__version__}")
 
@@ -117,7 +117,7 @@ def _operators(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.UNKNOWN, "operator", words)
         return
     if not found.operators.items:
-        words = "no Deployment of an operator is in this cluster; one that runs elsewhere cannot be seen"
+        words = "this cluster has no Deployment of an operator; dtj cannot see one that runs elsewhere"
         yield Finding(Verdict.FAIL, "operator", words, "helm install dtj charts/dtj -n dtj-system --create-namespace")
         return
     serving = [operator for operator in found.operators.items if operator.serves(found.namespace)]
@@ -125,13 +125,13 @@ def _operators(found: Installation) -> Iterator[Finding]:
         yield from _operator(operator, found)
     if not serving:
         there = "; ".join(
-            f"{_place(each)} runs those of {', '.join(each.namespaces)}" for each in found.operators.items
+            f"{_place(each)} runs the jobs of {', '.join(each.namespaces)}" for each in found.operators.items
         )
-        words = f"none runs the jobs of namespace {found.namespace}: {there}"
+        words = f"no operator runs the jobs of {found.namespace}: {there}"
         yield Finding(Verdict.FAIL, "operator", words, f"add {found.namespace} to namespaces of its chart")
     elif len(serving) > 1:
         both = listed(map(_place, serving))
-        words = f"{both} all run the jobs of namespace {found.namespace}: they undo each other's work"
+        words = f"{both} all run the jobs of namespace {found.namespace}: each undoes the work of the others"
         yield Finding(Verdict.FAIL, "operator", words, "uninstall all but one, or give them namespaces of their own")
 
 
@@ -147,8 +147,8 @@ def _operator(operator: Operator, found: Installation) -> Iterator[Finding]:
     verdict = Verdict.OK if ready == wanted else Verdict.WARN if ready else Verdict.FAIL
     yield Finding(verdict, "operator", f"{_place(operator)}: {counts}", "" if verdict is Verdict.OK else look)
     if operator.version and operator.version != __version__:
-        words = f"{_place(operator)} is of version {operator.version}, this program of {__version__}"
-        yield Finding(Verdict.WARN, "operator", words, "use the same version of both")
+        words = f"{_place(operator)} has version {operator.version}, this program {__version__}"
+        yield Finding(Verdict.WARN, "operator", words, "use one version for both")
     if operator.lease.unread:
         yield Finding(Verdict.UNKNOWN, "leader", operator.lease.unread)
     for lease in operator.lease.items:
@@ -156,8 +156,8 @@ def _operator(operator: Operator, found: Installation) -> Iterator[Finding]:
         if lease.alive(found.at):
             yield Finding(Verdict.OK, "leader", f"{lease.holder} leads")
         else:
-            holder = lease.holder or "nobody"
-            words = f"{holder} holds the lease of {_place(operator)}, renewed {age}: no operator works"
+            holder = lease.holder or "no process"
+            words = f"{holder} holds the lease of {_place(operator)}, renewed {age}: no operator is working"
             yield Finding(Verdict.FAIL, "leader", words, logs)
 
 
@@ -169,10 +169,10 @@ def _operator_rights(found: Installation) -> Iterator[Finding]:
         optional = {right for rights in FOR_GANGS.values() for right in rights}
         missing = [each for each in operator.rights.items if not each.allowed and each.right not in optional]
         if missing:
-            words = f"{_place(operator)} may not {_said(missing)} in namespace {found.namespace}"
+            words = f"{_place(operator)} may not {_described(missing)} in namespace {found.namespace}"
             yield Finding(Verdict.FAIL, "operator's rights", words, "set rbac.create of its chart, and upgrade")
         elif operator.rights.items:
-            words = f"{_place(operator)} has all that it needs in namespace {found.namespace}"
+            words = f"{_place(operator)} has all permissions that it needs in namespace {found.namespace}"
             yield Finding(Verdict.OK, "operator's rights", words)
 
 
@@ -186,14 +186,14 @@ def _rights(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.OK, "your rights", words)
         return
     blind = any(each.right == OF_A_PERSON[0] for each in missing)
-    words = f"in namespace {found.namespace} you may not {_said(missing)}"
+    words = f"in namespace {found.namespace} you may not {_described(missing)}"
     remedy = f"ask for the role edit in namespace {found.namespace}, which the chart adds jobs to"
     yield Finding(Verdict.FAIL if blind else Verdict.WARN, "your rights", words, remedy)
 
 
-def _said(missing: Sequence[Answered]) -> str:
+def _described(missing: Sequence[Answered]) -> str:
     """The first of the missing rights with what they are for, and how many more there are."""
-    first = [f"{each.verb} {each.right.path} ({each.right.why})" for each in missing[:_MOST_NAMED]]
+    first = [f"{each.verb} {each.right.path} ({each.right.why})" for each in missing[:_MAX_NAMED]]
     more = len(missing) - len(first)
     return listed([*first, *([f"{more} more"] if more else [])])
 
@@ -222,12 +222,12 @@ def _gang(api: GangApi, found: Installation) -> Finding:
     ]
     denied = next((operator for operator, allowed in asked if not allowed), None)
     if denied is not None:
-        words = f"the cluster has {name}, but {_place(denied)} has no right to tell it of jobs"
+        words = f"the cluster has {name}, but {_place(denied)} lacks the permission to use it"
         remedy = f"add {api.gang} to gangSchedulers of its chart"
         return Finding(Verdict.WARN, "gang schedulers", words, remedy)
     if asked:
         return Finding(Verdict.OK, "gang schedulers", f"{name}, which the operator may use")
-    words = f"the cluster has {name}; whether the operator may use it cannot be seen"
+    words = f"the cluster has {name}; dtj cannot see whether the operator may use it"
     return Finding(Verdict.UNKNOWN, "gang schedulers", words)
 
 
@@ -246,7 +246,7 @@ def _profiles(found: Installation) -> Iterator[Finding]:
             try:
                 own |= {profile.name: profile for profile in read_profiles(file, where=f"of {_place(operator)}")}
             except ProfilesError as error:
-                yield Finding(Verdict.FAIL, "accelerators", str(error), "mend them in the values of its chart")
+                yield Finding(Verdict.FAIL, "accelerators", str(error), "fix them in the values of its chart")
     profiles = {**SHIPPED_PROFILES, **own}
     nodes = {name: _nodes_of(profile, found.nodes.items) for name, profile in profiles.items()}
     usable = [f"{name} ({counted(count, 'node')})" for name, (_, count) in nodes.items() if count]
@@ -260,11 +260,11 @@ def _profile(profile: Profile, labelled: int, usable: int, *, configured: bool) 
     """A profile that should have nodes and has none that can be used."""
     if labelled and not usable and profile.node_selector:
         words = f"profile {profile.name}: {counted(labelled, 'node')} with its labels, but no {profile.resource} on any"
-        remedy = f"see whether the device plugin of {profile.resource} runs"
+        remedy = f"check that the device plugin of {profile.resource} runs"
         yield Finding(Verdict.WARN, "accelerators", words, remedy)
     elif configured and not usable:
-        words = f"profile {profile.name} matches no node: a job that asks for it waits until one is there"
-        remedy = "mend its nodeSelector, if nodes are not made on demand"
+        words = f"profile {profile.name} matches no node: a job that requests it waits until there is one"
+        remedy = "fix its nodeSelector, unless nodes are created on demand"
         yield Finding(Verdict.WARN, "accelerators", words, remedy)
 
 
@@ -286,8 +286,8 @@ def _quotas(found: Installation) -> Iterator[Finding]:
         return
     tight = [line for quota in found.quotas.items for line in _tight(quota)]
     if tight:
-        remedy = f"wait, ask for less, or have it raised: kubectl -n {found.namespace} describe resourcequota"
-        yield Finding(Verdict.WARN, "quotas", f"near or at their limit: {', '.join(tight)}", remedy)
+        remedy = f"wait, request less, or have it raised: kubectl -n {found.namespace} describe resourcequota"
+        yield Finding(Verdict.WARN, "quotas", f"close to or at their limit: {', '.join(tight)}", remedy)
     else:
         there = "none" if not found.quotas.items else "room in all"
         yield Finding(Verdict.OK, "quotas", f"namespace {found.namespace}: {there}")
@@ -306,23 +306,27 @@ def _limits(found: Installation) -> Iterator[Finding]:
     if found.limit_ranges.unread:
         yield Finding(Verdict.UNKNOWN, "limits", found.limit_ranges.unread)
         return
-    said = False
+    found_any = False
     for limits in found.limit_ranges.items:
         name = text(dig(limits, "metadata", "name"))
         for limit in objects(dig(limits, "spec", "limits")):
             for field, words, remedy in (
                 ("max", "refuses a {kind} with more memory than {value}", "have LimitRange {name} raised"),
-                ("default", "gives a {kind} that names no limit {value} of memory", "set resources in the manifest"),
+                (
+                    "default",
+                    "limits a {kind} without a limit to {value} of memory",
+                    "set resources in the manifest",
+                ),
             ):
                 value = dig(limit, field, "memory")
                 bytes_ = quantities.parse(value)
                 if bytes_ is not None and bytes_ < _LITTLE_MEMORY:
-                    said = True
-                    told = words.format(kind=str(limit.get("type")).lower(), value=value)
-                    hint = f"TensorFlow hardly starts in less than 1Gi: {remedy.format(name=name)}"
-                    yield Finding(Verdict.WARN, "limits", f"LimitRange {name} {told}", hint)
-    if not said:
-        yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is in the way")
+                    found_any = True
+                    effect = words.format(kind=str(limit.get("type")).lower(), value=value)
+                    hint = f"TensorFlow needs about 1Gi to start: {remedy.format(name=name)}"
+                    yield Finding(Verdict.WARN, "limits", f"LimitRange {name} {effect}", hint)
+    if not found_any:
+        yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is too small")
 
 
 def _admission(found: Installation) -> Iterator[Finding]:
@@ -330,9 +334,9 @@ def _admission(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.UNKNOWN, "submitting", found.refusal.unread)
     elif found.refusal.items:
         words = f"a small job is refused: {found.refusal.items[0]}"
-        yield Finding(Verdict.FAIL, "submitting", words, "mend what the message names")
+        yield Finding(Verdict.FAIL, "submitting", words, "fix what the message names")
     else:
-        yield Finding(Verdict.OK, "submitting", f"namespace {found.namespace} takes a small job (dry run)")
+        yield Finding(Verdict.OK, "submitting", f"namespace {found.namespace} accepts a small job (dry run)")
 
 
 _CHECKS: Final[tuple[Callable[[Installation], Iterator[Finding]], ...]] = (

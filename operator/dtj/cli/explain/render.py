@@ -132,7 +132,7 @@ def _container(pod: JsonObject) -> list[str]:
         ("scheduler", text(dig(spec, "schedulerName"))),
         ("priority", text(dig(spec, "priorityClassName"))),
         ("volumes", ", ".join(map(_mount, objects(main.get("volumeMounts"))))),
-        ("beside it", ", ".join(text(c.get("name")) for c in others)),
+        ("next to it", ", ".join(text(c.get("name")) for c in others)),
         ("before it", ", ".join(text(c.get("name")) for c in objects(dig(spec, "initContainers")))),
     )
     return _columns([*rows, *((name, value) for name, value in facts if value)])

@@ -35,7 +35,7 @@ from dtj.core.policies.tensorboard import tensorboard_name
 UID: Final = "00000000-0000-0000-0000-000000000000"
 """Stands for the UID that the API server will give to the job."""
 
-_MOST_PASSES: Final = 20
+_MAX_PASSES: Final = 20
 """Far more than a job needs to have all its objects."""
 
 _ADMITTED: Final[JsonObject] = {"conditions": [{"type": "Admitted", "status": "True"}]}
@@ -65,11 +65,11 @@ def simulate(body: JsonObject, platform: Platform, *, namespace: str, attempt: i
     ``attempt`` counts from 1. A suspended job is planned as if it were resumed; a job of another controller gets
     nothing. ``namespace`` holds where the manifest names none.
     """
-    stage = _Stage(_begun(body, namespace=namespace, attempt=attempt), platform, now)
-    for _ in range(_MOST_PASSES):
-        if not stage.play(plan(stage.observed(), now)):
+    cluster = _SimulatedCluster(_begun(body, namespace=namespace, attempt=attempt), platform, now)
+    for _ in range(_MAX_PASSES):
+        if not cluster.apply(plan(cluster.observed(), now)):
             break
-    return Simulation(stage.job, tuple(stage.objects.values()), stage.api)
+    return Simulation(cluster.job, tuple(cluster.objects.values()), cluster.api)
 
 
 def _begun(body: JsonObject, *, namespace: str, attempt: int) -> Job:
@@ -86,7 +86,7 @@ def _begun(body: JsonObject, *, namespace: str, attempt: int) -> Job:
 
 
 @dataclass(slots=True)
-class _Stage:
+class _SimulatedCluster:
     """The world as the planner sees it, which fills with what the planner asks for."""
 
     job: Job
@@ -111,7 +111,7 @@ class _Stage:
             gang=self._gang(),
         )
 
-    def play(self, actions: tuple[Action, ...]) -> bool:
+    def apply(self, actions: tuple[Action, ...]) -> bool:
         """Answer what is asked; whether anything was."""
         before = len(self.objects), self.verdict, self.found, self.job.status.ready_time
         for action in actions:

@@ -34,7 +34,7 @@ def files(evidence: Evidence) -> dict[str, str]:
         **{f"pods/{plain(_name(pod))}.yaml": _yaml(pod) for pod in evidence.pods},
         "events.txt": "".join(_event_line(event) for event in evidence.events),
         **{f"{name}.yaml": _yaml(*items) for name, items in evidence.objects.items()},
-        **{f"{name}.txt": said for name, said in evidence.texts.items()},
+        **{f"{name}.txt": content for name, content in evidence.texts.items()},
         **{f"logs/{plain(log.name)}.log": log.text for log in evidence.logs},
     }
     # A person looks at them with cat, and logs hold whatever programs wrote.
@@ -61,7 +61,7 @@ def _index(evidence: Evidence, present: Mapping[str, str]) -> str:
 def _index_lines(evidence: Evidence, present: Mapping[str, str]) -> Iterator[str]:
     yield f"Report on {evidence.name}, {evidence.source}, as of {clock(evidence.taken_at)}, by dtj {__version__}"
     yield ""
-    yield "Values of environment variables and arguments are left out, unless dtj report was told to --include-env; so"
+    yield "Values of environment variables and arguments are left out, unless --include-env is given; so"
     yield "are all of valueFrom, values of telling names wherever they stood, and what has the shape of a known secret."
     yield "Programs may have printed other secrets: look through the logs."
     yield ""

@@ -1,4 +1,4 @@
-"""What a cluster knows of a job. What it does not give is told, and never ends the gathering."""
+"""What a cluster knows of a job. A part that cannot be read is listed as unread and does not end the gathering."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dtj.kube.errors import NotFound
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
 from dtj.kube.pod_logs import LogQuery
 
-MOST_LOGS: Final = 100
+MAX_LOGS: Final = 100
 """Logs of so many containers are read: those that tell most come first."""
 
 _OPERATORS: Final = f"{Label.APP_NAME}=dtj-operator"
@@ -53,7 +53,9 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
     claims = await asyncio.gather(*(gathering.get(f"claim {c}", CLAIMS, c) for c in _claims(pods)))
     logs = await gathering.logs(pods)
     doctor = await gathering.tried("what dtj doctor says", _doctor(client))
-    said = [log for operator in operators for log in await gathering.log(operator, main_container(_spec(operator)))]
+    operator_logs = [
+        log for operator in operators for log in await gathering.log(operator, main_container(_spec(operator)))
+    ]
     return Evidence(
         source=f"namespace {client.namespace} of {client.gateway.server}",
         taken_at=datetime.now(UTC),
@@ -67,7 +69,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
             "operator": tuple(_version(operator) for operator in operators),
         },
         texts={"doctor": doctor} if doctor is not None else {},
-        logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in said)),
+        logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in operator_logs)),
         unread=tuple(gathering.unread),
     )
 
@@ -109,13 +111,13 @@ class _Gathering:
     async def logs(self, pods: list[JsonObject]) -> list[Log]:
         """The logs of the containers that have run: first that of the pod which failed first, the leader's next."""
         ran = [(pod, container) for pod in sorted(pods, key=self._rank) for container in _containers(pod)]
-        if ran[MOST_LOGS:]:
-            self.unread.append(Unread(f"logs of {len(ran) - MOST_LOGS} more containers", f"{MOST_LOGS} are read"))
-        found = await asyncio.gather(*(self.log(pod, container) for pod, container in ran[:MOST_LOGS]))
+        if ran[MAX_LOGS:]:
+            self.unread.append(Unread(f"logs of {len(ran) - MAX_LOGS} more containers", f"{MAX_LOGS} are read"))
+        found = await asyncio.gather(*(self.log(pod, container) for pod, container in ran[:MAX_LOGS]))
         return [log for of_container in found for log in of_container]
 
     async def log(self, pod: JsonObject, container: JsonObject) -> list[Log]:
-        """What a container said, and what it said before its kubelet started it again."""
+        """The output of a container, and its output before its kubelet restarted it."""
         name, inside = text(dig(pod, "metadata", "name")), text(container.get("name"))
         alone = len(_containers(pod)) == 1
         title = name if alone else f"{name}.{inside}"
@@ -251,6 +253,6 @@ def _about(log: Log, job: str) -> Log:
 def _job_of(line: str) -> str:
     """The job that a line of the operator's log is about; empty where it is about none, or not JSON."""
     with suppress(ValueError):
-        said = json.loads(line.partition(" ")[2])
-        return text(said.get("job")) if isinstance(said, dict) else ""
+        record = json.loads(line.partition(" ")[2])
+        return text(record.get("job")) if isinstance(record, dict) else ""
     return ""

@@ -14,8 +14,8 @@ from dtj.api.job import parse_time
 from dtj.cli.report.evidence import Evidence, Log, Scalar
 
 SPEED: Final = "examples/s"
-MOST_CURVES: Final = 6
-MOST_POINTS: Final = 400
+MAX_CURVES: Final = 6
+MAX_POINTS: Final = 400
 
 _SCALAR_OF_SPEED: Final = "examples_per_second"
 _SIZES: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The points of one quantity in the order in which they were told: after a restart the steps go back."""
+    """The points of one quantity in the order in which they were reported: after a restart the steps go back."""
 
     name: str
     points: tuple[Point, ...]
@@ -53,13 +53,13 @@ def curves(evidence: Evidence) -> tuple[Curve, ...]:
 
     From the event files where there are any, since the log holds a line every few seconds only.
     """
-    told = list(_from_scalars(evidence.scalars)) or list(_from_logs(evidence.logs))
+    measured = list(_from_scalars(evidence.scalars)) or list(_from_logs(evidence.logs))
     by_name: dict[str, list[Point]] = {}
-    for name, point in told:
+    for name, point in measured:
         if isfinite(point.value):
             by_name.setdefault(name, []).append(point)
     found = [Curve(name, tuple(_thinned(points))) for name, points in by_name.items() if len(points) > 1]
-    return tuple(sorted(found, key=lambda curve: (curve.name != "loss", curve.name != SPEED)))[:MOST_CURVES]
+    return tuple(sorted(found, key=lambda curve: (curve.name != "loss", curve.name != SPEED)))[:MAX_CURVES]
 
 
 def _from_scalars(scalars: Iterable[Scalar]) -> Iterator[tuple[str, Point]]:
@@ -69,9 +69,9 @@ def _from_scalars(scalars: Iterable[Scalar]) -> Iterator[tuple[str, Point]]:
 
 
 def _from_logs(logs: Iterable[Log]) -> Iterator[tuple[str, Point]]:
-    """The leader alone says these lines; its earlier incarnations said them before."""
-    told = [list(_from_log(log)) for log in logs]
-    for points in sorted(filter(None, told), key=_beginning):
+    """Only the leader prints these lines; its earlier incarnations printed theirs before."""
+    series = [list(_from_log(log)) for log in logs]
+    for points in sorted(filter(None, series), key=_beginning):
         yield from points
 
 
@@ -86,14 +86,14 @@ def _from_log(log: Log) -> Iterator[tuple[str, Point]]:
         if log.stamped:
             stamp, _, line = line.partition(" ")
             at = parse_time(stamp)
-        told = _STEP.fullmatch(line.strip())
-        if told is None:
+        step = _STEP.fullmatch(line.strip())
+        if step is None:
             continue
-        for part in (told[2] or "").split("  "):
+        for part in (step[2] or "").split("  "):
             if (speed := _SPEED.fullmatch(part)) is not None:
-                yield SPEED, Point(int(told[1]), _number(speed[1]) * _SIZES[speed[2]], at)
+                yield SPEED, Point(int(step[1]), _number(speed[1]) * _SIZES[speed[2]], at)
             elif (pair := _PAIR.fullmatch(part)) is not None and pair[1] not in _NO_METRICS:
-                yield pair[1], Point(int(told[1]), _number(pair[2]), at)
+                yield pair[1], Point(int(step[1]), _number(pair[2]), at)
 
 
 def _number(word: str) -> float:
@@ -105,6 +105,6 @@ def _number(word: str) -> float:
 
 def _thinned(points: list[Point]) -> list[Point]:
     """So many that a page can draw them, the first and the last among them."""
-    if len(points) <= MOST_POINTS:
+    if len(points) <= MAX_POINTS:
         return points
-    return [points[round(i * (len(points) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]
+    return [points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS)]

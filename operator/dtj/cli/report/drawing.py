@@ -18,8 +18,8 @@ from dtj.cli.report.markup import safe
 
 ROW_HEIGHT: Final = 18
 PLOT_HEIGHT: Final = 170
-_MOST_TICKS: Final = 5
-_MOST_CIRCLES: Final = 80
+_MAX_TICKS: Final = 5
+_MAX_CIRCLES: Final = 80
 """More would hide the line."""
 
 _SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -48,7 +48,7 @@ def _row(row: Row, start: datetime, seconds: float, ticks: list[float]) -> str:
     lines = "".join(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="100%"/>' for x in _places(ticks, seconds))
     bars = "".join(_bar(bar, start, seconds) for bar in row.bars)
     gone = ' <span class="gone">gone</span>' if row.gone else ""
-    words = "; ".join(_told(bar) for bar in row.bars)
+    words = "; ".join(_description(bar) for bar in row.bars)
     label = safe(f"{row.name}: {words}")
     return (
         f'<div class="name">{safe(row.name)}{gone}</div>'
@@ -63,18 +63,16 @@ def _bar(bar: Bar, start: datetime, seconds: float) -> str:
     place = min(100 * left / seconds, 100 - shown)
     return (
         f'<rect class="{bar.look}" x="{place:.3f}%" y="3" width="{shown:.3f}%" height="{ROW_HEIGHT - 6}" rx="2">'
-        f"<title>{safe(_told(bar))}</title></rect>"
+        f"<title>{safe(_description(bar))}</title></rect>"
     )
 
 
-def _told(bar: Bar) -> str:
+def _description(bar: Bar) -> str:
     return f"{bar.words}, {short_time((bar.end - bar.start).total_seconds())} from {bar.start:%H:%M:%S}"
 
 
 def _time_ticks(seconds: float) -> Iterator[float]:
-    step = next(
-        (size for size in _SECONDS if seconds / size <= _MOST_TICKS), 86400 * ceil(seconds / 86400 / _MOST_TICKS)
-    )
+    step = next((size for size in _SECONDS if seconds / size <= _MAX_TICKS), 86400 * ceil(seconds / 86400 / _MAX_TICKS))
     yield from (float(step * number) for number in range(int(seconds // step) + 1))
 
 
@@ -101,7 +99,7 @@ def plot(curve: Curve) -> str:
     )
     circles = "".join(
         f'<circle cx="{x(point):.2f}%" cy="{y(point.value):.2f}%" r="2.5"><title>{_value_told(point)}</title></circle>'
-        for point in points[:: ceil(len(points) / _MOST_CIRCLES)]
+        for point in points[:: ceil(len(points) / _MAX_CIRCLES)]
     )
     title = f"{curve.name}: {short_value(points[0].value)} at step {points[0].step}, "
     title += f"{short_value(points[-1].value)} at step {points[-1].step}"

@@ -21,7 +21,7 @@ from dtj.core.pod_state import main_container_of, stopped_on_request
 from dtj.engine.stores import pod_from
 from dtj.kube.records import pod_from_object
 
-MOST_ROWS: Final = 120
+MAX_ROWS: Final = 120
 """Rows that a person looks at; of more pods, those that failed come first."""
 
 _ATTEMPT: Final = re.compile(r"attempt (\d+): ")
@@ -39,7 +39,7 @@ class Look(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
-    """Ended because it was told to, or gone without a word."""
+    """Ended on request, or gone without a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def history(evidence: Evidence) -> History:
     present = [row for row in drawn if row is not None]
     known = {text(dig(pod, "metadata", "name")) for pod in evidence.pods}
     pods = sorted([*present, *_gone_pods(evidence, job, known)], key=lambda row: (row.start, _natural(row.name)))
-    kept = sorted(pods, key=lambda row: not row.failed)[:MOST_ROWS]
+    kept = sorted(pods, key=lambda row: not row.failed)[:MAX_ROWS]
     attempts = tuple(_attempts(evidence, job))
     return History((*attempts, *(row for row in pods if row in kept)), left_out=len(pods) - len(kept))
 
@@ -125,9 +125,9 @@ def _attempt_starts(evidence: Evidence, job: Job) -> dict[int, datetime]:
         if attempt.isdecimal():
             note(int(attempt), parse_time(dig(pod, "metadata", "creationTimestamp")))
     for event in evidence.events:
-        told = _ATTEMPT.match(text(event.get("note"))) if event.get("reason") == Reason.NEW_ATTEMPT else None
-        if told is not None:
-            note(int(told[1]), parse_time(began(event)))
+        new_attempt = _ATTEMPT.match(text(event.get("note"))) if event.get("reason") == Reason.NEW_ATTEMPT else None
+        if new_attempt is not None:
+            note(int(new_attempt[1]), parse_time(began(event)))
     if job.status.attempt == 1:
         note(1, parse_time(job.status.start_time))
     elif job.status.attempt:
@@ -231,12 +231,12 @@ def _last_transition(pod: JsonObject) -> str:
 
 def _gone_pods(evidence: Evidence, job: Job, known: set[str]) -> Iterator[Row]:
     """Pods of which only events are left."""
-    told: dict[str, list[JsonObject]] = {}
+    by_pod: dict[str, list[JsonObject]] = {}
     for event in evidence.events:
         name = text(dig(event, "regarding", "name"))
         if dig(event, "regarding", "kind") == "Pod" and name not in known and replica_named(name, job=job.name):
-            told.setdefault(name, []).append(event)
-    for name, events in told.items():
+            by_pod.setdefault(name, []).append(event)
+    for name, events in by_pod.items():
         moments = sorted(moment for event in events for moment in _moments(event))
         if not moments:
             continue

@@ -60,7 +60,7 @@ def without_secrets(evidence: Evidence, *, include_env: bool = False) -> Evidenc
         pods=clean(evidence.pods),
         events=clean(evidence.events),
         objects={name: clean(items) for name, items in evidence.objects.items()},
-        texts={name: cleaner.text(said) for name, said in evidence.texts.items()},
+        texts={name: cleaner.text(content) for name, content in evidence.texts.items()},
         logs=tuple(replace(log, text=cleaner.text(log.text)) for log in evidence.logs),
         unread=tuple(replace(item, why=cleaner.text(item.why)) for item in evidence.unread),
     )

@@ -19,7 +19,7 @@ from dtj.cli.report.evidence import Scalar
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types of protocol buffers."""
 
-_MOST_BYTES: Final = 2**26
+_MAX_BYTES: Final = 2**26
 """A file that is larger is no log of scalars alone."""
 
 
@@ -28,7 +28,7 @@ def read_scalars(folder: Path) -> tuple[Scalar, ...]:
     found: list[Scalar] = []
     for file in sorted(folder.glob("events.out.tfevents.*")):
         with suppress(OSError):
-            if file.stat().st_size <= _MOST_BYTES:
+            if file.stat().st_size <= _MAX_BYTES:
                 found += _scalars(file.read_bytes())
     return tuple(found)
 

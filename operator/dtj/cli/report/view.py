@@ -13,8 +13,8 @@ import yaml
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Condition, State
-from dtj.api.status import RestartCounts, RootCause
-from dtj.cli.common.formatting import counted, listed, short_number, short_time
+from dtj.api.status import RootCause
+from dtj.cli.common.formatting import counted, listed, restarts_by_class, short_number, short_time
 from dtj.cli.report.curves import SPEED, Curve, curves
 from dtj.cli.report.evidence import (
     Evidence,
@@ -29,8 +29,8 @@ from dtj.cli.report.evidence import (
 from dtj.cli.report.history import History, Look, history
 from dtj.core.pod_state import main_container_of
 
-MOST_EVENTS: Final = 300
-MOST_LOGS: Final = 24
+MAX_EVENTS: Final = 300
+MAX_LOGS: Final = 24
 LOG_LINES: Final = 200
 LOG_BYTES: Final = 2**16
 """Of each log, on the page; the bundle has more."""
@@ -91,10 +91,10 @@ def page_view(evidence: Evidence) -> PageView:
         facts=tuple(_facts(evidence, job, drawn)),
         why=_why(job),
         cause=job.status.root_cause,
-        restarts=tuple(_restarts(job.status.restarts)),
+        restarts=tuple(restarts_by_class(job.status.restarts)),
         history=history(evidence),
         curves=drawn,
-        events=tuple(_event(event) for event in by_time(evidence.events)[-MOST_EVENTS:]),
+        events=tuple(_event(event) for event in by_time(evidence.events)[-MAX_EVENTS:]),
         logs=logs,
         spec=yaml.safe_dump({"spec": job.raw_spec}, sort_keys=False, allow_unicode=True, width=100),
         unread=(*evidence.unread, *_cut(evidence, logs)),
@@ -157,12 +157,6 @@ def _why(job: Job) -> str:
     return ready.message if ready is not None and ready.status == "False" and not status.terminal else ""
 
 
-def _restarts(counts: RestartCounts) -> Iterator[tuple[str, int]]:
-    for name in ("user", "out_of_memory", "preemption", "disruption"):
-        if number := getattr(counts, name):
-            yield name.replace("_", " "), number
-
-
 def _event(event: JsonObject) -> EventLine:
     kind, name = text(dig(event, "regarding", "kind")), text(dig(event, "regarding", "name"))
     return EventLine(
@@ -185,7 +179,7 @@ def _logs(evidence: Evidence, job: Job) -> tuple[Log, ...]:
 
     chosen = sorted((log for log in evidence.logs if log.text), key=lambda log: not is_cause(log))
     return tuple(
-        Log(log.name, last_lines(log.text, lines=LOG_LINES, size=LOG_BYTES), log.stamped) for log in chosen[:MOST_LOGS]
+        Log(log.name, last_lines(log.text, lines=LOG_LINES, size=LOG_BYTES), log.stamped) for log in chosen[:MAX_LOGS]
     )
 
 
@@ -193,10 +187,10 @@ def _cut(evidence: Evidence, shown: tuple[Log, ...]) -> Iterator[Unread]:
     """What is known, but too long for a page."""
     more = sum(bool(log.text) for log in evidence.logs) - len(shown)
     if more:
-        yield Unread(f"{more} more logs", "the page has room for the first; the bundle (without --html) has all")
-    events = len(evidence.events) - MOST_EVENTS
+        yield Unread(f"{more} more logs", "the page shows the first; the bundle (without --html) has all")
+    events = len(evidence.events) - MAX_EVENTS
     if events > 0:
-        yield Unread(f"{events} older events", "the page has room for the newest; the bundle (without --html) has all")
+        yield Unread(f"{events} older events", "the page shows the newest; the bundle (without --html) has all")
 
 
 def clock(moment: datetime) -> str:

@@ -49,7 +49,7 @@ def _write(cleaned: Evidence, *, html: bool, output: Path | None) -> int:
     try:
         _replace(file, content)
     except OSError as error:
-        say(f"--output: {file}: cannot be written: {error.strerror}; choose another place with -o", err=True)
+        say(f"--output: {file}: cannot be written: {error.strerror}; choose another file with -o", err=True)
         return Exit.USAGE
     shown = shown_path(file.absolute(), base=Path.cwd())
     say(f"Wrote {shown}: {what}, {short_number(len(content))} bytes.")

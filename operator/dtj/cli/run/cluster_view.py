@@ -30,10 +30,10 @@ def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime)
         replica = replica_of(pod)
         if replica is not None:
             newest[replica] = pod
-    progress = {replica: _unspoken(newest.get(replica)) for replica in replicas(spec)}
+    progress = {replica: _silent_progress(newest.get(replica)) for replica in replicas(spec)}
     decider = deciding_replica(spec)
     if decider is not None and job.status.progress is not None and job.status.progress.reported:
-        progress[decider] = _spoken(job)
+        progress[decider] = _reported_progress(job)
     return run_view(
         job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), stopped=job.status.terminal
     )
@@ -51,11 +51,11 @@ def news(before: Job, after: Job) -> tuple[str, ...]:
     if not any(after.status.is_true(kind) for kind in kinds):  # else that is why not all pods are ready
         kinds.append(Condition.PODS_READY)
     changed = (kind for kind in kinds if _reason(before, kind) != _reason(after, kind))
-    return tuple(said for kind in changed if (said := _said(after, kind)))
+    return tuple(message for kind in changed if (message := _message(after, kind)))
 
 
-def _said(job: Job, kind: Condition) -> str:
-    """What a condition has to tell a person; empty where that is nothing."""
+def _message(job: Job, kind: Condition) -> str:
+    """What a condition tells a person; empty if that is nothing."""
     condition = job.status.condition(kind)
     if condition is None:
         return ""
@@ -74,19 +74,19 @@ def _reason(job: Job, kind: Condition) -> tuple[str, str] | None:
     return (condition.status, condition.reason) if condition is not None else None
 
 
-def _unspoken(pod: Pod | None) -> Progress:
+def _silent_progress(pod: Pod | None) -> Progress:
     """What is known of a replica that says nothing here: whether its pod is ready."""
     return Progress() if pod is not None and pod.ready else Progress(phase="Gate")
 
 
-def _spoken(job: Job) -> Progress:
-    told = job.status.progress
-    assert told is not None
+def _reported_progress(job: Job) -> Progress:
+    progress = job.status.progress
+    assert progress is not None
     return Progress(
-        phase=told.phase,
-        step=told.step,
-        total_steps=told.total_steps,
-        eta_seconds=told.eta_seconds,
-        examples_per_second=told.examples_per_second,
-        metrics=told.metrics,
+        phase=progress.phase,
+        step=progress.step,
+        total_steps=progress.total_steps,
+        eta_seconds=progress.eta_seconds,
+        examples_per_second=progress.examples_per_second,
+        metrics=progress.metrics,
     )

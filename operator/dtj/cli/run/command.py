@@ -13,25 +13,25 @@ from dtj.cli.common.run_options import runs_option
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@runs_option("Where runs are kept: each in DIR/<job>/<time>, the newest also as DIR/<job>/latest.")
-@click.option("--resume", is_flag=True, help="Go on with the job's latest run, from its last checkpoint.")
+@runs_option("The folder for runs: each is in DIR/<job>/<time>, the newest also in DIR/<job>/latest.")
+@click.option("--resume", is_flag=True, help="Resume the job's latest run from its last checkpoint.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop a job after so long; with --cluster leave it, and it goes on.",
+    help="Stop a job after this time; with --cluster stop following it instead, and it continues to run.",
 )
 @click.option(
     "--trainer-python",
     metavar="PATH",
-    help="The Python that has TensorFlow and dtj_trainer; else that of $DTJ_TRAINER_PYTHON or of the checkout.",
+    help="The Python that has TensorFlow and dtj_trainer. Default: $DTJ_TRAINER_PYTHON, or that of the checkout.",
 )
-@click.option("--ignore-memory", is_flag=True, help="Run even where memory seems too small.")
+@click.option("--ignore-memory", is_flag=True, help="Run even if memory seems too small.")
 @click.option(
     "--cluster",
     "on_cluster",
     is_flag=True,
-    help="Submit to a cluster, and follow; Ctrl-C leaves the job, which goes on.",
+    help="Submit to a cluster and follow the job; Ctrl-C detaches, and the job continues to run.",
 )
 @connection.place_options
 def run(
@@ -84,7 +84,7 @@ def _check_options(context: click.Context, on_cluster: bool) -> None:
     """Refuse options that would be without effect. Raises UsageError."""
     for name, option in (_HERE if on_cluster else _THERE).items():
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            why = "is for runs on this machine: leave out it or --cluster" if on_cluster else "needs --cluster"
+            why = "is for runs on this machine: leave out this option or --cluster" if on_cluster else "needs --cluster"
             raise click.UsageError(f"{option} {why}")
 
 

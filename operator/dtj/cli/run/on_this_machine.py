@@ -32,17 +32,17 @@ from dtj.local.platform import local_network
 from dtj.local.pod_command import image_of, omissions_of, problems_of
 from dtj.local.ports import NoFreePort
 from dtj.local.run_directory import RunDirectory
-from dtj.local.runner import End, Ended, LocalRun
+from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 
 
 class Refused(Exception):
-    """A run that cannot begin; each argument says why, and what to do, in one line."""
+    """A run that cannot start; each argument gives a reason and its remedy in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the person asked for, beside the manifests."""
+    """The options of the command."""
 
     runs: Path
     resume: bool
@@ -50,7 +50,7 @@ class Options:
     ignore_memory: bool
     trainer: Trainer
     command: tuple[str, ...]
-    """What was typed to come here, with the options that a next run needs too."""
+    """The command as it was typed, with the options that a next run needs too."""
 
 
 def run_files(
@@ -99,7 +99,7 @@ def _run_all(jobs: tuple[Manifest, ...], options: Options, console: Console) -> 
 
 
 def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
-    """Run one job to its end. Raises Refused where it cannot begin."""
+    """Run one job to its end. Raises Refused if it cannot start."""
     pods = _first_pods(manifest)
     _check_environment(manifest, pods)
     if not options.ignore_memory:
@@ -110,7 +110,7 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     for line in _first_lines(manifest, pods, options.trainer, place):
         shown.say(line)
     if options.resume and not earlier:
-        shown.say("There is no earlier run to go on with: this is the first.")
+        shown.say("There is no earlier run to resume: this is the first.")
     with _logging_to(directory.runner_log):
         ended, code = asyncio.run(_follow(manifest, directory, options, shown))
     for text in end_lines(ended, place):
@@ -118,23 +118,25 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     return code
 
 
-async def _follow(manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen) -> tuple[Ended, int]:
+async def _follow(
+    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen
+) -> tuple[FinishedRun, int]:
     """Run the job and show it; the exit code says how it ended."""
     try:
         with local_network(manifest.spec) as network, shown.shown():
             running = LocalRun(
                 manifest.body, directory=directory, network=network, trainer=options.trainer, environ=os.environ
             )
-            wish = _Wish(running, shown)
-            with wish.heard(timeout=options.timeout):
+            stop_signals = _StopSignals(running, shown)
+            with stop_signals.installed(timeout=options.timeout):
                 ended = await running.run(shown.show)
     except NoFreePort as error:
         raise Refused(f"{manifest.document.title}: {error}") from error
-    return ended, _exit_code(ended, wish)
+    return ended, _exit_code(ended, stop_signals)
 
 
-class _Wish:
-    """The wish to stop: a signal, or the end of the time that was given."""
+class _StopSignals:
+    """What stops a run before its end: a signal, or the timeout."""
 
     def __init__(self, running: LocalRun, shown: Screen) -> None:
         self._running = running
@@ -142,8 +144,8 @@ class _Wish:
         self.exit_code = 0
 
     @contextmanager
-    def heard(self, *, timeout: float | None) -> Iterator[None]:
-        """Listen until the end of the block."""
+    def installed(self, *, timeout: float | None) -> Iterator[None]:
+        """Handle signals and the timeout until the end of the block."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self._on_signal, number))
@@ -162,26 +164,26 @@ class _Wish:
             self._running.kill()
             return
         self.exit_code = Exit.SIGNAL + number
-        self._stop("Stopping: the processes save and end. Ctrl-C again kills them.")
+        self._stop("Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.")
 
     def _on_timeout(self, timeout: float) -> None:
         if not self.exit_code:
             self.exit_code = Exit.TIMEOUT
-            self._stop(f"The {timeout:g} seconds are over: the processes save and end.")
+            self._stop(f"The {timeout:g} seconds are over: the processes save a checkpoint and end.")
 
     def _stop(self, words: str) -> None:
         self._shown.say(words)
         self._running.stop()
 
 
-def _exit_code(ended: Ended, wish: _Wish) -> int:
+def _exit_code(ended: FinishedRun, stop_signals: _StopSignals) -> int:
     match ended.end:
         case End.SUCCEEDED:
             return Exit.OK
         case End.INVALID:
             return Exit.USAGE
         case End.STOPPED:
-            return wish.exit_code
+            return stop_signals.exit_code
         case End.FAILED:
             # A trainer that refuses its arguments says so with the code that we use for that too.
             cause = ended.status.root_cause
@@ -198,7 +200,7 @@ def _check_memory(manifest: Manifest) -> None:
 
 
 def _check_environment(manifest: Manifest, pods: tuple[JsonObject, ...]) -> None:
-    """Refuse what the gateway would refuse too, but before there is anything of a run."""
+    """Refuse what the gateway would refuse too, before the run has a folder."""
     found = dict.fromkeys(problem for pod in pods for problem in problems_of(pod, os.environ))
     if found:
         raise Refused(*(f"{manifest.document.title}: {problem}" for problem in found))
@@ -215,7 +217,7 @@ def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory
     except OSError as error:
         raise Refused(
             f"{error.filename or options.runs}: cannot be written: {error.strerror}; "
-            "choose another place with --output-dir"
+            "choose another folder with --output-dir"
         ) from error
     return earlier is not None, directory
 
@@ -227,7 +229,7 @@ def _first_pods(manifest: Manifest) -> tuple[JsonObject, ...]:
 
 
 def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: Place) -> Iterator[str]:
-    """What will be run, where, and what of the manifest has no meaning on this machine."""
+    """What will be run, where, and which fields of the manifest have no effect on this machine."""
     spec = manifest.spec
     roles = listed(counted(spec.replicas(role), role) for role in spec.roles())
     yield f"{manifest.job.name}: {spec.strategy} with {roles}, in {place.shown(place.directory.path)}"
@@ -235,17 +237,17 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
     for image in dict.fromkeys(filter(None, map(image_of, pods))):
         yield f"Image {image} is not pulled: the command runs with {python}."
     if spec.run_policy.suspend:
-        yield "The job is suspended, but runs at once: on this machine it is you who starts it."
+        yield "The job is suspended, but runs at once: on this machine you start it yourself."
     if any(accelerator_of(spec, role) is not None for role in spec.roles()):
-        yield "Accelerators are not allotted: TensorFlow takes the GPUs or TPUs that it finds on this machine."
+        yield "Accelerators are not allocated: TensorFlow uses the GPUs or TPUs that it finds on this machine."
     omitted = dict.fromkeys(part for pod in pods for part in omissions_of(pod))
     if omitted:
-        yield f"Left out on this machine: {listed(omitted)}."
+        yield f"Ignored on this machine: {listed(omitted)}."
 
 
 @contextmanager
 def _logging_to(file: Path) -> Iterator[None]:
-    """What the controller decides goes to a file of the run."""
+    """Log the decisions of the controller to a file of the run."""
     run_directory.append_privately(file).close()
     handler = logging.FileHandler(file)
     handler.setFormatter(TextFormatter())

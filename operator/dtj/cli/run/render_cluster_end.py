@@ -10,15 +10,15 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import RootCause
 from dtj.cli.common.console import Text
-from dtj.cli.common.formatting import short_number, short_time
+from dtj.cli.common.formatting import restarts, short_number, short_time
 from dtj.cli.run.cluster_view import lasted
 from dtj.cli.run.render_end import cause_lines, command, field, headline, measures
 
-Again: TypeAlias = Callable[..., str]
+CommandLine: TypeAlias = Callable[..., str]
 """Makes of a command's words the line to type."""
 
 
-def end_of_job(job: Job, *, again: Again, now: datetime) -> Iterator[Text]:
+def end_of_job(job: Job, *, again: CommandLine, now: datetime) -> Iterator[Text]:
     """How the job ended, what it left, and what to type next."""
     after = short_time(lasted(job, now=now))
     if job.status.is_true(Condition.COMPLETE):
@@ -34,23 +34,23 @@ def end_of_job(job: Job, *, again: Again, now: datetime) -> Iterator[Text]:
     yield from next_commands(job, again=again)
 
 
-def next_commands(job: Job, *, again: Again) -> Iterator[Text]:
+def next_commands(job: Job, *, again: CommandLine) -> Iterator[Text]:
     """What to type next about a job that is there."""
     yield Text("Next")
     if job.status.is_true(Condition.INVALID):
-        yield command(again("delete", job.name), "remove it, mend the manifest and submit it again")
+        yield command(again("delete", job.name), "delete it, fix the manifest and submit it again")
         return
     if job.status.terminal:
         if job.status.root_cause is not None and job.status.is_true(Condition.FAILED):
-            yield command(again("logs", job.name, "--first-error"), "where it went wrong")
-        yield command(again("logs", job.name), "what its pods have printed")
-        yield command(again("status", job.name), "everything about it")
-        yield command(again("delete", job.name), "remove it and its pods")
+            yield command(again("logs", job.name, "--first-error"), "show the first error")
+        yield command(again("logs", job.name), "show what its pods printed")
+        yield command(again("status", job.name), "show all details")
+        yield command(again("delete", job.name), "delete it and its pods")
         return
-    yield command(again("status", job.name), "how it goes")
-    yield command(again("logs", "-f", job.name), "what its pods print")
-    yield command(again("wait", job.name), "return when it has ended")
-    yield command(again("suspend", job.name), "stop it, and go on later")
+    yield command(again("status", job.name), "show its progress")
+    yield command(again("logs", "-f", job.name), "show what its pods print")
+    yield command(again("wait", job.name), "wait until it ends")
+    yield command(again("suspend", job.name), "stop it, to resume it later")
 
 
 def _results(job: Job) -> Iterator[Text]:
@@ -84,11 +84,4 @@ def _how(cause: RootCause) -> str:
 def _restarts(job: Job) -> Iterator[Text]:
     counts = job.status.restarts
     if counts.total:
-        by = {
-            "errors": counts.user,
-            "out of memory": counts.out_of_memory,
-            "preemption": counts.preemption,
-            "disruption": counts.disruption,
-        }
-        parts = ", ".join(f"{name} {number}" for name, number in by.items() if number)
-        yield field("restarts", f"{counts.total} ({parts})" if parts else str(counts.total))
+        yield field("restarts", restarts(counts))

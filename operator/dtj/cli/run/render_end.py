@@ -15,12 +15,12 @@ from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import short_number, short_time, shown_path
 from dtj.client.manifest_files import Document
 from dtj.local.run_directory import RunDirectory
-from dtj.local.runner import End, Ended, Result
+from dtj.local.runner import End, FinishedRun, Result
 
 _CAUSE_LINES: Final = 12
 """How many of the last lines of a failed replica are shown; the whole log is one command away."""
 
-_OUT_OF_MEMORY: Final = "the kernel kills so when memory runs out: use fewer replicas or smaller batches"
+_OUT_OF_MEMORY: Final = "the kernel does this when memory runs out: use fewer replicas or smaller batches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Place:
         return shown_path(path, base=self.base)
 
 
-def end_lines(ended: Ended, place: Place) -> tuple[Text, ...]:
+def end_lines(ended: FinishedRun, place: Place) -> tuple[Text, ...]:
     """How the run ended, what it left and where, and what to type next."""
     lines = {
         End.SUCCEEDED: _succeeded,
@@ -50,7 +50,7 @@ def end_lines(ended: Ended, place: Place) -> tuple[Text, ...]:
     return tuple(lines[ended.end](ended, place))
 
 
-def _succeeded(ended: Ended, place: Place) -> Iterator[Text]:
+def _succeeded(ended: FinishedRun, place: Place) -> Iterator[Text]:
     yield _headline(ended, "succeeded", "bold green")
     result = ended.result
     if result is not None and (quality := _quality(result)) is not None:
@@ -82,7 +82,7 @@ def _quality(result: Result) -> tuple[str, str] | None:
     return None
 
 
-def _failed(ended: Ended, place: Place) -> Iterator[Text]:
+def _failed(ended: FinishedRun, place: Place) -> Iterator[Text]:
     yield _headline(ended, "failed", "bold red")
     cause = ended.status.root_cause
     if cause is not None:
@@ -93,21 +93,21 @@ def _failed(ended: Ended, place: Place) -> Iterator[Text]:
         yield field("cause", condition.message if condition is not None else "not known")
     yield from _folders(place)
     yield Text("Next")
-    yield _look(place, ("report", "--html"), "see it all, as a page")
+    yield _look(place, ("report", "--html"), "show everything on one page")
 
 
-def _invalid(ended: Ended, place: Place) -> Iterator[Text]:
+def _invalid(ended: FinishedRun, place: Place) -> Iterator[Text]:
     condition = ended.status.condition(Condition.INVALID)
     yield Text(f"{place.document.title}: {condition.message if condition is not None else 'cannot be run'}")
 
 
-def _stopped(ended: Ended, place: Place) -> Iterator[Text]:
+def _stopped(ended: FinishedRun, place: Place) -> Iterator[Text]:
     yield _headline(ended, "stopped", "bold yellow")
     yield from _folders(place)
     if place.document.path is not None:
         yield Text("Next")
         again = shlex.join((*place.command, "--resume", place.document.path))
-        yield command(again, "go on from the last checkpoint")
+        yield command(again, "continue from the last checkpoint")
 
 
 def headline(job: str, word: str, style: str, *, after: str) -> Text:
@@ -115,7 +115,7 @@ def headline(job: str, word: str, style: str, *, after: str) -> Text:
     return Text.assemble((job, "bold"), " ", (word, style), f" after {after}")
 
 
-def _headline(ended: Ended, word: str, style: str) -> Text:
+def _headline(ended: FinishedRun, word: str, style: str) -> Text:
     return headline(ended.view.job, word, style, after=short_time(ended.view.elapsed))
 
 
@@ -146,8 +146,8 @@ def _folders(place: Place) -> Iterator[Text]:
 
 def _next_steps(place: Place) -> Iterator[Text]:
     yield Text("Next")
-    yield _look(place, ("report", "--html"), "see it all, as a page")
-    yield _look(place, ("tensorboard",), "see the curves")
+    yield _look(place, ("report", "--html"), "show everything on one page")
+    yield _look(place, ("tensorboard",), "show the curves")
     if place.document.path is not None:
         yield command(shlex.join((*place.command, place.document.path)), "run it again")
         yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")

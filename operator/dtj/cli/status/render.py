@@ -14,12 +14,12 @@ from rich.table import Table
 from dtj.api.job import parse_time
 from dtj.api.json import dig, text
 from dtj.api.names import Condition, Reason, State
-from dtj.api.status import JobStatus, Progress, RestartCounts
+from dtj.api.status import JobStatus, Progress
 from dtj.cli.common.console import Text, coloured
-from dtj.cli.common.formatting import counted, listed, short_number, short_time
+from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
+from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod
-from dtj.client.why import reasons
 from dtj.core.observed import Phase
 from dtj.core.outcome import how_it_failed
 from dtj.core.pod_state import main_container
@@ -28,11 +28,11 @@ from dtj.core.replicas import deciding_replica
 Typed = Callable[[Sequence[str]], str]
 """Makes of a command's words the line that a person types for this cluster and namespace."""
 
-_MOST_ROWS: Final = 20
+_MAX_ROWS: Final = 20
 """So many pods are shown one by one; of more only those that do not run."""
 
-_MOST_EVENTS: Final = 8
-_MOST_LOG_LINES: Final = 12
+_MAX_EVENTS: Final = 8
+_MAX_LOG_LINES: Final = 12
 _MAX_WORDS: Final = 600
 """Most characters of a line of a log, a condition or an event: there may be many of them."""
 
@@ -126,7 +126,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     if status.attempt > 1:
         yield "attempt", str(status.attempt)
     if status.restarts.total:
-        yield "restarts", _restarts(status.restarts)
+        yield "restarts", restarts(status.restarts)
     if status.gang and status.gang != "None":
         yield "gang", status.gang
     if status.export is not None and status.export.path:
@@ -158,17 +158,6 @@ def _image(overview: Overview) -> str:
     return ", ".join(dict.fromkeys(filter(None, images)))
 
 
-def _restarts(restarts: RestartCounts) -> str:
-    by_class = {
-        "error": restarts.user,
-        "out of memory": restarts.out_of_memory,
-        "preemption": restarts.preemption,
-        "disruption": restarts.disruption,
-    }
-    said = ", ".join(f"{number} {name}" for name, number in by_class.items() if number)
-    return f"{restarts.total} ({said})" if said else str(restarts.total)
-
-
 # -- sections --------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +180,7 @@ def _root_cause(overview: Overview) -> Iterator[RenderableType]:
     if cause.hint:
         yield Text.assemble(("hint: ", "bold"), cause.hint)
     lines = cause.log_tail.splitlines()
-    for line in lines[-_MOST_LOG_LINES:] if len(lines) > 1 else ():
+    for line in lines[-_MAX_LOG_LINES:] if len(lines) > 1 else ():
         yield Text.assemble(("| ", "dim"), coloured(line, _MAX_WORDS))
 
 
@@ -243,9 +232,9 @@ def _replicas(overview: Overview, width: int) -> Iterator[RenderableType]:
         return
     current = {each.uid for each in overview.current_pods}
     rows = [*overview.pods.items]
-    if len(rows) > _MOST_ROWS:
-        rows = [each for each in rows if each.uid in current and not _is_well(each)][:_MOST_ROWS]
-    missing = overview.missing_pods[:_MOST_ROWS]
+    if len(rows) > _MAX_ROWS:
+        rows = [each for each in rows if each.uid in current and not _is_well(each)][:_MAX_ROWS]
+    missing = overview.missing_pods[:_MAX_ROWS]
     if rows or missing:
         yield _pod_table(overview, rows, missing, width=width)
     left = len(overview.pods.items) - len(rows)
@@ -334,12 +323,12 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
 def _conditions(overview: Overview) -> Iterator[RenderableType]:
     status = overview.job.status
     passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
-    told = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
-    told = [c for c in told if not (status.terminal and c.type in passing)]
-    if not told:
+    shown = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
+    shown = [c for c in shown if not (status.terminal and c.type in passing)]
+    if not shown:
         return
     table = Table.grid(padding=(0, 2, 0, 0))
-    for condition in told:
+    for condition in shown:
         moment = parse_time(condition.last_transition_time)
         # What is said of a job that does not run stands above, with what to do.
         told_above = not condition.message or not status.terminal
@@ -359,7 +348,7 @@ def _events(overview: Overview) -> Iterator[RenderableType]:
     if not overview.events.items:
         return
     table = Table.grid(padding=(0, 2, 0, 0))
-    for event in overview.events.items[-_MOST_EVENTS:]:
+    for event in overview.events.items[-_MAX_EVENTS:]:
         table.add_row(
             Text(_ago(overview, event.last) if event.last is not None else "", style="dim"),
             Text(event.reason, style="yellow" if event.type == "Warning" else ""),

@@ -48,7 +48,7 @@ def _patch(job: Job, fields: JsonObject) -> str:
     return shlex.join(["kubectl", "patch", *where, f"dtj/{job.name}", "--type=merge", "-p", patch])
 
 
-_HOPELESS: Final = {
+_PERMANENT_REASONS: Final = {
     "CrashLoopBackOff": "it ends again and again",
     "RunContainerError": "its image has no command tensorboard, most likely",
     "CreateContainerError": "its container cannot be made",
@@ -65,11 +65,13 @@ def trouble_of(pod: JsonObject) -> str | None:
         reason = text(dig(status, "state", "waiting", "reason"))
         last = text(dig(status, "lastState", "terminated", "message"))
         words = last or text(dig(status, "state", "waiting", "message"))
-        if reason in _HOPELESS:
-            said = " ".join(words.split())
+        if reason in _PERMANENT_REASONS:
+            message = " ".join(words.split())
+            detail = f": {message}" if message else ""
+            pod_name = text(dig(pod, "metadata", "name"))
             return (
-                f"{_HOPELESS[reason]} ({reason}){': ' + said if said else ''}; set spec.tensorBoard.image to an image "
-                f"that has tensorboard, or look at kubectl logs {text(dig(pod, 'metadata', 'name'))}"
+                f"{_PERMANENT_REASONS[reason]} ({reason}){detail}; set spec.tensorBoard.image to an image that has "
+                f"tensorboard, or look at kubectl logs {pod_name}"
             )
     return None
 

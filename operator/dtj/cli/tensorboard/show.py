@@ -45,7 +45,7 @@ async def show_job(client: AsyncClient, name: str, *, port: int, browser: bool, 
             _show(name, local_port, browser=browser)
             await asyncio.Event().wait()  # until Ctrl-C
     except PortTaken as error:
-        say(f"{error}: choose another one with --port, or 0 for any free one", err=True)
+        say(f"{error}: choose another port with --port, or 0 for any", err=True)
         return Exit.USAGE
     except _Unavailable as error:
         say(str(error), err=True)

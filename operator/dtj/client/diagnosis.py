@@ -1,4 +1,4 @@
-"""Why a job does not run, and what to do about it: an overview goes in, reasons come out. Pure."""
+"""Diagnosis a job does not run, and what to do about it: an overview goes in, reasons come out. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Diagnosis:
     """One reason. ``reason`` is its word in the status, ``words`` say it, ``remedy`` is what to do; each command is one
     that helps, ``dtj`` or ``kubectl`` and its arguments."""
 
@@ -31,19 +31,19 @@ class Why:
 
 
 _REMEDIES: Final[dict[str, str]] = {
-    Reason.INVALID_SPEC: "mend the field that the message names; the cluster's CRD is older than its operator",
-    Reason.UNKNOWN_ACCELERATOR_PROFILE: "take one of the profiles that the message names, or have one configured",
+    Reason.INVALID_SPEC: "fix the field that the message names; the cluster's CRD is older than its operator",
+    Reason.UNKNOWN_ACCELERATOR_PROFILE: "use one of the profiles that the message names, or have one configured",
     Reason.TOPOLOGY_MISMATCH: "set the number of replicas that the message names",
-    Reason.TEMPLATE_REJECTED: "mend the template, delete the job and submit it again",
-    Reason.NAME_TAKEN: "delete what has the name, or give the job another one; it goes on within 30 s",
-    Reason.UNSCHEDULABLE: "add nodes, ask for less, or mend nodeSelector and tolerations",
-    Reason.IMAGE_PULL_FAILED: "mend the image's name, the registry, or imagePullSecrets",
-    Reason.CONTAINER_CONFIG_ERROR: "make the Secret or ConfigMap that is missing, or set securityContext.runAsUser",
-    Reason.POD_CREATION_FAILED: "mend what the message names; it is tried again by itself, ever more slowly",
-    Reason.API_CALL_FAILED: "mend the right or the webhook that the message names; it is tried again by itself",
-    Reason.GANG_RELEASED: "the pods are tried again together: make room for all of them, or ask for fewer",
-    Reason.GANG_UNAVAILABLE: "have the scheduler installed, or set another runPolicy.scheduling.gang",
-    Reason.BACKOFF: "nothing: the next attempt begins by itself",
+    Reason.TEMPLATE_REJECTED: "fix the template, delete the job and submit it again",
+    Reason.NAME_TAKEN: "delete the object of that name, or rename the job; the job continues within 30 s",
+    Reason.UNSCHEDULABLE: "add nodes, request less, or fix nodeSelector and tolerations",
+    Reason.IMAGE_PULL_FAILED: "fix the image's name, the registry, or imagePullSecrets",
+    Reason.CONTAINER_CONFIG_ERROR: "create the missing Secret or ConfigMap, or set securityContext.runAsUser",
+    Reason.POD_CREATION_FAILED: "fix what the message names; the operator retries at growing intervals",
+    Reason.API_CALL_FAILED: "fix the permission or the webhook that the message names; the operator retries",
+    Reason.GANG_RELEASED: "the operator retries all pods together: make room for all of them, or request fewer",
+    Reason.GANG_UNAVAILABLE: "install the scheduler, or set another runPolicy.scheduling.gang",
+    Reason.BACKOFF: "nothing: the next attempt starts automatically",
     Reason.STOPPING_PODS: "nothing: pods save and end within their grace period",
     Reason.WAITING_FOR_PODS: "look at the replicas that are not ready",
 }
@@ -52,18 +52,18 @@ _REMEDIES: Final[dict[str, str]] = {
 _QUOTA: Final = "exceeded quota"
 
 
-def reasons(overview: Overview) -> tuple[Why, ...]:
-    """Why the job does not run; nothing where it runs, or has ended."""
+def reasons(overview: Overview) -> tuple[Diagnosis, ...]:
+    """Diagnosis the job does not run; nothing where it runs, or has ended."""
     job = overview.job
     if job.status.terminal or (job.status.is_true(Condition.PODS_READY) and not job.status.is_true(Condition.STALLED)):
         return ()
     return tuple(_found(overview))
 
 
-def _found(overview: Overview) -> Iterator[Why]:
+def _found(overview: Overview) -> Iterator[Diagnosis]:
     job, status = overview.job, overview.job.status
     if job.deleting:
-        yield Why("Deleting", "the job is being deleted", "nothing: it vanishes when its pods have ended")
+        yield Diagnosis("Deleting", "the job is being deleted", "nothing: it disappears when its pods have ended")
         return
     if not status.conditions:
         yield from _unseen(overview)
@@ -84,36 +84,36 @@ def _found(overview: Overview) -> Iterator[Why]:
         yield from _not_ready(overview, ready)
 
 
-def _unseen(overview: Overview) -> Iterator[Why]:
+def _unseen(overview: Overview) -> Iterator[Diagnosis]:
     """Nobody has written a status."""
     job = overview.job
     manager = job.spec.run_policy.managed_by if job.spec is not None else None
     if manager is not None and manager != names.CONTROLLER:
-        yield Why("ManagedBy", f"runPolicy.managedBy leaves the job to {manager}", f"ask {manager} about it")
+        yield Diagnosis("ManagedBy", f"runPolicy.managedBy leaves the job to {manager}", f"ask {manager} about it")
     elif job.created_at is None or (overview.at - job.created_at).total_seconds() > _PATIENCE_SECONDS:
-        remedy = "see whether an operator runs, and for this namespace"
-        yield Why("NotSeen", "no operator has taken note of the job", remedy, (("dtj", "doctor"),))
+        remedy = "check that an operator runs, and manages this namespace"
+        yield Diagnosis("NotSeen", "no operator has seen the job", remedy, (("dtj", "doctor"),))
     else:
-        yield Why("NotSeen", "the job was created a moment ago", "nothing: the operator sees it within seconds")
+        yield Diagnosis("NotSeen", "the job was created a moment ago", "nothing: the operator sees it within seconds")
 
 
-def _plainly(overview: Overview, condition: ConditionStatus) -> Why:
-    return Why(condition.reason, condition.message or condition.reason, _REMEDIES.get(condition.reason, ""))
+def _plainly(overview: Overview, condition: ConditionStatus) -> Diagnosis:
+    return Diagnosis(condition.reason, condition.message or condition.reason, _REMEDIES.get(condition.reason, ""))
 
 
-def _suspended(overview: Overview, condition: ConditionStatus) -> Why:
+def _suspended(overview: Overview, condition: ConditionStatus) -> Diagnosis:
     job = overview.job
     if condition.reason == Reason.QUEUED:
         scheduling = job.spec.run_policy.scheduling if job.spec is not None else None
         queue = scheduling.queue if scheduling is not None else None
         where = f" (queue {queue})" if queue else ""
-        remedy = "wait, or ask whoever owns the quota"
+        remedy = "wait, or ask the owner of the quota"
         look = ("kubectl", "describe", "workloads.kueue.x-k8s.io", job.name)
-        return Why(condition.reason, f"{condition.message}{where}", remedy, (look,))
+        return Diagnosis(condition.reason, f"{condition.message}{where}", remedy, (look,))
     who = suspended_by(overview.body)
     by = f" by {who[0]}" + (f" at {who[1]:%Y-%m-%d %H:%M} UTC" if who[1] is not None else "") if who else ""
     words = f"runPolicy.suspend is true, set{by}" if by else "runPolicy.suspend is true"
-    return Why(condition.reason, words, "let it go on", (("dtj", "resume", job.name),))
+    return Diagnosis(condition.reason, words, "resume it", (("dtj", "resume", job.name),))
 
 
 def suspended_by(body: JsonObject) -> tuple[str, datetime | None] | None:
@@ -129,35 +129,35 @@ def suspended_by(body: JsonObject) -> tuple[str, datetime | None] | None:
     return max(setters, key=lambda setter: setter[1].timestamp() if setter[1] else 0.0, default=None)
 
 
-def _stalled(overview: Overview, condition: ConditionStatus) -> Why:
+def _stalled(overview: Overview, condition: ConditionStatus) -> Diagnosis:
     job = overview.job
-    remedy = "see what the replicas printed last; the stall detector has them print where they are"
-    return Why(condition.reason, condition.message, remedy, (("dtj", "logs", job.name, "--tail=50"),))
+    remedy = "read the last lines of the replicas; the stall detector makes them print their stacks"
+    return Diagnosis(condition.reason, condition.message, remedy, (("dtj", "logs", job.name, "--tail=50"),))
 
 
-def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Why]:
+def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Diagnosis]:
     """Pods are missing, or not ready: what the status says, and what each pod says beside it."""
-    told = set()
+    covered = set()
     if condition.message and condition.reason != Reason.WAITING_FOR_PODS:
-        told.add(condition.reason)
-        yield Why(condition.reason, condition.message, _remedy(condition), _looks(overview.job, condition))
+        covered.add(condition.reason)
+        yield Diagnosis(condition.reason, condition.message, _remedy(condition), _looks(overview.job, condition))
     blocked: dict[tuple[str, str], list[JobPod]] = {}
     for each in overview.current_pods:
         blocker = each.pod.blocker
         if blocker is not None and not (each.pod.ready or each.pod.ended or each.pod.terminating):
             blocked.setdefault((blocker.reason, blocker.message), []).append(each)
     for (reason, message), pods in blocked.items():
-        if reason not in told:
+        if reason not in covered:
             who = ", ".join(each.title for each in pods)
-            yield Why(reason, f"{who}: {message}", _REMEDIES.get(reason, ""), (_describe(pods[0]),))
+            yield Diagnosis(reason, f"{who}: {message}", _REMEDIES.get(reason, ""), (_describe(pods[0]),))
     yield from _nodes(overview)
-    if not told and not blocked:
+    if not covered and not blocked:
         yield from _waiting(overview)
 
 
 def _remedy(condition: ConditionStatus) -> str:
     if condition.reason == Reason.POD_CREATION_FAILED and _QUOTA in condition.message:
-        return "wait until others give back what they use, ask for less, or have the quota raised"
+        return "wait until other pods release resources, request less, or have the quota raised"
     return _REMEDIES.get(condition.reason, "")
 
 
@@ -171,7 +171,7 @@ def _describe(each: JobPod) -> tuple[str, ...]:
     return ("kubectl", "describe", "pod", each.pod.name)
 
 
-def _nodes(overview: Overview) -> Iterator[Why]:
+def _nodes(overview: Overview) -> Iterator[Diagnosis]:
     """Nodes that are gone or not ready, with pods on them that are not ready."""
     for node in overview.nodes.items:
         name = text(dig(node, "metadata", "name"))
@@ -179,20 +179,20 @@ def _nodes(overview: Overview) -> Iterator[Why]:
         if ready is None or ready.get("status") != "True":
             on_it = ", ".join(each.title for each in overview.current_pods if each.pod.node == name)
             words = text(ready.get("message")) if ready is not None else "it is gone"
-            remedy = "nothing: its pods are replaced once the cluster gives them up (5 minutes as a rule)"
-            yield Why("NodeNotReady", f"node {name} is not ready, with {on_it} on it: {words}", remedy)
+            remedy = "nothing: its pods are replaced when the cluster evicts them (usually after 5 minutes)"
+            yield Diagnosis("NodeNotReady", f"node {name} is not ready, with {on_it} on it: {words}", remedy)
 
 
-def _waiting(overview: Overview) -> Iterator[Why]:
+def _waiting(overview: Overview) -> Iterator[Diagnosis]:
     """Nothing is known to be wrong."""
     missing = overview.missing_pods
     waiting = [each for each in overview.current_pods if not (each.pod.ready or each.pod.ended)]
     if missing:
-        words = f"{len(missing)} pods are not there yet: {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}"
-        yield Why(Reason.WAITING_FOR_PODS, words, "nothing: the operator creates them within seconds")
+        words = f"{len(missing)} pods do not exist yet: {', '.join(missing[:3])}{', …' if len(missing) > 3 else ''}"
+        yield Diagnosis(Reason.WAITING_FOR_PODS, words, "nothing: the operator creates them within seconds")
     if waiting:
         who = ", ".join(each.title for each in waiting[:4]) + (", …" if len(waiting) > 4 else "")
         first = waiting[0]
         look = ("dtj", "logs", overview.job.name, "--role", first.pod.role, "--index", str(first.pod.index))
-        remedy = "containers are about to start, or their probes fail" if first.pod.node else "a node is being chosen"
-        yield Why(Reason.WAITING_FOR_PODS, f"not ready yet: {who}", remedy, (look, _describe(first)))
+        remedy = "containers are starting, or their probes fail" if first.pod.node else "a node is being chosen"
+        yield Diagnosis(Reason.WAITING_FOR_PODS, f"not ready yet: {who}", remedy, (look, _describe(first)))
