@@ -2,11 +2,11 @@
 
 The package is layered; imports go downwards only (``lint-imports`` checks it)::
 
-    app | cli      composition root of the operator; the command line
+    app | cli       composition root of the operator; the command line
     client | local  jobs of a cluster from Python; the local runner, whose pods are processes of this machine
-    engine         work queue, expectations, executor, controller loop
-    core | kube    pure decisions; the API server
-    api            the contract with users
+    engine          work queue, expectations, executor, controller loop
+    core | kube     pure decisions; the API server
+    api             the contract with users
 """
 
 __version__ = "0.1.0"
