@@ -25,7 +25,11 @@ Each row is a compiled model with one property that can go wrong in distributed 
   [Refusals](#refusals).
 - **-** means that the combination is not tested.
 
-*custom* is the trainer's own loop, *fit* is `--loop=fit`. *resumed* is a run that was stopped and continued from its
+ParameterServer is not in the table: its workers compute gradients of weights that others change meanwhile, and apply
+each as soon as it is there, so there is no run of Keras on one device that it could equal.
+
+*custom* is the trainer's own loop, *fit* is `--loop=fit`, and *session* is a loop of a script of yours in a
+[session](bring-your-own.md#the-library). *resumed* is a run that was stopped and continued from its
 checkpoint; it must also equal the uninterrupted run to the bit. The models are in `tests/trainer/parity_models.py`. CI
 tests a quarter of the rows in each run; CONTRIBUTING.md says how to test one row.
 
@@ -42,6 +46,9 @@ COLUMNS = {
     f"{TWO}-fit": "2 workers, fit",
     f"{THREE}-custom": "3 workers, custom",
     f"{parity.PIPELINE}-custom": "Pipeline",
+    f"{ONE}-session": "one device, session",
+    f"{MIRRORED}-session": "Mirrored, session",
+    f"{TWO}-session": "2 workers, session",
 }
 
 

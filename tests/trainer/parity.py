@@ -37,6 +37,7 @@ FITTING_WORKERS = (f"{TWO_WORKERS}-fit",)
 THREE = (f"{THREE_WORKERS}-custom",)
 PIPED = (f"{PIPELINE}-custom",)
 FITTED = (f"{ONE}-fit", f"{ONE}-resumed_fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")
+SESSIONS = (f"{ONE}-session", f"{MIRRORED}-session", f"{TWO_WORKERS}-session")
 ALL = (*LOCAL, *WORKERS)
 CHEAP = (f"{ONE}-custom", f"{ONE}-resumed", f"{MIRRORED}-custom", *PIPED)
 
@@ -73,20 +74,20 @@ class Case:
 
 NO_PIPELINE = {PIPELINE: "--model=.*: strategy Pipeline takes the mean of one loss"}
 CASES: tuple[Case, ...] = (
-    Case(name="adam", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="adam", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
     Case(name="adam_uneven", batch=25, reference="adam"),
     Case(name="momentum"),
-    Case(name="penalties", cells=(*ALL, *PIPED)),
-    Case(name="schedule"),
-    Case(name="tf_keras_adam", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="penalties", cells=(*ALL, *FITTING_WORKERS, *PIPED, *SESSIONS)),
+    Case(name="schedule", cells=(*ALL, *FITTING_WORKERS, *SESSIONS)),
+    Case(name="tf_keras_adam", cells=(*ALL, *FITTING_WORKERS, *SESSIONS)),
     Case(name="positions", data="tokens", cells=(*ALL, *PIPED), tolerance=5e-6),
-    Case(name="masked", data="tokens", cells=(*ALL, *THREE, *PIPED), refused=NO_PIPELINE),
+    Case(name="masked", data="tokens", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED), refused=NO_PIPELINE),
     Case(name="masked_by_weight", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="masked_sum", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="ignore_class", data="ignored", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
     Case(name="summed", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="loss_weights", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="sample_weights", data="weighted", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="loss_weights", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
+    Case(name="sample_weights", data="weighted", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
     Case(name="mean_by_weight", data="weighted"),
     Case(name="weights_not_reduced", refused={"": "--model=.*: its loss .* is compiled with reduction=None"}),
     Case(name="multi_label", data="multi_label_points", cells=(*ALL, *PIPED)),
@@ -97,16 +98,20 @@ CASES: tuple[Case, ...] = (
         name="mixed_weights",
         refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "--model=.*: weights of float32 and float64"),
     ),
-    Case(name="subclassed"),
+    Case(name="subclassed", cells=(*ALL, *FITTING_WORKERS)),
     Case(name="without_input"),
     Case(name="tf_keras_without_input"),
-    Case(name="metrics"),
-    Case(name="several", data="pairs", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
+    Case(name="metrics", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="tf_keras_metrics", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="area_under_curve", data="yes_or_no", cells=(*ALL, *FITTING_WORKERS)),
+    Case(name="ragged", data="ragged_tokens", refused={"": "--data=.*: gives elements with a RaggedTensorSpec"}),
+    Case(name="several", data="pairs", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
     Case(
         name="compute_loss",
         refused=dict.fromkeys(("Mirrored", "MultiWorkerMirrored"), r"--model=.*: OwnLoss.compute_loss is not known"),
     ),
     Case(name="train_step", cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")),
+    Case(name="uncompiled_loss", cells=(f"{ONE}-fit",)),
     Case(
         name="own_mean",
         cells=(f"{ONE}-custom", f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
@@ -122,7 +127,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(name="tf_keras_masked", data="tokens"),
     Case(name="tf_keras_weights", data="weighted"),
-    Case(name="normalised_penalties"),
+    Case(name="normalised_penalties", cells=(*ALL, *FITTING_WORKERS)),
     Case(name="normalised_raw", data="raw_points", tolerance=2e-3),
     Case(name="normalised_masked", data="tokens"),
     Case(name="tf_keras_normalised_raw", data="raw_points", tolerance=2e-3),
@@ -141,11 +146,11 @@ CASES: tuple[Case, ...] = (
     Case(name="loss_scale_factor", cells=(*ALL, *PIPED)),
     Case(name="tf_keras_mixed_float16", tolerance=2e-3),
     Case(name="tf_keras_loss_scale_by_hand"),
-    Case(name="clipnorm", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="clipnorm", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
     Case(name="clipvalue", cells=(*ALL, *PIPED)),
     Case(
         name="global_clipnorm",
-        cells=(*ALL, *THREE, *PIPED),
+        cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS),
         refused={PIPELINE: "strategy Pipeline: the model was compiled with global_clipnorm=0.1"},
     ),
     Case(name="tf_keras_global_clipnorm"),
@@ -204,7 +209,7 @@ CASES: tuple[Case, ...] = (
         cells=(f"{ONE}-custom",),
         refused={"": "the model was compiled with tf_keras.src.optimizers.legacy.gradient_descent.SGD;"},
     ),
-    Case(name="accumulation", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="accumulation", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
     Case(
         name="accumulation_with_all",
         cells=(*ALL, *PIPED),
@@ -342,7 +347,54 @@ class Rig:
                     strategy = strategies[kind]
                     self.cell(case, cell, lambda case=case, s=strategy, k=kind, r=run, loop=loop: r(case, s, k, loop))
 
+    def session(self, case: Case, strategy: Any, *arguments: str, environ: Mapping[str, str]) -> list[Any]:
+        """The weights after a loop of the user's own in a session, as docs/bring-your-own.md shows it."""
+        import keras
+        import parity_models
+        import tensorflow as tf
+
+        from dtj_trainer.config import parse
+        from dtj_trainer.host import Host
+        from dtj_trainer.progress import Board
+        from dtj_trainer.sessions import Session
+
+        board = Board()
+        config = parse([f"--script={__file__}", "--progress-every=1000", *arguments], environ)
+        s = Session(Host(config=config, board=board, termination=Stop(board, None)), strategy)  # type: ignore[arg-type]
+        if case.name.startswith("tf_keras"):
+            import tf_keras
+
+            tf_keras.utils.set_random_seed(SEED)
+        keras.utils.set_random_seed(SEED)
+        with s.strategy.scope():
+            model = getattr(parity_models, case.name)()
+            optimizer = model.optimizer
+        s.checkpoint(model=model, optimizer=optimizer)
+        data = getattr(parity_models, case.data)()["training"].repeat(EPOCHS).batch(case.batch)
+        batches = iter(s.strategy.experimental_distribute_dataset(data.skip(s.step)))
+
+        def learn(inputs: Any, labels: Any) -> Any:
+            with tf.GradientTape() as tape:
+                outputs = model(inputs, training=True)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, outputs)
+                loss = tf.reduce_sum(losses) / case.batch
+                if model.losses:
+                    loss += tf.add_n(model.losses) / s.strategy.num_replicas_in_sync
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            return loss
+
+        @tf.function
+        def train_step(batch: Any) -> Any:
+            return s.strategy.reduce("SUM", s.strategy.run(learn, args=batch), axis=None)
+
+        for _ in s.steps(EPOCHS * parity_models.EXAMPLES // case.batch):
+            s.report(loss=train_step(next(batches)))
+        return [weight.numpy() for weight in model.weights]
+
     def _straight(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
+        if loop == "session":
+            return self.session(case, strategy, f"--strategy={kind}", environ={})
         return self.trainer(case, strategy, f"--strategy={kind}", f"--loop={loop}", environ={})
 
     def _resumed(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
@@ -369,11 +421,14 @@ class Rig:
         for case in cases:
             for cell in case.cells:
                 if cell.startswith(kind):
-                    arguments = ("--strategy=MultiWorkerMirrored", f"--loop={cell.rpartition('-')[2]}")
+                    loop = cell.rpartition("-")[2]
+                    arguments: tuple[str, ...] = ("--strategy=MultiWorkerMirrored",)
+                    arguments += () if loop == "session" else (f"--loop={loop}",)
+                    run = self.session if loop == "session" else self.trainer
                     environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
                     self.cell(
                         case, cell,
-                        lambda case=case, a=arguments, e=environ: self.trainer(case, strategy, *a, environ=e),
+                        lambda case=case, r=run, a=arguments, e=environ: r(case, strategy, *a, environ=e),
                     )  # fmt: skip
 
 

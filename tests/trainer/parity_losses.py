@@ -192,36 +192,6 @@ def _unbuilt(library: Any, optimizer: Any) -> Any:
     return model
 
 
-class Positive(keras.metrics.Metric):
-    """A user's own metric: how many answers are right of those whose first output is positive."""
-
-    def __init__(self, name: str = "positive") -> None:
-        super().__init__(name=name)
-        self.right = self.add_variable(shape=(), initializer="zeros", name="right")
-        self.all = self.add_variable(shape=(), initializer="zeros", name="all")
-
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        chosen = y_pred[:, 0] > 0
-        right = keras.ops.equal(keras.ops.argmax(y_pred, axis=-1), keras.ops.cast(y_true, "int64"))
-        self.right.assign_add(keras.ops.sum(keras.ops.cast(keras.ops.logical_and(right, chosen), "float32")))
-        self.all.assign_add(keras.ops.sum(keras.ops.cast(chosen, "float32")))
-
-    def result(self) -> Any:
-        return self.right / self.all
-
-
-def metrics() -> Any:
-    return _compiled(
-        _classes(),
-        metrics=[
-            "accuracy",
-            keras.metrics.MeanIoU(CLASSES, sparse_y_pred=False, name="iou"),
-            Positive(),
-        ],
-        weighted_metrics=[keras.metrics.SparseTopKCategoricalAccuracy(2, name="top")],
-    )
-
-
 def pairs() -> dict[str, Any]:
     """Two inputs by name, two labels by name."""
 
@@ -426,6 +396,24 @@ class OwnMean(keras.Model):
         self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
         self.tracker.update_state(loss)
         return {"loss": self.tracker.result()}
+
+
+class Uncompiled(keras.Model):
+    """A user's own train_step, whose loss no compile knows."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, self(x), from_logits=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def uncompiled_loss() -> Any:
+    before = dense(keras.optimizers.SGD(0.1))
+    model = Uncompiled(before.inputs, before.outputs)
+    model.compile(optimizer=keras.optimizers.SGD(0.1))
+    return model
 
 
 def own_mean() -> Any:

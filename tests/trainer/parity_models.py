@@ -2,4 +2,5 @@
 
 from parity_data import *  # noqa: F403
 from parity_losses import *  # noqa: F403
+from parity_metrics import *  # noqa: F403
 from parity_optimizers import *  # noqa: F403

@@ -64,6 +64,18 @@ def test_metrics_are_those_of_keras(
             assert curves[name][12] == pytest.approx(value, abs=1e-5), name
 
 
+def test_the_area_under_a_curve_is_that_of_keras_over_the_examples_of_all_workers(folder: Path) -> None:
+    data = "--data=parity_models:yes_or_no"
+    arguments = [*ARGUMENTS, "--model=parity_models:area_under_curve", data, "--loop=fit"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        assert set(job.start(environ=HERE).wait().values()) == {0}
+    last, score = by_keras("area_under_curve", "yes_or_no")
+    curves = points(folder / "logs" / "train")
+    for name in ("area", "precision"):
+        assert curves[name][12] == pytest.approx(last[name], abs=1e-5), name
+        assert job.result[name] == pytest.approx(score[name], abs=1e-5), name
+
+
 def test_the_metrics_of_a_train_step_of_ones_own_are_shown(folder: Path) -> None:
     arguments = [*ARGUMENTS, "--model=parity_models:own_mean", "--data=parity_models:points", "--loop=fit"]
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
