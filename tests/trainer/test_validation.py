@@ -275,3 +275,44 @@ def test_a_test_step_of_the_models_own_is_not_left_out_in_silence(folder: Path) 
         "--model=mine:build: evaluations do not call Model.test_step; they show the loss and the metrics that the "
         "model was compiled with"
     ) in job["worker-0"].log
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_long_validation_shows_between_its_batches_that_it_goes_on(eager: bool) -> None:
+    """By this, the watch for stalls begins again, and a task that is told to stop can stop."""
+    import overfits
+    import tensorflow as tf
+
+    from dtj_trainer.measures import ByExample
+    from dtj_trainer.tasks.heads import MultiClass
+    from dtj_trainer.validator import Validator
+
+    class Slow:
+        held_out_examples = 5
+
+        def held_out(self, *, batch: int) -> Any:
+            def wait(x: Any) -> Any:
+                time.sleep(0.6)  # more than the time between two agreements
+                return x
+
+            examples = overfits.dataset()["held_out"].take(5).batch(batch)
+            return examples.map(lambda x, y: (tf.ensure_shape(tf.py_function(wait, [x], x.dtype), x.shape), y))
+
+    alive: list[bool] = []
+    tf.config.run_functions_eagerly(eager)
+    try:
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        with strategy.scope():
+            model = overfits.build()
+        objective = ByExample(MultiClass(2), model, batch=16)  # type: ignore[arg-type]
+        validator = Validator(strategy, model, objective, Slow(), batch=1)  # type: ignore[arg-type]
+        found = validator(lambda: False, lambda: alive.append(True))
+        assert len(alive) == 5
+        assert found is not None
+        ((inputs, labels),) = overfits.dataset()["held_out"].take(5).batch(5)
+        expected = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model(inputs))
+        assert found["loss"] == pytest.approx(float(tf.reduce_mean(expected)), abs=1e-6)
+        assert validator(lambda: len(alive) > 6, lambda: alive.append(True)) is None
+        assert len(alive) == 7
+    finally:
+        tf.config.run_functions_eagerly(False)
