@@ -103,17 +103,15 @@ REPLACED_NAMES: Final = {
 REPLACED_PARTS: Final = {r"^_?(MOST|LEAST|FEWEST)_": "MAX_, MIN_", r"_LIFE$": "_TTL"}
 
 TEXT_LIMITS: Final[dict[str, int]] = {
-    "operator/dtj/core": 8,
-    "trainer-image": 30,
+    "operator/dtj/core": 1,
+    "trainer-image": 22,
 }
 """Avoided words in texts of programs (not in docstrings), by room."""
 
 NAME_LIMITS: Final[dict[str, int]] = {
-    "operator/dtj/api": 3,
-    "operator/dtj/core": 30,
-    "operator/dtj/engine": 12,
-    "operator/dtj/kube": 4,
-    "tests": 220,
+    "operator/dtj/core": 8,
+    "operator/dtj/kube": 1,
+    "tests": 205,
     "trainer-image": 125,
 }
 """Definitions with replaced names, by room."""

@@ -129,7 +129,7 @@ MOST = 2**53
 """The largest number that a pod is believed: the API server, like JSON at large, knows no larger whole ones exactly."""
 
 
-MOST_STRAGGLERS: Final = 8
+MAX_STRAGGLERS: Final = 8
 
 _PHASES_IN_WORDS: Final = {"Gate": "waiting for peers"}
 """The text for a phase of the trainer whose name alone is not clear."""
@@ -173,7 +173,7 @@ class Progress(_Foreign):
     )
     stragglers: tuple[Annotated[str, StringConstraints(max_length=63)], ...] = Field(
         default=(),
-        max_length=MOST_STRAGGLERS,
+        max_length=MAX_STRAGGLERS,
         description="stragglers lists up to eight replicas, such as worker-3, whose steps take more than 1.5 "
         "times as long as the steps of the other replicas. It is set only if each replica "
         "publishes its own speed.",

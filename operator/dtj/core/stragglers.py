@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from dtj.api.status import MOST_STRAGGLERS
+from dtj.api.status import MAX_STRAGGLERS
 
 FACTOR: Final = 1.5
 """So much longer than the median a slow replica's steps take."""
@@ -77,4 +77,4 @@ def streaks(before: Mapping[str, int], found: Iterable[Straggler]) -> dict[str, 
 
 def lasting(found: Iterable[Straggler], in_a_row: Mapping[str, int]) -> tuple[Straggler, ...]:
     """Those that have been slow long enough to be named, as many as the status holds."""
-    return tuple(each for each in found if in_a_row.get(each.hostname, 0) >= READINGS)[:MOST_STRAGGLERS]
+    return tuple(each for each in found if in_a_row.get(each.hostname, 0) >= READINGS)[:MAX_STRAGGLERS]

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 """How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
 
-SIGHTING_LIFE: Final = 20.0
+SIGHTING_TTL: Final = 20.0
 """Seconds after which an object that no informer shows is looked at again."""
 
 
@@ -149,7 +149,7 @@ class Creator:
         """Refresh what was learned long ago: the object may be gone by now."""
         unlabelled = self._memories.of(job.uid).unlabelled
         for (resource, name), sighting in list(unlabelled.items()):
-            if _loop_time() - sighting.checked_at < SIGHTING_LIFE:
+            if _loop_time() - sighting.checked_at < SIGHTING_TTL:
                 continue
             try:
                 body = await self._gateway.get(resource, namespace=job.namespace, name=name)

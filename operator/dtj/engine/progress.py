@@ -36,7 +36,7 @@ AT_ONCE: Final = 32
 TIMEOUT: Final = 3.0
 """Seconds that an answer may take."""
 
-MOST_BYTES: Final = 64 * 1024
+MAX_BYTES: Final = 64 * 1024
 """Size of the largest answer that is read."""
 
 SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
@@ -47,16 +47,16 @@ async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: 
     """The body of the answer; None if none came in time, or one that is too large."""
     with suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(host, port, limit=MOST_BYTES)
+            reader, writer = await asyncio.open_connection(host, port, limit=MAX_BYTES)
             try:
                 writer.write(f"{request} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
                 answer = bytearray()
-                while len(answer) <= MOST_BYTES and (more := await reader.read(MOST_BYTES)):
+                while len(answer) <= MAX_BYTES and (more := await reader.read(MAX_BYTES)):
                     answer += more
             finally:
                 writer.close()
         head, _, body = bytes(answer).partition(b"\r\n\r\n")
-        if len(answer) <= MOST_BYTES and head.split(b" ", 2)[1:2] == [b"200"]:
+        if len(answer) <= MAX_BYTES and head.split(b" ", 2)[1:2] == [b"200"]:
             return body
     return None
 
@@ -127,9 +127,9 @@ class ProgressReader:
         if progress is None:
             self._not_heard(job, pod)
         else:
-            self._heard(job, pod, progress)
+            self._received(job, pod, progress)
 
-    def _heard(self, job: Job, pod: Pod, progress: Progress) -> None:
+    def _received(self, job: Job, pod: Pod, progress: Progress) -> None:
         """An answer, which may show that the training advances, or be evidence that it stands still."""
         memory, now = self._state.caches.of(job.uid), asyncio.get_running_loop().time()
         ready = job.status.condition(Condition.PODS_READY)
@@ -166,8 +166,8 @@ def _patience(job: Job, silences: int) -> float:
 
 def _is_news(job: Job, status: str, lasted: timedelta) -> bool:
     """Whether what has lasted so long makes the condition Stalled say ``status``, which it does not say yet."""
-    timeout, said = _stall_timeout(job), job.status.condition(Condition.STALLED)
-    return timeout is not None and lasted >= timeout and (said is None or said.status != status)
+    timeout, reported = _stall_timeout(job), job.status.condition(Condition.STALLED)
+    return timeout is not None and lasted >= timeout and (reported is None or reported.status != status)
 
 
 def _stall_timeout(job: Job) -> timedelta | None:

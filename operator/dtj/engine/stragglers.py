@@ -41,12 +41,12 @@ SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
 def read(body: bytes, *, at: float) -> Reading | None:
     """What an answer says of a replica's own pace; None if there is nothing that can be read."""
     try:
-        said = msgspec.json.decode(body)
+        content = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
         return None
-    if not isinstance(said, dict):
+    if not isinstance(content, dict):
         return None
-    step, seconds = said.get("step"), said.get("stepSeconds")
+    step, seconds = content.get("step"), content.get("stepSeconds")
     return Reading(
         at,
         step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MOST else None,
@@ -99,28 +99,28 @@ class StragglerFinder:
 
     async def _compare(self, job: Job, spec: JobSpec, pods: dict[Replica, Pod]) -> None:
         timings = self._state.caches.of(job.uid).step_timings
-        said: dict[str, Reading] = {}
+        readings: dict[str, Reading] = {}
         async with asyncio.TaskGroup() as group:
             for replica, pod in pods.items():
-                group.create_task(self._ask(replica, pod, said))
+                group.create_task(self._ask(replica, pod, readings))
         uids = {replica.hostname: pod.uid for replica, pod in pods.items()}
         before = {
             name: reading for name, reading in timings.readings.items() if timings.uids.get(name) == uids.get(name)
         }
         in_step = spec.strategy in COLLECTIVE
-        self._note(job, timings, slow(before, said, in_step=in_step))
-        timings.readings, timings.uids = said, uids
-        speaks = sum(1 for reading in said.values() if reading.step_seconds is not None or not in_step)
+        self._note(job, timings, slow(before, readings, in_step=in_step))
+        timings.readings, timings.uids = readings, uids
+        speaks = sum(1 for reading in readings.values() if reading.step_seconds is not None or not in_step)
         timings.silences = 0 if speaks >= FEWEST else timings.silences + 1
         timings.ask_after = _loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
-    async def _ask(self, replica: Replica, pod: Pod, said: dict[str, Reading]) -> None:
+    async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading]) -> None:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
         async with self._slots:
             body = await fetch(pod.ip, port)
         reading = read(body, at=_loop_time()) if body is not None else None
         if reading is not None:
-            said[replica.hostname] = reading
+            readings[replica.hostname] = reading
 
     def _note(self, job: Job, timings: StepTimings, found: tuple[Straggler, ...]) -> None:
         timings.in_a_row = streaks(timings.in_a_row, found)

@@ -76,7 +76,7 @@ def release_incomplete(context: JobContext) -> Decision | None:
     assert refusal is not None
     message = (
         f"{refusal.name}: {refusal.message}; the other {len(holding)} pods of the gang give back what they hold, "
-        "and all are created anew later"
+        "and all are created again later"
     )
     desired = DesiredConditions(pods_ready=DesiredCondition("False", Reason.GANG_RELEASED, message))
     status = counted(context)

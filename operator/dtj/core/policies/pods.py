@@ -86,7 +86,7 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
         return ()
     if not starting and context.current:
         gone = len([replica for replica in created if not context.replaced_alone(replica)])
-        return (Emit("Warning", Reason.REPLICA_LOST, f"created {gone} pods anew that were gone"),) if gone else ()
+        return (Emit("Warning", Reason.REPLICA_LOST, f"created {gone} pods again that were gone"),) if gone else ()
     roles = ", ".join(f"{context.spec.replicas(role)} {role}" for role in context.spec.roles())
     which = f" for attempt {context.attempt}" if context.attempt > 1 else ""
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")

@@ -1,0 +1,88 @@
+"""Each rule is in a file whose name says so: a newcomer who asks one of these questions finds the file by its name.
+
+A question has the folder to look in, the word that a newcomer would search for, and words of the rule itself. The test
+searches the *names* of the files for the word. One of the files that it finds must hold the rule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.snippets import ROOT
+
+pytestmark = pytest.mark.unit
+
+CORE = "operator/dtj/core"
+ENGINE = "operator/dtj/engine"
+KUBE = "operator/dtj/kube"
+CLI = "operator/dtj/cli"
+TRAINER = "trainer-image"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a newcomer asks; ``rule`` is a regular expression for the lines that answer it."""
+
+    text: str
+    folder: str
+    word: str
+    rule: str
+
+    def files(self) -> list[Path]:
+        """The files below the folder with the word in their name."""
+        return [path for path in sorted((ROOT / self.folder).rglob("*.py")) if self.word in path.stem]
+
+
+QUESTIONS = (
+    Question("In which order do the policies decide?", CORE, "planner", r"^def plan\("),
+    Question("A worker is lost: which replicas restart?", CORE, "restart_scope", r"^def requires_full_restart\("),
+    Question("How does a new attempt begin?", CORE, "restart", r"^def begin_attempt\("),
+    Question("How long does a restart wait?", CORE, "backoff", r"^def seconds_until_due\("),
+    Question("Which budget pays for a restart?", CORE, "budgets", r"run_policy\.backoff_limit"),
+    Question("What do exit codes 42 and 143 mean?", CORE, "pod_failure", r"\b42\b"),
+    Question("When is a finished job deleted?", CORE, "ttl", r"ttl_seconds_after_finished"),
+    Question("Which pods are deleted at the end?", CORE, "cleanup", r"clean_pod_policy"),
+    Question("When has a job run for too long?", CORE, "deadlines", r"active_deadline_seconds"),
+    Question("When does a job succeed?", CORE, "success", r"^def decide\("),
+    Question("What does a suspended job do?", CORE, "suspend", r"^def suspend\("),
+    Question("What happens after kubectl scale?", CORE, "elastic", r"^def resize\("),
+    Question("What is evidence of a stall?", CORE, "stall", r"^def evidence\("),
+    Question("Which condition says that all pods are ready?", CORE, "conditions", r"^def pods_ready\("),
+    Question("Whose object has our name?", CORE, "name_collision", r"^def report_collision\("),
+    Question("What does Kueue admit?", CORE, "kueue", r"^def queue\("),
+    Question("When is a gang released?", CORE, "gang", r"^def release_incomplete\("),
+    Question("When does TensorBoard run?", CORE, "tensorboard", r"^def next_to\("),
+    Question("What is in TF_CONFIG?", CORE, "tf_config", r"def tf_config\("),
+    Question("Who may connect to the pods of a job?", CORE, "network_policy", r"^def network_policy\("),
+    Question("Which container is the trainer?", CORE, "pod_state", r"^def main_container\("),
+    Question("How are many pods created at once?", ENGINE, "slow_start", r"^async def slow_start\("),
+    Question("When is an echo of our own write awaited?", ENGINE, "expectations", r"^class Expectations\b"),
+    Question("When is a failed pass tried again?", ENGINE, "queue", r"def add_failed\("),
+    Question("What happens after 410 Gone?", KUBE, "informer", r"\bGone\b"),
+    Question("What does 429 mean?", KUBE, "status_errors", r"TOO_MANY_REQUESTS"),
+    Question("When does an operator stop to lead?", KUBE, "lease", r"LeaseLost"),
+    Question("How are equal events counted?", KUBE, "events", r"_count_up\("),
+    Question("Which rights does the operator need?", KUBE, "rbac", r"^NAMESPACE_RULES\b"),
+    Question("What is left out of a report?", CLI, "redaction", r"^(class|def) "),
+    Question("How does a SIGTERM reach the training?", TRAINER, "signals", r"SIGTERM"),
+    Question("What ends a process that hangs?", TRAINER, "watchdog", r"class LastResort\b"),
+    Question("How is data divided between workers?", TRAINER, "sharding", r"^def distributed\("),
+    Question("Which optimizers are there?", TRAINER, "optimizers", r"^def make\("),
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.text)
+def test_the_name_of_the_file_leads_to_the_rule(question: Question) -> None:
+    files = question.files()
+    assert files, f"no file below {question.folder} has {question.word!r} in its name"
+    holding = [path for path in files if re.search(question.rule, path.read_text(), re.MULTILINE)]
+    assert holding, f"{question.rule!r} is in none of {[str(path.relative_to(ROOT)) for path in files]}"
+
+
+def test_a_name_leads_to_few_files() -> None:
+    """A word that is in every name would find everything."""
+    assert [question.text for question in QUESTIONS if len(question.files()) > 5] == []
