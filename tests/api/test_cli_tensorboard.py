@@ -106,4 +106,4 @@ def test_a_port_that_is_taken_is_said(world: JobWorld) -> None:
         code, said = tensorboard(world, "digits", f"--port={port}")
     assert code == 2
     assert said.startswith(f"cannot listen on port {port}: ")
-    assert said.endswith("choose another one with --port, or 0 for any free one")
+    assert said.endswith("choose another port with --port, or 0 for any")
