@@ -105,6 +105,19 @@ def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path
     assert max(differences.values()) < 5e-6, differences
 
 
+def test_a_model_without_a_call_and_with_two_optimizers_trains_as_on_one_device(folder: Path, tmp_path: Path) -> None:
+    script = HERE / "scripts" / "two_optimizers.py"
+    plainly(tmp_path, script, str(tmp_path / "alone.json"))
+    with workers(folder, script, str(folder / "measured.json")) as job:
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    alone, measured = (
+        json.loads((place / name).read_text()) for place, name in ((tmp_path, "alone.json"), (folder, "measured.json"))
+    )
+    assert largest_difference(alone["weights"], measured["weights"]) < 2e-5
+    # What its train step gives to a metric is the share of one of the two replicas, as in Keras.
+    assert largest_difference(alone["losses"], [2 * loss for loss in measured["losses"]]) < 2e-5
+
+
 def test_a_session_trains_the_same_without_the_trainers_command_line(folder: Path) -> None:
     fits = HERE / "scripts" / "fits.py"
     with Job(

@@ -30,7 +30,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import private, unfit
+from dtj_trainer.compat import keras_builds, private, unfit
 from dtj_trainer.config import Config
 from dtj_trainer.errors import UsageError
 from dtj_trainer.fit_losses import FitLosses
@@ -85,7 +85,8 @@ def install(say: Callable[[str], object], config: Config) -> None:
     _replace(keras_optimizer.TFOptimizer, _clip_gradients, _all_reduce_sum_gradients)
     _replace(keras_loss, scale_loss_for_distribution, unscale_loss_for_distribution, apply_mask, reduce_values)
     _replace(keras_compile.CompileLoss, call=_judge)
-    _replace(keras.optimizers.LossScaleOptimizer, check_finite)
+    _replace(keras.optimizers.LossScaleOptimizer, check_finite, keras_builds.apply)
+    _replace(keras.optimizers.Optimizer, keras_builds.apply)
     callbacks = keras.callbacks
     _replace(callbacks.ModelCheckpoint, _save_model=_save_best)
     _replace(callbacks.BackupAndRestore, on_train_begin=_restore, _save_model=_back_up, on_train_end=_remove_backup)
@@ -131,8 +132,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
         if data_batch is None:
             data_batch = tree.map_structure(lambda value: _local(strategy, value), next(iter(iterator))[2].__next__())
             iterator.reset()
-    with strategy.scope():
-        model._symbolic_build(data_batch=data_batch)
+    keras_builds.build(model, strategy, data_batch)
     unsynchronized = [
         layer
         for layer in model._flatten_layers()
