@@ -188,21 +188,19 @@ class RequeueAfter:
     seconds: float
 
 
-Action: TypeAlias = (
-    CheckPods
-    | LookForGangs
-    | ReadFlavors
-    | CreateGang
+Query: TypeAlias = CheckPods | LookForGangs | ReadFlavors
+"""Asks the API server something and changes nothing. The rest of the plan is void: the answer is planned with."""
+
+Creation: TypeAlias = CreateService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod
+
+Effect: TypeAlias = (
+    Creation
     | DeleteGang
     | ReleaseQuota
-    | CreateService
     | UpdateServiceSelector
     | DeleteService
-    | CreateNetworkPolicy
     | UpdateNetworkPolicy
     | DeleteNetworkPolicy
-    | CreateClaim
-    | CreatePod
     | DeletePod
     | DeleteJob
     | BestEffort
@@ -211,4 +209,7 @@ Action: TypeAlias = (
     | Emit
     | RequeueAfter
 )
+"""Changes something in the cluster, or when the job is planned again."""
+
+Action: TypeAlias = Query | Effect
 Plan: TypeAlias = tuple[Action, ...]

@@ -28,6 +28,7 @@ from dtj.core.actions import (
     CreateNetworkPolicy,
     CreatePod,
     CreateService,
+    Creation,
     DeleteGang,
     DeleteJob,
     DeleteNetworkPolicy,
@@ -37,6 +38,7 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
+    Query,
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
@@ -158,13 +160,8 @@ class Executor:
             await self._delete_pods(running.job, deletions)
         for action in actions:
             match action:
-                case CheckPods():
-                    await self._check(running.job, action)
-                case LookForGangs():
-                    await self._gangs.look()
-                    raise Replan
-                case ReadFlavors():
-                    await self._read_flavors(running, action, held=held)
+                case CheckPods() | LookForGangs() | ReadFlavors():
+                    await self._ask(running, action, held=held)
                 case DeleteGang():
                     await self._delete(resource_of(action.api), running.job, name=action.name, uid=action.uid)
                 case ReleaseQuota():
@@ -189,6 +186,17 @@ class Executor:
                     running.emits.append(action)
                 case RequeueAfter():
                     running.come_back(action.seconds)
+
+    async def _ask(self, running: _Pass, query: Query, *, held: float) -> None:
+        """Ask the API server, and plan again with the answer (raises Replan)."""
+        match query:
+            case CheckPods():
+                await self._check(running.job, query)
+            case LookForGangs():
+                await self._gangs.look()
+                raise Replan
+            case ReadFlavors():
+                await self._read_flavors(running, query, held=held)
 
     async def _best_effort(self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
@@ -335,7 +343,7 @@ class Executor:
 _CREATIONS: Final = (CreateService, CreateClaim, CreateGang, CreateNetworkPolicy, CreatePod)
 
 
-def _wanted(action: CreateService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod) -> Wanted:
+def _wanted(action: Creation) -> Wanted:
     match action:
         case CreateService():
             return Wanted.of(SERVICES, action.manifest)

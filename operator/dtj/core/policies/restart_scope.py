@@ -15,9 +15,9 @@ def requires_full_restart(spec: JobSpec, ended: TerminatedPod) -> bool:
     """Whether this loss ends the work of all: then all start again, from the checkpoint.
 
     Collectives break when one member is lost. In a ParameterServer job workers and chief come back alone, to servers
-    that live on; the variables go with a server, and a chief that lost a peer says that the servers cannot go on. Who
-    trains in one process has no peers, no more has an evaluator; and who trains waits for a data service that comes
-    back. ``runPolicy.restartScope`` may say otherwise.
+    that live on; the variables go with a server, and a chief that lost a peer reports that the servers cannot go on. A
+    training in one process has no peers, nor has an evaluator, and replicas that train wait for a data service that
+    comes back. ``runPolicy.restartScope`` may say otherwise. tests/unit/core/test_restart_scope.py has the table.
     """
     scope = spec.run_policy.restart_scope
     if scope is not RestartScope.AUTO:
@@ -31,8 +31,11 @@ def requires_full_restart(spec: JobSpec, ended: TerminatedPod) -> bool:
 
 
 def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedPod]:
-    """The cause first. A loss that concerns all comes before one that concerns a replica alone; a lost peer is a cause
-    only where there is no other."""
+    """The cause first.
+
+    A loss that concerns all replicas comes before one that concerns a replica alone. A lost peer is a cause only if
+    there is no other.
+    """
     return sorted(
         losses, key=lambda e: (e.failure_class is PodFailureClass.PEER_LOST, not requires_full_restart(spec, e), e.at)
     )
@@ -41,9 +44,9 @@ def in_order(spec: JobSpec, losses: Iterable[TerminatedPod]) -> list[TerminatedP
 def is_secondary_failure(ended: TerminatedPod, loss: PodLosses, replaced: Iterable[datetime]) -> bool:
     """Whether a replica that lost a peer did so because of another that is charged, or was.
 
-    It is where another replica is lost for a reason of its own; or where one was replaced alone while the pod that
-    ended ran (``replaced`` are the times at which the pods of those came, or are to come), and that pod lives or is
-    yet to come: where all lose each other, the cause is yet to be charged.
+    It is one if another replica is lost for a reason of its own. It is one as well if another was replaced alone while
+    the pod that ended ran, and that pod lives or is yet to come; ``replaced`` are the times at which the pods of those
+    came, or will come. If all replicas lose each other, the cause is yet to be charged.
     """
     if ended.failure_class is not PodFailureClass.PEER_LOST:
         return False
