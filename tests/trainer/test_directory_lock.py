@@ -52,12 +52,16 @@ def test_a_directory_that_a_process_of_this_machine_uses_is_refused_until_that_p
     directory_lock.hold(tmp_path, say=print)
 
 
-def test_a_process_of_another_machine_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("differs", ["_BOOT", "_PROCESSES"], ids=["machine", "container"])
+def test_a_process_of_another_machine_or_container_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differs: str
+) -> None:
+    """A pod that replaces one that was deleted by force may start on the same node before the old one has ended."""
     said: list[str] = []
     process = holder(tmp_path)
     try:
-        monkeypatch.setattr(directory_lock, "_BOOT", tmp_path / "boot")
-        (tmp_path / "boot").write_text("of another kernel")
+        monkeypatch.setattr(directory_lock, differs, tmp_path / "of another")
+        (tmp_path / "of another").write_text("of another kernel")
         with pytest.raises(TrainerError) as refused:
             directory_lock.hold(tmp_path, say=said.append, here_seconds=0.0, elsewhere_seconds=0.5)
         assert not isinstance(refused.value, UsageError)

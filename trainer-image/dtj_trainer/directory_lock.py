@@ -16,10 +16,11 @@ from dtj_trainer.errors import TrainerError, UsageError
 
 NAME = ".lock"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PROCESSES = Path("/proc/self/ns/pid")
 _HERE_SECONDS = 10.0
-"""How long a process of this machine may take to end: the kernel knows whether it lives."""
+"""How long a process of this container may take to end: the kernel knows whether it lives."""
 _ELSEWHERE_SECONDS = 150.0
-"""Longer than the lease of an NFS server, which is 90 s."""
+"""Longer than the lease of an NFS server, which is 90 s, and the grace period of a pod that was deleted by force."""
 _held: dict[Path, int] = {}
 
 
@@ -36,12 +37,12 @@ def hold(
 
     Args:
         say: prints a line before a long wait.
-        here_seconds: how long to wait for a process of this machine.
-        elsewhere_seconds: how long to wait for a process of another machine.
+        here_seconds: how long to wait for a process of this container, or of this machine outside of containers.
+        elsewhere_seconds: how long to wait for any other process. It may be a pod that this one replaces.
 
     Raises:
-        UsageError: another process of this machine has it.
-        TrainerError: a process of another machine has it.
+        UsageError: another process of this container has it.
+        TrainerError: a process of another container or machine has it.
     """
     path = (directory / NAME).absolute()
     if path in _held:
@@ -54,7 +55,7 @@ def hold(
     began, waits = time.monotonic(), False
     while not _take(file):
         owner = _owner(file)
-        here = owner.get("boot") == _boot()
+        here = owner.get("place") == _place()
         seen = f"checkpoint directory {directory}: another run uses it (process {owner.get('pid', 'unknown')}"
         if time.monotonic() - began >= (here_seconds if here else elsewhere_seconds):
             os.close(file)
@@ -76,7 +77,7 @@ def _take(file: int) -> bool:
         return False
     except OSError:
         return True  # no locks here
-    text = json.dumps({"boot": _boot(), "host": os.uname().nodename, "pid": os.getpid()})
+    text = json.dumps({"place": _place(), "host": os.uname().nodename, "pid": os.getpid()})
     try:
         os.ftruncate(file, 0)
         os.pwrite(file, text.encode(), 0)
@@ -94,9 +95,9 @@ def _owner(file: int) -> dict[str, object]:
     return owner if isinstance(owner, dict) else {}
 
 
-def _boot() -> str:
-    """The same for all processes of a machine, in whatever container; of no other machine."""
+def _place() -> str:
+    """The same for processes that see each other; another one for each container and each machine."""
     try:
-        return _BOOT.read_text().strip()
+        return f"{_BOOT.read_text().strip()} {_PROCESSES.stat().st_ino}"
     except OSError:
         return os.uname().nodename

@@ -127,3 +127,28 @@ def cache(text: str) -> str | Path:
 
 def mebibytes(text: str) -> int:
     return whole(1)(text) * 2**20
+
+
+def class_weights(text: str) -> tuple[float, ...]:
+    """The weights of the classes 0, 1, ... of text such as `0:1,1:2.5`; as in Keras no class may be missing.
+
+    Raises:
+        ValueError: it is not like that.
+    """
+    found: dict[int, float] = {}
+    for pair in text.split(","):
+        label, _, weight = pair.partition(":")
+        try:
+            number, value = int(label), float(weight)
+        except ValueError:
+            raise ValueError(f"{pair.strip()!r} is not a class and its weight, such as 0:1.5") from None
+        if number in found:
+            raise ValueError(f"class {number} is given twice")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"the weight of class {number} is {weight.strip()}; give a number from 0 on")
+        found[number] = value
+    if missing := [str(number) for number in range(max(found) + 1) if number not in found]:
+        raise ValueError(f"class {', '.join(missing)} is missing; give each class from 0 on a weight")
+    if min(found) < 0:
+        raise ValueError(f"there is no class {min(found)}; classes begin with 0")
+    return tuple(found[number] for number in sorted(found))

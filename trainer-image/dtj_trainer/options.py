@@ -121,6 +121,10 @@ LOSS = Option[str | None](
     flag="--loss", parse=str, default=None, metavar="NAME",
     help="the loss for --model, by its name in Keras (default: the loss with which the model is compiled)",
 )  # fmt: skip
+CLASS_WEIGHTS = Option[tuple[float, ...]](
+    flag="--class-weights", parse=values.class_weights, default=(), metavar="LIST",
+    help="weight in the loss of each class of a --model, such as 0:1,1:2.5, as class_weight in Keras' fit",
+)  # fmt: skip
 NO_SHUFFLE = Option(
     flag="--no-shuffle", parse=values.true, default=False,
     help="keep the order of the examples of --data in each epoch",
@@ -378,7 +382,7 @@ KERAS_OVERRIDE = Option(
 GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "your own script": (SCRIPT, KERAS_OVERRIDE),
     "model and optimizer": (TASK, DATASET, METRICS, EPOCHS, BATCH_SIZE, PER_REPLICA_BATCH_SIZE, *LEARNING, SEED),
-    "your own model and data": (MODEL, DATA, LOSS, NO_SHUFFLE),
+    "your own model and data": (MODEL, DATA, LOSS, CLASS_WEIGHTS, NO_SHUFFLE),
     "your own files": (
         DATA_DIR, DATA_FORMAT, HELD_OUT, LABEL_COLUMN, COLUMNS, FEATURES, IMAGE_SIZE, SHUFFLE_WINDOW, CACHE, SHARD,
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,

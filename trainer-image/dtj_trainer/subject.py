@@ -30,11 +30,17 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
         from dtj_trainer.own.calling import load
         from dtj_trainer.own.task import OwnTask
 
+        served = _served(config, data, say)
+        if config.own.class_weights:
+            from dtj_trainer.own.class_weights import weighted
+
+            name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.own.class_weights))
+            data, served = (weighted(one, config.own.class_weights, name) for one in (data, served))
         task = OwnTask(
             config.own.model, load(config.own.model), data,
             loss=config.own.loss, say=say, strategy=config.strategy,
         )  # fmt: skip
-        return task, _served(config, data, say)
+        return task, served
     with explained(data):
         fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
     if config.metrics:

@@ -30,6 +30,8 @@ class Own:
     model: Name | None
     data: Name | None
     loss: str | None
+    class_weights: tuple[float, ...]
+    """Of the classes 0, 1, ...; empty: all count the same."""
     shuffle: bool
     callbacks: Name | None
 
@@ -44,6 +46,7 @@ def own(given: Given) -> Own:
         model=_name(given, options.MODEL),
         data=_name(given, options.DATA),
         loss=given.value(options.LOSS),
+        class_weights=given.value(options.CLASS_WEIGHTS),
         shuffle=not given.value(options.NO_SHUFFLE),
         callbacks=_name(given, options.CALLBACKS),
     )
@@ -59,6 +62,8 @@ def own(given: Given) -> Own:
         )
     if mine.loss and not mine.model:
         raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
+    if mine.class_weights and not mine.model:
+        raise UsageError(f"{given.source(options.CLASS_WEIGHTS)}: the tasks that ship have none; give --model as well")
     if not mine.shuffle and not mine.data:
         raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
     if mine.callbacks and given.value(options.LOOP) != "fit":
