@@ -189,12 +189,12 @@ def test_the_python_that_is_given_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_python_that_is_not_there_is_named() -> None:
-    with pytest.raises(NoTrainer, match="--trainer-python: there is no Python at /nowhere/python;"):
+    with pytest.raises(NoTrainer, match="--trainer-python: no Python at /nowhere/python;"):
         find_trainer("/nowhere/python", {})
 
 
 def test_a_python_that_cannot_train_is_named_with_the_remedy() -> None:
-    with pytest.raises(NoTrainer, match=r"DTJ_TRAINER_PYTHON: .* has no TensorFlow or no dtj_trainer; `make trainer`"):
+    with pytest.raises(NoTrainer, match=r"DTJ_TRAINER_PYTHON: .* lacks TensorFlow or dtj_trainer; `make trainer`"):
         find_trainer(None, {"DTJ_TRAINER_PYTHON": sys.executable})
 
 
