@@ -209,7 +209,7 @@ async def test_a_wait_outlives_an_outage_of_the_api_server(own_control_plane: Co
 
 def test_a_job_that_no_operator_has_seen_says_so(client: Client) -> None:
     client.submit(manifest())
-    with pytest.raises(WaitTimeout, match=r"not looked at by any operator yet \(is one running\?\)"):
+    with pytest.raises(WaitTimeout, match=r"it is new: no operator has seen it yet \(is one running\?\)"):
         client.wait("digits", timeout=0)
 
 

@@ -303,7 +303,7 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
 @pytest.mark.usefixtures("operator")
 def test_the_pod_before_the_newest_is_kept_where_it_failed(world: JobWorld, reader: Person) -> None:
     run(world)
-    assert "no earlier pod is left" in reader.says("logs", "digits", "--previous")
+    assert "no earlier pod exists" in reader.says("logs", "digits", "--previous")
     world.end_pod("digits-worker-1", exit_code=1)
     world.await_condition(Condition.RESTARTING)
     reader.kubelet.say("digits-worker-1", "its last words")

@@ -58,4 +58,4 @@ def test_what_an_ended_job_is_not_it_will_never_be() -> None:
 def test_where_a_job_is_is_said_in_a_few_words() -> None:
     status = JobStatus(state="Starting", ready="1/2", reason="Unschedulable")
     assert where_it_is(replace(job(), status=status)) == "Starting (1/2 ready): Unschedulable"
-    assert where_it_is(job()) == "no operator has seen it yet (is one running?)"
+    assert where_it_is(job()) == "new: no operator has seen it yet (is one running?)"

@@ -59,6 +59,6 @@ def where_it_is(job: Job) -> str:
     """The job's state in a few words: ``Starting (1/2 ready): Unschedulable``."""
     status = job.status
     if not status.state:
-        return "no operator has seen it yet (is one running?)"
+        return "new: no operator has seen it yet (is one running?)"
     ready = f" ({status.ready} ready)" if status.ready else ""
     return f"{status.state}{ready}" + (f": {status.reason}" if status.reason else "")
