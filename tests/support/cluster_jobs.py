@@ -36,17 +36,20 @@ class ClusterJobs:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
 
     def await_condition(self, job: str, condition: str) -> None:
-        """``kubectl wait``; fails with what the cluster says of the job and its pods."""
-        waited = self.cluster.kubectl(
-            "wait",
-            "-n",
-            self.namespace,
-            f"dtj/{job}",
-            f"--for=condition={condition}",
-            f"--timeout={PATIENCE_SECONDS:.0f}s",
-            check=False,
-        )
-        assert waited.returncode == 0, f"{waited.stderr}\n{self.story(job)}"
+        """``kubectl wait`` while the job makes progress; fails with what the cluster reports about the job."""
+        wait = ("wait", "-n", self.namespace, f"dtj/{job}", f"--for=condition={condition}")
+        steps = 0
+        while True:
+            waited = self.cluster.kubectl(*wait, f"--timeout={PATIENCE_SECONDS:.0f}s", check=False)
+            if waited.returncode == 0:
+                return
+            before, steps = steps, self._steps()
+            assert steps > before, f"{waited.stderr}\n{self.story(job)}"
+
+    def _steps(self) -> int:
+        """The sum of the newest steps that the pods have printed."""
+        logs = map(self.log, self.pods())
+        return sum(max(map(int, re.findall(r"^step (\d+)/", log, re.MULTILINE)), default=0) for log in logs)
 
     def await_log(self, pod: str, text: str) -> None:
         """Wait until a pod has printed this."""
