@@ -225,6 +225,8 @@ def test_a_volume_that_becomes_read_only_is_tried_again(folder: Path) -> None:
         small_volume(folder / "checkpoints", "64m") as volume,
         Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job,
     ):
+        # The lock is open for writing, which a faulty disk ignores and `mount` does not: it cannot be had here.
+        (volume / ".lock").mkdir()
         worker = job.start()["worker-0"]
         job.wait_for_checkpoint(20)
         until_quiet(["mount", "-o", "remount,ro", volume])

@@ -119,31 +119,6 @@ def test_strategies_that_can_only_stop_do_so_and_keep_the_finite_checkpoints(
     assert job.newest_checkpoint == 30
 
 
-@pytest.mark.parametrize("loop", ["custom", "fit"])
-def test_parameter_servers_name_the_worker_whose_loss_was_not_finite_first(folder: Path, loop: str) -> None:
-    only_worker_1 = """
-def data_of_one_worker():
-    try:
-        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-    except RuntimeError:  # not on a worker
-        worker = -1
-
-    def spoil(number, example):
-        bad = tf.logical_and(tf.equal(number, 100), tf.equal(worker, 1))
-        return tf.where(bad, np.nan, example[0]), example[1]
-
-    parts = data()
-    return {**parts, "training": parts["training"].enumerate().map(spoil)}
-"""
-    program = MINE.replace("import keras", "import tf_keras as keras").replace("np.nan  #", "0.0  #") + only_worker_1
-    arguments = [*ARGUMENTS, "--data=mine:data_of_one_worker", "--epochs=3", f"--loop={loop}"]
-    roles = {"chief": 1, "worker": 2, "ps": 1}
-    with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments) as job:
-        (folder / "mine.py").write_text(program)
-        assert job.start()["chief-0"].wait() == 1
-    assert re.match(r"the loss is not finite by step \d+ on worker 1; ", job["chief-0"].last_words)
-
-
 def test_a_last_step_that_is_not_finite_is_not_saved(folder: Path) -> None:
     job = ran(folder, "OneDevice", program=MINE.replace("(480, 4)", f"({BAD_STEP * 8}, 4)"))
     assert codes(job) == {1}

@@ -20,7 +20,7 @@ from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.ending import end_with
 from dtj_trainer.errors import NotFinite, PeerLost, Preempted
 from dtj_trainer.finish import finish
-from dtj_trainer.nonfinite import last_words, on_which
+from dtj_trainer.nonfinite import last_words
 from dtj_trainer.pace import Every
 from dtj_trainer.progress import Phase
 from dtj_trainer.run import Reporter, Run
@@ -117,8 +117,6 @@ class _Training:
             with strategy.extended.colocate_vars_with(self._step):
                 # Sums since the start of each metric, and examples. The coordinator reads how they grow.
                 self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
-                # The first worker with a loss that is not finite: from then on those of all others are not, either.
-                self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
             self._train_step = self._learn
             if config.loop == "fit":
                 self._train_step = self.model.train_step
@@ -246,9 +244,7 @@ class _Training:
         """Reports the means over what was learned since the sums stood at `before`; returns how they stand now."""
         now = self._sums.numpy()
         if metrics := self._means(now - before):
-            self._check(
-                all(map(math.isfinite, metrics.values())), f"the loss is not finite by step {step}{self._where()}"
-            )
+            self._check(all(map(math.isfinite, metrics.values())), f"the loss is not finite by step {step}")
             self._reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
         return now
 
@@ -257,11 +253,6 @@ class _Training:
         if not finite:
             self.store.settle()
             raise NotFinite(last_words(where, self.store.path(), self._run.config.on_nan))
-
-    def _where(self) -> str:
-        """The worker whose loss was not finite first, if there are several."""
-        worker = int(self._not_finite.numpy())
-        return on_which([f"worker {worker}"] if worker >= 0 and self._run.config.cluster.count(WORKER) > 1 else [])
 
     def _weights_are_finite(self) -> bool:
         weights = map(tf.convert_to_tensor, self.model.trainable_weights)
@@ -303,16 +294,7 @@ class _Training:
         counted = [*(judged[name] for name in task.metrics), tf.ones_like(judged["loss"])]
         sums = tf.stack([tf.reduce_sum(values) for values in counted])
         self._sums.assign_add(tf.cast(sums, tf.float64))
-        loss = tf.add_n([tf.reduce_sum(judged["loss"]) / self.batch, *self.model.losses])
-        # Only then: the variable is on a parameter server.
-        tf.cond(tf.math.is_finite(loss), lambda: tf.constant(True), self._note_worker)
-        return loss
-
-    def _note_worker(self) -> Any:
-        """Remembers this worker, on which it runs, as the first whose loss is not finite."""
-        worker = tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int64)
-        self._not_finite.assign(tf.where(self._not_finite < 0, worker, self._not_finite))
-        return tf.constant(False)
+        return tf.add_n([tf.reduce_sum(judged["loss"]) / self.batch, *self.model.losses])
 
     def _learn(self, examples: tuple[Any, Any]) -> None:
         inputs, labels = examples
