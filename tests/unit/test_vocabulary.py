@@ -109,10 +109,10 @@ TEXT_LIMITS: Final[dict[str, int]] = {
 """Avoided words in texts of programs (not in docstrings), by room."""
 
 NAME_LIMITS: Final[dict[str, int]] = {
-    "operator/dtj/core": 8,
+    "operator/dtj/core": 6,
     "operator/dtj/kube": 1,
-    "tests": 205,
-    "trainer-image": 125,
+    "tests": 197,
+    "trainer-image": 118,
 }
 """Definitions with replaced names, by room."""
 

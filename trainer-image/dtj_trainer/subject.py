@@ -35,7 +35,9 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
             from dtj_trainer.own.class_weights import weighted
 
             name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.own.class_weights))
-            data, served = (weighted(one, config.own.class_weights, name) for one in (data, served))
+            direct = served is data
+            data = weighted(data, config.own.class_weights, name)
+            served = data if direct else weighted(served, config.own.class_weights, name)
         task = OwnTask(
             config.own.model, load(config.own.model), data,
             loss=config.own.loss, say=say, strategy=config.strategy,

@@ -10,6 +10,9 @@ from dtj_trainer.data.sharding import Divisible, Share
 from dtj_trainer.data.source import Source, Stream
 from dtj_trainer.errors import UsageError
 
+_AT_ONCE = 512
+"""Held-out examples whose labels are looked at together."""
+
 
 def weighted(source: Source, weights: tuple[float, ...], name: str) -> Source:
     """The same examples; those to train on come with weights. Held-out examples keep none, as in Keras' `fit`.
@@ -40,6 +43,9 @@ class ClassWeights:
             raise UsageError(f"{name}: needs one class for each example; give the examples weights of their own")
         if labels.shape.rank == 2 and labels.shape[1] not in (1, len(weights)):
             raise UsageError(f"{name}: {len(weights)} weights, but the labels have {labels.shape[1]} classes")
+        for _, some in source.held_out(batch=_AT_ONCE):
+            if unknown := sorted({int(one) for one in _classes(some)} - set(range(len(weights)))):
+                raise UsageError(f"{name}: label {unknown[0]} has no weight; give each class one")
         self._add: Callable[[Any, Any], Any] = partial(_add, weights=weights, name=name)
 
     def __getattr__(self, name: str) -> Any:
@@ -64,13 +70,17 @@ class _DivisibleClassWeights(ClassWeights):
         return part.map(self._add, deterministic=True)
 
 
-def _add(inputs: Any, labels: Any, *, weights: tuple[float, ...], name: str) -> Any:
-    """A batch with float32 weights [batch], by Keras' rule: a row of several numbers is the class of the largest."""
+def _classes(labels: Any) -> Any:
+    """int32 [batch], by Keras' rule: a row of several numbers is the class of the largest."""
     if labels.shape.rank == 2 and labels.shape[1] != 1:
-        classes = tf.argmax(labels, axis=1, output_type=tf.int32)
-    else:
-        flat = tf.reshape(labels, [-1])
-        classes = tf.cast(tf.round(flat) if flat.dtype.is_floating else flat, tf.int32)
+        return tf.argmax(labels, axis=1, output_type=tf.int32)
+    flat = tf.reshape(labels, [-1])
+    return tf.cast(tf.round(flat) if flat.dtype.is_floating else flat, tf.int32)
+
+
+def _add(inputs: Any, labels: Any, *, weights: tuple[float, ...], name: str) -> Any:
+    """A batch with float32 weights [batch]."""
+    classes = _classes(labels)
     known = tf.logical_and(classes >= 0, classes < len(weights))
     check = tf.debugging.Assert(
         tf.reduce_all(known), [f"{name}: a label has no weight", tf.boolean_mask(classes, tf.logical_not(known))]
