@@ -121,9 +121,6 @@ DOCUMENT_LIMIT: Final = 0
 
 _WORDS: Final = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
-GENERATED_FROM_TESTS: Final = ("docs/behaviour.md",)
-"""Test names as a document. The names of the tests are counted where they are defined."""
-
 
 @dataclass(frozen=True)
 class Found:
@@ -225,7 +222,6 @@ def documents() -> list[Path]:
         for path in kept
         if path.suffix in (".md", ".yaml", ".txt", ".json", ".tpl")
         and "docs/adr/" not in str(path)
-        and str(path.relative_to(ROOT)) not in GENERATED_FROM_TESTS
         and path.name != "crd.yaml"  # with Kubernetes' own descriptions of a pod template; ours are looked at below
         and "datasets" not in path.parts
     ]
