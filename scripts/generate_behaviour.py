@@ -1,7 +1,7 @@
 """The page "Behaviour" of the site, from the names of the tests.
 
-A hook of mkdocs: ``make docs`` adds the page to the site, and no file of it is committed. Run as a program, it prints the
-page; a chapter whose test file does not exist fails in both.
+A hook of mkdocs: ``make docs`` adds the page to the site, and no file of it is committed. Run as a program, it prints
+the page; a chapter whose test file does not exist fails in both.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PAGE: Final = "behaviour.md"
 
 HEAD = """# Behaviour
 
-This page lists what a job does. Each line is the name of a test. *model* is the planner in a model of a cluster. *API server* is a real
-kube-apiserver with simulated pods. *pods* is a real node.
+This page lists what a job does. Each line is the name of a test. *model* is the planner in a model of a cluster.
+*API server* is a real kube-apiserver with simulated pods. *pods* is a real node.
 """
 
 CHAPTERS = {
@@ -70,7 +70,7 @@ LEVELS = {"unit": "model", "api": "API server", "campaigns": "API server", "e2e"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the page to the site."""
-    from mkdocs.structure.files import File  # noqa: PLC0415  # only the environment of the documents has mkdocs
+    from mkdocs.structure.files import File  # only the environment of the documents has mkdocs
 
     files.append(File.generated(config, PAGE, content=render()))
     return files

@@ -122,6 +122,7 @@ DOCUMENT_LIMIT: Final = 0
 _WORDS: Final = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
+
 @dataclass(frozen=True)
 class Found:
     """One replaced word: where it is, and what to write instead."""
