@@ -11,7 +11,7 @@ import time
 delay, port, gate, *addresses = sys.argv[1:]
 time.sleep(float(delay))
 
-from dtj_trainer.launcher.gate import Doorbell, wait_for_peers  # noqa: E402
+from dtj_launch.rendezvous import Doorbell, wait_for_peers  # noqa: E402
 
 doorbell = Doorbell(int(port)) if gate == "gate" else None
 

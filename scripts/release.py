@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 PLACES = {
     "pyproject.toml": r'^version = "(.*)"$',
-    "trainer-image/pyproject.toml": r'^version = "(.*)"$',
+    "trainer-image/pyproject.toml": r'^(?:version = |  "dtj-launch==)"?([0-9.]+)"',
+    "trainer-image/dtj_launch/pyproject.toml": r'^version = "(.*)"$',
     "operator/dtj/__init__.py": r'^__version__ = "(.*)"$',
     "trainer-image/dtj_trainer/__init__.py": r'^__version__ = "(.*)"$',
     "charts/dtj/Chart.yaml": r'^(?:version: |appVersion: ")([^"\n]*)"?$',

@@ -23,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from dtj_trainer.config import parse
+from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.choice import open_files
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.sharding import Share

@@ -26,15 +26,15 @@ import keras
 import tensorflow as tf
 
 import figures
-from dtj_trainer.config import Config, parse
-from dtj_trainer.data.arrays import Arrays
+from dtj_trainer.config.parsing import Config, parse
+from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
-from dtj_trainer.host import Host
-from dtj_trainer.progress import Board, Progress
-from dtj_trainer.run import Run
-from dtj_trainer.signals import Termination
-from dtj_trainer.synchronous import train
+from dtj_trainer.metrics.progress import Board, Progress
+from dtj_trainer.metrics.reporting import Run
+from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.task_context import Host
 from dtj_trainer.tasks.image_classification import prepare
+from dtj_trainer.training.synchronous import train
 
 BATCH = 64
 STEPS_PER_CALL = 20

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from dtj_trainer import runtime
+from dtj_trainer.process import environment
 
 MICRO_BATCHES = (1, 2, 4, 8)
 STAGES = 2
@@ -45,11 +45,12 @@ def stage_on_core(core: int, cluster: Mapping[str, list[str]]) -> Iterator[None]
 def serve(core: int) -> None:
     """The process of `stage_on_core`."""
     os.sched_setaffinity(0, {core})
-    runtime.prepare(os.environ)
-    from dtj_trainer import cluster, server
-    from dtj_trainer.progress import Board
+    environment.prepare(os.environ)
+    from dtj_trainer.config import cluster
+    from dtj_trainer.distribution import tf_server
+    from dtj_trainer.metrics.progress import Board
 
-    server.serve(cluster.from_environment(os.environ), Board())
+    tf_server.serve(cluster.from_environment(os.environ), Board())
 
 
 class Digitless:
@@ -80,10 +81,10 @@ def pipeline(micro_batches: int, devices: list[str]) -> Any:
     import keras
     import tensorflow as tf
 
-    from dtj_trainer.gpipe.cutting import cut
-    from dtj_trainer.gpipe.layout import Layout
-    from dtj_trainer.gpipe.stages import make_stages
-    from dtj_trainer.gpipe.step import Pipeline
+    from dtj_trainer.pipeline_parallel.graph_cut import cut
+    from dtj_trainer.pipeline_parallel.layout import Layout
+    from dtj_trainer.pipeline_parallel.stages import make_stages
+    from dtj_trainer.pipeline_parallel.step import Pipeline
 
     task: Any = Digitless()
     model = task.build_model(keras)
@@ -120,7 +121,7 @@ def connect(cluster: Mapping[str, list[str]]) -> None:
     """Waits for the other worker, and makes this process the first."""
     import tensorflow as tf
 
-    from dtj_trainer.launcher.gate import wait_for_peers
+    from dtj_launch.rendezvous import wait_for_peers
 
     host, port = cluster["worker"][1].split(":")
     wait_for_peers({"worker 1": (host, int(port))}, timeout=LIMIT_SECONDS, say=print)
@@ -142,7 +143,7 @@ def main() -> None:
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(STAGES)]}
     with stage_on_core(there, cluster):
         os.sched_setaffinity(0, {here})
-        runtime.prepare(os.environ)
+        environment.prepare(os.environ)
         connect(cluster)
         figures.print_machine()
         figures.print_figure("each", f"{options.steps} steps of {BATCH} examples, {LAYERS} layers of {WIDTH}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from support.waiting import eventually
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
-LAUNCHER = (sys.executable, "-m", "dtj_trainer.launcher")
+LAUNCHER = (sys.executable, "-m", "dtj_launch")
 
 
 class Launched:

@@ -265,4 +265,4 @@ def image_entrypoint() -> list[str]:
     (line,) = [line for line in (SOURCE / "Dockerfile").read_text().splitlines() if line.startswith("ENTRYPOINT ")]
     program, *options = json.loads(line.partition(" ")[2])
     assert program == "dtj-launch"
-    return ["-m", "dtj_trainer.launcher", *options]
+    return ["-m", "dtj_launch", *options]

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.config import Config, parse
+from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.data.choice import open_files
 from dtj_trainer.data.pipeline import Pipeline
 

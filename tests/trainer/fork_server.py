@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dtj_trainer.config import parse
-from dtj_trainer.errors import TrainerError
-from dtj_trainer.launcher import process
-from dtj_trainer.launcher.place import Part, place_of
+from dtj_launch import child
+from dtj_launch.topology import Part, place_of
+from dtj_trainer.config.parsing import parse
+from dtj_trainer.process.errors import TrainerError
 
 MODULE = "dtj_trainer"
 """What is forked: `python -m` of it."""
@@ -156,7 +156,7 @@ def _surroundings(environ: Mapping[str, str]) -> dict[str, str]:
 
 def serve() -> None:
     """Answers one request after the other on standard input, a socket, until nobody is left to ask."""
-    process.preload(["dtj_trainer.preload"])
+    child.preload(["dtj_trainer.process.preload"])
     channel = socket.socket(fileno=0)
     while request := channel.recv(_LONGEST_REQUEST):
         asked = json.loads(request)
@@ -176,10 +176,10 @@ def _fork(*, arguments: Sequence[str], environ: Mapping[str, str], folder: str, 
             os.dup2(nothing.fileno(), 0)
         os.chdir(folder)
         sys.path[0] = folder
-        process.run_module(MODULE, arguments, environ)()
+        child.run_module(MODULE, arguments, environ)()
 
     with open(log, "ab") as file:
-        process.fork(become, started=children.append, output=(file.fileno(), file.fileno()))
+        child.fork(become, started=children.append, output=(file.fileno(), file.fileno()))
     return children[0]
 
 

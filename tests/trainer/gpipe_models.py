@@ -17,14 +17,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from dtj_trainer.data.arrays import Arrays
+from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
-from dtj_trainer.engine import Engine, Wishes
-from dtj_trainer.gpipe.cutting import cut
-from dtj_trainer.gpipe.layout import Layout
-from dtj_trainer.gpipe.stages import Stage, make_stages, weights_of
-from dtj_trainer.gpipe.step import Pipeline
+from dtj_trainer.pipeline_parallel.graph_cut import cut
+from dtj_trainer.pipeline_parallel.layout import Layout
+from dtj_trainer.pipeline_parallel.stages import Stage, make_stages, weights_of
+from dtj_trainer.pipeline_parallel.step import Pipeline
 from dtj_trainer.tasks.image_classification import prepare
+from dtj_trainer.training.synchronous_step import Engine, Wishes
 
 BATCH = 48
 DEVICES = 8

@@ -263,7 +263,7 @@ class Rig:
         import keras
         import numpy as np
 
-        from dtj_trainer.errors import TrainerError
+        from dtj_trainer.process.errors import TrainerError
 
         folder = self._out / case.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -307,12 +307,12 @@ class Rig:
         """The trainer's weights; what evaluation and export would be made of."""
         import importlib
 
-        from dtj_trainer import subject
-        from dtj_trainer.config import parse
-        from dtj_trainer.host import Host
-        from dtj_trainer.own import names
-        from dtj_trainer.progress import Board
-        from dtj_trainer.run import Run
+        from dtj_trainer import problem
+        from dtj_trainer.config.parsing import parse
+        from dtj_trainer.metrics.progress import Board
+        from dtj_trainer.metrics.reporting import Run
+        from dtj_trainer.process.task_context import Host
+        from dtj_trainer.user_code import entry_points
 
         argv = [
             f"--model=parity_models:{case.name}", f"--data=parity_models:{case.data}", "--no-shuffle",
@@ -320,12 +320,12 @@ class Rig:
             *case.arguments, *arguments,
         ]  # fmt: skip
         config = parse(argv, {"DTJ_JOB_NAME": "parity", **environ})
-        names.check(config.own)
+        entry_points.check(config.own)
         board = Board()
-        task, data = subject.prepare(config, say=_say_nothing)
+        task, data = problem.prepare(config, say=_say_nothing)
         host = Host(config=config, board=board, termination=Stop(board, stop))  # type: ignore[arg-type]
         run = Run(host=host, task=task, data=data, say=_say_nothing)
-        module = "dtj_trainer.gpipe.train" if config.pipeline else "dtj_trainer.synchronous"
+        module = "dtj_trainer.pipeline_parallel.leader" if config.pipeline else "dtj_trainer.training.synchronous"
         with _finishing(importlib.import_module(module)) as found:
             if config.pipeline:
                 _pipe(run)
@@ -366,10 +366,10 @@ class Rig:
         import parity_models
         import tensorflow as tf
 
-        from dtj_trainer.config import parse
-        from dtj_trainer.host import Host
-        from dtj_trainer.progress import Board
-        from dtj_trainer.sessions import Session
+        from dtj_trainer.config.parsing import parse
+        from dtj_trainer.metrics.progress import Board
+        from dtj_trainer.process.task_context import Host
+        from dtj_trainer.training.session import Session
 
         board = Board()
         config = parse([f"--script={__file__}", "--progress-every=1000", *arguments], environ)
@@ -411,7 +411,7 @@ class Rig:
         return self.trainer(case, strategy, f"--strategy={kind}", f"--loop={loop}", environ={})
 
     def _resumed(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
-        from dtj_trainer.errors import Preempted
+        from dtj_trainer.process.errors import Preempted
 
         folder, loop = self._out / case.name / loop, loop.removeprefix("resumed").removeprefix("_") or "custom"
         arguments = (f"--strategy={kind}", f"--checkpoint-dir={folder}", "--steps-per-call=1", f"--loop={loop}")
@@ -479,22 +479,22 @@ def _pipe(run: Any) -> None:
     """A pipeline of two stages over the logical devices of this process, in place of workers."""
     from contextlib import nullcontext
 
-    from dtj_trainer.gpipe import train
+    from dtj_trainer.pipeline_parallel import leader
 
-    before = train._devices, train._device, train._heartbeat
-    train._devices = lambda layout: [[f"/CPU:{index}" for index in range(layout.stages)]] * layout.replicas
-    train._device = lambda task: "/CPU:0"
-    train._heartbeat = lambda run: nullcontext()  # type: ignore[assignment,return-value]
+    before = leader._devices, leader._device, leader._heartbeat
+    leader._devices = lambda layout: [[f"/CPU:{index}" for index in range(layout.stages)]] * layout.replicas
+    leader._device = lambda task: "/CPU:0"
+    leader._heartbeat = lambda run: nullcontext()  # type: ignore[assignment,return-value]
     try:
-        train.train(run)
+        leader.train(run)
     finally:
-        train._devices, train._device, train._heartbeat = before
+        leader._devices, leader._device, leader._heartbeat = before
 
 
 if __name__ == "__main__":
-    where, out, *names = sys.argv[1:]
+    where, out, *entry_points = sys.argv[1:]
     rig = Rig(Path(out))
-    getattr(rig, where)([chosen(name) for name in names])
+    getattr(rig, where)([chosen(name) for name in entry_points])
     sys.stdout.flush()
     # The end of a strategy over several processes waits for the others, and may take long.
     os._exit(0)

@@ -70,10 +70,11 @@ def subclass(keras: Any) -> Any:
 
 
 def names(model: Any, optimizer: Any) -> dict[str, list[str]]:
-    from dtj_trainer import kerases, variable_names
+    from dtj_trainer.checkpoint import variable_names
+    from dtj_trainer.compat import keras_compat
 
     optimizer.build(model.trainable_variables)
-    return variable_names.of_training(model, optimizer, kerases.state(optimizer))
+    return variable_names.of_training(model, optimizer, keras_compat.state(optimizer))
 
 
 def rate(keras: Any) -> Any:
@@ -135,20 +136,21 @@ def saved(tmp_path: Path) -> Any:
     import keras
     import tensorflow as tf
 
-    from dtj_trainer import kerases, variable_names
-    from dtj_trainer.checkpoints import State, Store
+    from dtj_trainer.checkpoint import variable_names
+    from dtj_trainer.checkpoint.manager import State, Store
+    from dtj_trainer.compat import keras_compat
 
     def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras) -> tuple[Store, Any]:
         made = [of.layers.Dense(4, name=name) for name in layer_names]
         model = of.Sequential([of.Input((4,)), *made])
         used = getattr(of.optimizers, optimizer)(rate(of))
         used.build(model.trainable_variables)
-        state = kerases.state(used)
+        state = keras_compat.state(used)
         step, total = (tf.Variable(0, dtype=tf.int64) for _ in range(2))
         return Store(
             State(
                 variable_names.of_training(model, used, state),
-                weights=kerases.variables(model.weights), optimizer=state, step=step, total_steps=total,
+                weights=keras_compat.variables(model.weights), optimizer=state, step=step, total_steps=total,
             ),
             tmp_path, keep=3, writes=True, say=print,
         ), model  # fmt: skip
@@ -169,7 +171,7 @@ def saved(tmp_path: Path) -> Any:
 def test_a_checkpoint_of_other_names_is_refused_in_one_line(
     saved: Any, written: Any, read: Any, difference: str
 ) -> None:
-    from dtj_trainer.errors import UsageError
+    from dtj_trainer.process.errors import UsageError
 
     saved(*written)[0].save(7)
     with pytest.raises(UsageError) as error:
@@ -181,7 +183,7 @@ def test_a_checkpoint_of_other_names_is_refused_in_one_line(
 
 
 def test_state_of_another_optimizer_is_refused_though_the_shapes_fit(saved: Any) -> None:
-    from dtj_trainer.errors import UsageError
+    from dtj_trainer.process.errors import UsageError
 
     saved("a", optimizer="Adagrad")[0].save(7)
     with pytest.raises(UsageError, match=r"optimizer/1 is a/kernel/accumulator, this model wants a/kernel/velocity;"):
@@ -232,7 +234,7 @@ def test_format_1_is_read_by_its_shapes(saved: Any) -> None:
 
 
 def test_a_newer_format_is_one_line_that_says_what_to_do(saved: Any) -> None:
-    from dtj_trainer.errors import UsageError
+    from dtj_trainer.process.errors import UsageError
 
     saved("a")[0].save(7)
     rewrite(saved.directory, {"format": 3, "variables": {}})

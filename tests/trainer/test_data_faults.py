@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.config import parse
+from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.choice import open_files
-from dtj_trainer.errors import UsageError
+from dtj_trainer.process.errors import UsageError
 from trainer.data_files import CLASSES, example, opened, write
 
 pytestmark = pytest.mark.trainer

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer import directory_lock
-from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.checkpoint import directory_lock
+from dtj_trainer.process.errors import TrainerError, UsageError
 from trainer.cluster import DEADLINE, Job, inherited
 
 pytestmark = pytest.mark.trainer
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.trainer
 HOLDS = """
 import sys, time
 from pathlib import Path
-from dtj_trainer.directory_lock import hold
+from dtj_trainer.checkpoint.directory_lock import hold
 
 hold(Path(sys.argv[1]), say=print)
 print("held", flush=True)

@@ -247,7 +247,7 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     import numpy as np
     import tensorflow as tf
 
-    from dtj_trainer.data.arrays import Arrays
+    from dtj_trainer.data.in_memory import Arrays
     from dtj_trainer.export import tflite
     from dtj_trainer.export.saved_model import save
     from dtj_trainer.registry import DATASETS, TASKS

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dtj_trainer.errors import UsageError
-from dtj_trainer.gpipe.layout import Layout
+from dtj_trainer.pipeline_parallel.layout import Layout
+from dtj_trainer.process.errors import UsageError
 
 pytestmark = pytest.mark.trainer
 
@@ -24,15 +24,15 @@ def chain(*units: int) -> Any:
 
 def cut(model: Any, wanted: Layout, *, costs: tuple[float, ...] = ()) -> list[str]:
     """The stages, told."""
-    from dtj_trainer.gpipe import cutting
+    from dtj_trainer.pipeline_parallel import graph_cut
 
-    return [str(part) for part in cutting.cut(model, wanted, lambda _: costs)]
+    return [str(part) for part in graph_cut.cut(model, wanted, lambda _: costs)]
 
 
 def links(model: Any) -> list[str]:
-    from dtj_trainer.gpipe import cutting
+    from dtj_trainer.pipeline_parallel import graph_cut
 
-    return [link.name for link in cutting.links(model)]
+    return [link.name for link in graph_cut.links(model)]
 
 
 def refusal(model: Any, wanted: Layout) -> str:
@@ -59,10 +59,10 @@ def test_a_chain_is_cut_where_the_user_says() -> None:
 def test_every_layer_is_in_one_stage_and_the_stages_make_the_model() -> None:
     import numpy as np
 
-    from dtj_trainer.gpipe import cutting
+    from dtj_trainer.pipeline_parallel import graph_cut
 
     model = chain(7, 6, 5, 4)
-    parts = cutting.cut(model, layout(3), lambda _: [])
+    parts = graph_cut.cut(model, layout(3), lambda _: [])
     assert sum(part.parameters for part in parts) == model.count_params()
     tensor = inputs = np.random.RandomState(0).rand(3, 10).astype("float32")
     for part in parts:
@@ -159,7 +159,7 @@ def test_each_stage_gets_an_optimizer_as_the_model_was_compiled_with() -> None:
     from keras.optimizers import SGD
     from keras.optimizers.schedules import CosineDecay
 
-    from dtj_trainer.gpipe.stages import copies_of
+    from dtj_trainer.pipeline_parallel.stages import copies_of
 
     given = SGD(CosineDecay(0.5, 10), momentum=0.25, clipnorm=2.0)
     one, other = copies_of(given)(), copies_of(given)()

@@ -73,8 +73,8 @@ def test_a_leader_that_ends_in_an_error_after_the_last_step_is_a_lost_peer(folde
 def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process() -> None:
     import tensorflow as tf
 
-    from dtj_trainer.cluster import WORKER, Address, Cluster, Task
-    from dtj_trainer.strategies import lost_peer
+    from dtj_trainer.config.cluster import WORKER, Address, Cluster, Task
+    from dtj_trainer.distribution.strategies import lost_peer
 
     error = tf.errors.UnavailableError(None, None, "gs://bucket: 503")
     task = Task(WORKER, 0)
@@ -85,8 +85,8 @@ def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process
 
 
 def test_the_others_wait_at_the_end_for_longer_than_all_conversions_may_take() -> None:
+    from dtj_trainer.distribution.strategies import end_seconds
     from dtj_trainer.export.conversion import LIMIT_SECONDS
     from dtj_trainer.export.formats import FORMATS
-    from dtj_trainer.strategies import end_seconds
 
     assert end_seconds(FORMATS) > len(FORMATS) * LIMIT_SECONDS + 3600

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer.launcher.gate import OTHERWISE_ENGAGED, Doorbell, greet
+from dtj_launch.rendezvous import OTHERWISE_ENGAGED, Doorbell, greet
 from trainer.cluster import SOON, Job, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors

@@ -167,10 +167,10 @@ def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) ->
 
 
 BROKEN = """
-import dtj_trainer.schedule
+import dtj_trainer.training.stepping
 
 def steps_to_mark(*_):
     raise ZeroDivisionError("a broken loss")
 
-dtj_trainer.schedule.steps_to_mark = steps_to_mark
+dtj_trainer.training.stepping.steps_to_mark = steps_to_mark
 """

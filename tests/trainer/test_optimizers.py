@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dtj_trainer.errors import UsageError
-from dtj_trainer.learning import Learning, learning
-from dtj_trainer.options import read
+from dtj_trainer.config.optimizer import Learning, learning
+from dtj_trainer.config.options import read
+from dtj_trainer.process.errors import UsageError
 
 pytestmark = pytest.mark.trainer
 
@@ -40,7 +40,7 @@ def model_of(library: ModuleType) -> Any:
 
 
 def made(library: ModuleType, *argv: str, batch: int = 64) -> Any:
-    from dtj_trainer import optimizers
+    from dtj_trainer.training import optimizers
 
     return optimizers.make(model_of(library), asked(*argv), batch=batch, total_steps=STEPS)
 
@@ -67,7 +67,8 @@ def test_a_cosine_stays_down_after_its_last_step(library: ModuleType) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: ModuleType, optimizer: str) -> None:
-    from dtj_trainer import kerases, optimizers
+    from dtj_trainer.compat import keras_compat
+    from dtj_trainer.training import optimizers
 
     saved = set()
     for schedule in EXPECTED:
@@ -75,7 +76,7 @@ def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: 
         argv = [f"--optimizer={optimizer}", f"--schedule={schedule}"]
         built = optimizers.make(model, asked(*argv), batch=64, total_steps=STEPS).optimizer
         built.build(model.trainable_variables)
-        state = kerases.variables(built.variables)
+        state = keras_compat.variables(built.variables)
         assert not [variable for variable in state if variable.shape == () and variable.dtype.is_floating]
         saved.add(tuple(tuple(variable.shape) for variable in state))
     assert len(saved) == 1
@@ -105,7 +106,7 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
 
 
 def test_a_compiled_model_keeps_its_optimizer_until_the_command_line_asks_for_another(library: ModuleType) -> None:
-    from dtj_trainer import optimizers
+    from dtj_trainer.training import optimizers
 
     model = model_of(library)
     model.compile(optimizer=library.optimizers.SGD(0.25), loss="mse")
@@ -165,7 +166,7 @@ def test_tf_keras_lacks_some() -> None:
 def test_what_is_asked_for_holds_over_a_rate_that_a_callback_set_before() -> None:
     import keras
 
-    from dtj_trainer.optimizers import Rate
+    from dtj_trainer.training.optimizers import Rate
 
     before, after = keras.Variable(0.1), keras.Variable(0.1)
     first = Rate(before)

@@ -268,8 +268,8 @@ def test_the_order_may_be_left_as_it_is(tmp_path: Path) -> None:
 
 def own_data(folder: Path, text: str, *, shuffle: bool):
     """The source of a user's module."""
-    from dtj_trainer.own.names import Name
-    from dtj_trainer.own.source import OwnData
+    from dtj_trainer.user_code.dataset import OwnData
+    from dtj_trainer.user_code.entry_points import Name
 
     space: dict[str, object] = {}
     exec(textwrap.dedent(text), space)
@@ -359,7 +359,7 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, data: str, line: str
 ) -> None:
     """In this process: a real one takes seconds, and the next test is one."""
-    from dtj_trainer.errors import UsageError
+    from dtj_trainer.process.errors import UsageError
 
     mine(tmp_path, WRONG)
     monkeypatch.chdir(tmp_path)
@@ -375,13 +375,13 @@ def learn_one_batch(*argv: str) -> None:
     """What a process does with its own model and data, as far as one batch."""
     import keras
 
-    from dtj_trainer import subject
-    from dtj_trainer.config import parse
-    from dtj_trainer.own import names
+    from dtj_trainer import problem
+    from dtj_trainer.config.parsing import parse
+    from dtj_trainer.user_code import entry_points
 
     config = parse(argv, {})
-    names.check(config.own)
-    task, source = subject.prepare(config, say=print)
+    entry_points.check(config.own)
+    task, source = problem.prepare(config, say=print)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))
     task.judge(task.build_model(keras, source)(inputs), labels)
 

@@ -16,7 +16,7 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     import tensorflow as tf
     import tf_keras
 
-    from dtj_trainer.engine import Engine, Wishes
+    from dtj_trainer.training.synchronous_step import Engine, Wishes
 
     class Gate(tf_keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
@@ -46,8 +46,8 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
     import keras
     import tensorflow as tf
 
-    from dtj_trainer.own.names import Name
-    from dtj_trainer.own.task import OwnTask
+    from dtj_trainer.user_code.entry_points import Name
+    from dtj_trainer.user_code.model import OwnTask
 
     def loss(labels: Any, outputs: Any) -> Any:
         errors = tf.abs(outputs - labels)
@@ -69,7 +69,7 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
 def test_what_is_rewritten_for_graphs_stays_as_it_is_for_the_debugger() -> None:
     import tensorflow as tf
 
-    from dtj_trainer.rewriting import rewritten
+    from dtj_trainer.training.autograph import rewritten
 
     seen = []
 
@@ -87,7 +87,7 @@ def test_what_is_rewritten_for_graphs_stays_as_it_is_for_the_debugger() -> None:
 
 PRELOADED = """
 import sys
-import dtj_trainer.preload
+import dtj_trainer.process.preload
 from tensorflow.python.eager import context
 print(context.context()._context_handle is None, "dtj_trainer.tasks.image_classification" in sys.modules)
 """

@@ -76,8 +76,8 @@ def test_data_that_are_never_ready_on_one_worker_end_the_job(folder: Path) -> No
 
 
 def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_has_not_begun() -> None:
-    from dtj_trainer.cluster import WORKER, Task
-    from dtj_trainer.stall import latest
+    from dtj_trainer.config.cluster import WORKER, Task
+    from dtj_trainer.distribution.stall_watch import latest
 
     one, two, three = (Task(WORKER, index) for index in range(3))
     assert latest({one: (4, True), two: None, three: (3, True)}) == [two]

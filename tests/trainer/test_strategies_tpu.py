@@ -80,7 +80,7 @@ def host_with_a_chip(tmp_path: Path) -> Path:
 
 
 def test_resolver_connection_initialisation_and_strategy_come_in_this_order(host_with_a_chip: Path) -> None:
-    from dtj_trainer import tpu
+    from dtj_trainer.distribution import tpu
 
     fake = FakeTensorFlow()
     assert tpu.make_strategy("local", library=fake, root=host_with_a_chip) == "the strategy"
@@ -95,8 +95,8 @@ def test_resolver_connection_initialisation_and_strategy_come_in_this_order(host
 def test_a_tensorflow_without_tpus_is_one_line_with_the_image_to_take(host_with_a_chip: Path) -> None:
     import tensorflow as tf
 
-    from dtj_trainer import tpu
-    from dtj_trainer.errors import UsageError
+    from dtj_trainer.distribution import tpu
+    from dtj_trainer.process.errors import UsageError
 
     error = tf.errors.NotFoundError(None, None, "No OpKernel was registered\nto support Op 'ConfigureDistributedTPU'")
     fake = FakeTensorFlow("initialise", error)
@@ -109,8 +109,8 @@ def test_a_tensorflow_without_tpus_is_one_line_with_the_image_to_take(host_with_
 def test_a_runtime_that_goes_away_while_it_is_initialised_is_a_lost_peer() -> None:
     import tensorflow as tf
 
-    from dtj_trainer import tpu
-    from dtj_trainer.errors import PeerLost
+    from dtj_trainer.distribution import tpu
+    from dtj_trainer.process.errors import PeerLost
 
     fake = FakeTensorFlow("initialise", tf.errors.UnavailableError(None, None, "Socket closed"))
     with pytest.raises(PeerLost, match=r"^TPU grpc://h:1: could not be initialised: Socket closed$"):

@@ -107,12 +107,12 @@ def test_of_two_workers_the_one_that_is_slow_says_so_and_the_one_that_waits_does
         for index, port in enumerate(ports):
             job.start(f"worker-{index}", environ={"DTJ_STATUS_PORT": str(port)})
         until = time.monotonic() + DEADLINE
-        waiting = slow = None
-        while not (waiting and slow and slow > 0.9 * PAUSE and waiting < slow / 3):
+        quick = slow = None
+        while not (quick and slow and slow > 0.9 * PAUSE and quick < slow / 3):
             assert not [replica for replica in job.replicas.values() if replica.process.poll() is not None]
-            assert time.monotonic() < until, f"own seconds of a step: worker 0 {waiting}, worker 1 {slow}"
+            assert time.monotonic() < until, f"own seconds of a step: worker 0 {quick}, worker 1 {slow}"
             time.sleep(0.1)
-            waiting, slow = map(own_part, ports)
+            quick, slow = map(own_part, ports)
 
 
 class TwoReplicasHere:
@@ -141,10 +141,10 @@ class TwoReplicasHere:
 def test_the_replica_that_waits_least_counts_and_no_moment_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     import tensorflow as tf
 
-    from dtj_trainer import waiting
+    from dtj_trainer.distribution import collective_timing
 
     strategy = TwoReplicasHere()
-    waits = waiting.of(strategy)
+    waits = collective_timing.of(strategy)
     assert waits is not None
     monkeypatch.setattr(tf, "timestamp", strategy.now)
 
@@ -166,9 +166,9 @@ def test_the_replica_that_waits_least_counts_and_no_moment_counts_twice(monkeypa
 def test_where_all_replicas_are_in_one_process_nobody_waits_for_another() -> None:
     import tensorflow as tf
 
-    from dtj_trainer import waiting
+    from dtj_trainer.distribution import collective_timing
 
-    assert waiting.of(tf.distribute.MirroredStrategy(["CPU:0"])) is None
+    assert collective_timing.of(tf.distribute.MirroredStrategy(["CPU:0"])) is None
 
 
 def own_part(port: int) -> float | None:

@@ -222,9 +222,9 @@ def test_told_to_go_while_it_waits_it_goes_at_once(launch: Launch) -> None:
 
 
 def test_a_copied_folder_is_all_it_needs(tmp_path: Path) -> None:
-    shutil.copytree(SOURCE / "dtj_trainer" / "launcher", tmp_path / "somewhere", ignore=shutil.ignore_patterns("__*__"))
+    shutil.copytree(SOURCE / "dtj_launch", tmp_path / "somewhere", ignore=shutil.ignore_patterns("__*__"))
     for name in ("__init__.py", "__main__.py"):
-        shutil.copy(SOURCE / "dtj_trainer" / "launcher" / name, tmp_path / "somewhere")
+        shutil.copy(SOURCE / "dtj_launch" / name, tmp_path / "somewhere")
     launched = Launched(
         tmp_path, "copied", ("--", "echo", "hello"), launcher=(sys.executable, "-I", "somewhere"), PYTHONPATH=""
     )

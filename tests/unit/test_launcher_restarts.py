@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer.launcher.errors import UsageError
-from dtj_trainer.launcher.memory import out_of_memory_kills
-from dtj_trainer.launcher.options import read
-from dtj_trainer.launcher.place import Part, place_of
-from dtj_trainer.launcher.policy import End, Policy
+from dtj_launch.errors import UsageError
+from dtj_launch.options import read
+from dtj_launch.out_of_memory import out_of_memory_kills
+from dtj_launch.restart_policy import End, Policy
+from dtj_launch.topology import Part, place_of
 from support.launched import MEMBER, SOURCE, Launched, cluster_of
 from support.waiting import eventually
 
@@ -301,7 +301,7 @@ def test_arguments_are_checked_before_anything_that_takes_time(
 
 
 def test_it_is_python_3_9_and_imports_the_standard_library_and_itself_alone() -> None:
-    for file in (SOURCE / "dtj_trainer" / "launcher").rglob("*.py"):
+    for file in (SOURCE / "dtj_launch").rglob("*.py"):
         tree = ast.parse(file.read_text(), feature_version=(3, 9))
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):

@@ -31,7 +31,7 @@ def test_without_a_command_the_trainer_runs_as_its_image_would() -> None:
     (line,) = [line for line in dockerfile.read_text().splitlines() if line.startswith("ENTRYPOINT ")]
     program, *options = json.loads(line.partition(" ")[2])
     assert program == "dtj-launch"
-    ours = ("/venv/bin/python", "-m", "dtj_trainer.launcher", *options, "--epochs=1")
+    ours = ("/venv/bin/python", "-m", "dtj_launch", *options, "--epochs=1")
     assert command(pod(args=["--epochs=1"])).arguments == ours
 
 

@@ -25,7 +25,7 @@ from dtj.api.validation import validate
 from dtj.cli.main import cli
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
-from dtj_trainer.config import parse
+from dtj_trainer.config.parsing import parse
 from support.snippets import BY_CI, ROOT, RUN_HERE, TRIES_PYTHON, Block, blocks, documents
 
 pytestmark = pytest.mark.unit

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dtj_trainer.cluster import Address, Task
-from dtj_trainer.config import Config, parse
-from dtj_trainer.errors import UsageError
-from dtj_trainer.script import Script
+from dtj_trainer.config.cluster import Address, Task
+from dtj_trainer.config.parsing import Config, parse
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.user_code.script import Script
 from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit

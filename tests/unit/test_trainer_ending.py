@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer.exitcodes import ExitCode
+from dtj_trainer.process.exit_codes import ExitCode
 
 pytestmark = pytest.mark.unit
 
@@ -50,8 +50,8 @@ def test_each_end_has_its_exit_code_and_its_last_words(
     ended, said = finished(
         tmp_path,
         f"""
-        from dtj_trainer.ending import Ending
-        from dtj_trainer.errors import *
+        from dtj_trainer.process.ending import Ending
+        from dtj_trainer.process.errors import *
         with Ending():
             raise {raised}
         """,
@@ -63,13 +63,16 @@ def test_each_end_has_its_exit_code_and_its_last_words(
 
 
 def test_coming_to_the_end_is_success(tmp_path: Path) -> None:
-    assert finished(tmp_path, "from dtj_trainer.ending import Ending\nwith Ending(): print('all')") == (0, "all\n")
+    assert finished(tmp_path, "from dtj_trainer.process.ending import Ending\nwith Ending(): print('all')") == (
+        0,
+        "all\n",
+    )
 
 
 LISTENING = """
     import time
-    from dtj_trainer.ending import leave
-    from dtj_trainer.signals import Termination
+    from dtj_trainer.process.ending import leave
+    from dtj_trainer.process.signals import Termination
     termination = Termination(leave=leave)
     termination.listen()
     termination.saves = {saves}
@@ -116,8 +119,8 @@ def test_another_handler_put_over_ours_does_not_swallow_the_signal(tmp_path: Pat
 LEAVING = "SIGTERM: leaving at once\n"
 OPEN = """
     import multiprocessing, os, signal, subprocess, sys, time
-    from dtj_trainer.ending import leave
-    from dtj_trainer.signals import Termination
+    from dtj_trainer.process.ending import leave
+    from dtj_trainer.process.signals import Termination
     termination = Termination(leave=leave)
     termination.listen()
     termination.listen_openly()
@@ -162,8 +165,8 @@ def test_what_a_script_starts_ends_at_sigterm_and_nobody_else_hears_of_it(tmp_pa
 
 STUCK = """
     import ctypes
-    from dtj_trainer.ending import leave
-    from dtj_trainer.signals import Termination
+    from dtj_trainer.process.ending import leave
+    from dtj_trainer.process.signals import Termination
     termination = Termination(leave=leave)
     termination.listen()
     with termination.unattended():
@@ -185,8 +188,8 @@ def test_a_signal_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) -> N
 
 def test_a_moment_unattended_is_no_signal(tmp_path: Path) -> None:
     code = """
-    from dtj_trainer.ending import leave
-    from dtj_trainer.signals import Termination
+    from dtj_trainer.process.ending import leave
+    from dtj_trainer.process.signals import Termination
     termination = Termination(leave=leave)
     termination.listen()
     for _ in range(200):
@@ -208,9 +211,9 @@ def test_afterwards_signals_are_python_s_again(tmp_path: Path) -> None:
 
 WATCHED = """
     import ctypes, time
-    from dtj_trainer.ending import end_with, leave
-    from dtj_trainer.errors import PeerLost
-    from dtj_trainer.watchdog import Watchdog
+    from dtj_trainer.process.ending import end_with, leave
+    from dtj_trainer.process.errors import PeerLost
+    from dtj_trainer.process.watchdog import Watchdog
     with Watchdog(0.2, PeerLost("nothing moved"), end_with=end_with) as watchdog:
         {body}
     time.sleep(3)

@@ -13,7 +13,7 @@ from dtj_trainer.export import __main__ as converter
 from dtj_trainer.export import conversion, formats
 from dtj_trainer.export.bundle import Bundle, measure, publish
 from dtj_trainer.export.conversion import ConversionFailed
-from dtj_trainer.progress import Board
+from dtj_trainer.metrics.progress import Board
 
 pytestmark = pytest.mark.unit
 

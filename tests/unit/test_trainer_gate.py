@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtj_trainer.launcher import gate
-from dtj_trainer.launcher.gate import (
+from dtj_launch import rendezvous
+from dtj_launch.rendezvous import (
     OTHERWISE_ENGAGED,
     Doorbell,
     Peer,
@@ -212,7 +212,7 @@ def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for
     assert knock(foreign_server) is None
     assert greet(foreign_server, name="worker 0", attempt=1) == "its process of before still ends"
     with closing(Doorbell(0, name="worker 0", attempt=1)) as doorbell:
-        monkeypatch.setattr(gate, "PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(rendezvous, "PATIENCE_SECONDS", 0.5)
         began = time.monotonic()
         meet(doorbell, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60, say=print)
         assert time.monotonic() - began >= 0.5
@@ -294,7 +294,7 @@ def test_a_stranger_that_sends_byte_after_byte_keeps_no_peer_waiting_and_does_no
 
 
 def test_a_gate_hangs_up_on_who_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_CALLER_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous, "_CALLER_SECONDS", 0.2)
     with (
         closing(Gates()) as gates,
         socket.create_connection(gates.address(0), 60) as silent,
@@ -304,7 +304,7 @@ def test_a_gate_hangs_up_on_who_says_nothing_for_too_long(monkeypatch: pytest.Mo
 
 
 def test_a_flood_of_connections_takes_no_threads_and_keeps_no_peer_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MAX_CALLERS", 20)
+    monkeypatch.setattr(rendezvous, "MAX_CALLERS", 20)
     with closing(Gates()) as gates, ExitStack() as flood:
         before = threading.active_count()
         for _ in range(200):
@@ -328,7 +328,7 @@ def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
 def test_an_answer_that_a_stranger_heard_is_of_no_use_as_a_greeting() -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         with socket.create_connection(gates.address(0), 60) as peer:
-            peer.sendall(gate._greeting("call", "worker 1", 1, "uid").encode())
+            peer.sendall(rendezvous._greeting("call", "worker 1", 1, "uid").encode())
             answer = peer.recv(1000)
         assert answer.startswith(b"dtj-gate 1 worker 0 ")
         assert say_to(gates.address(1), answer) == b""

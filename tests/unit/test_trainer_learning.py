@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import dtj_trainer
-from dtj_trainer.config import Config, parse
-from dtj_trainer.errors import UsageError
-from dtj_trainer.own import names
+from dtj_trainer.config.parsing import Config, parse
+from dtj_trainer.process.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
+from dtj_trainer.user_code import entry_points
 from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit
@@ -104,6 +104,6 @@ def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch
         (package / file).write_text("raise AssertionError('imported')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["/nowhere"])
-    names.check(configured("--model=some_net.cnn:build", "--dataset=wine").own)
+    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=wine").own)
     with pytest.raises(UsageError, match=r"there is no module some_net\.rnn; put it into the working directory \("):
-        names.check(configured("--model=some_net.rnn:build", "--dataset=wine").own)
+        entry_points.check(configured("--model=some_net.rnn:build", "--dataset=wine").own)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtj_trainer.gpipe.partition import balance, weights
+from dtj_trainer.pipeline_parallel.partition import balance, weights
 
 COSTS = st.lists(st.integers(0, 50), min_size=1, max_size=9)
 

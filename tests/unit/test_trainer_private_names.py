@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-TRAINER = Path(__file__).resolve().parents[2] / "trainer-image" / "dtj_trainer"
+TRAINER = Path(__file__).resolve().parents[2] / "trainer-image"
 PRIVATE = re.compile(r"_[a-zA-Z]\w*|__internal__")
 PACKAGES = re.compile(r"tensorflow\.(python|core|compiler)\b|keras\.src\b|tf_keras\.src\b")
 
 ALLOWED = {
     ("*", "_exit"): "of the operating system, by os and by the C library",
-    ("launcher/process.py", "_run_exitfuncs"): "of atexit: a forked process ends without them",
+    ("dtj_launch/child.py", "_run_exitfuncs"): "of atexit: a forked process ends without them",
 }
 """(file, name) -> why: none of these is of Keras, tf_keras or TensorFlow."""
 
@@ -20,7 +20,7 @@ def sources() -> dict[str, ast.Module]:
     return {
         str(path.relative_to(TRAINER)): ast.parse(path.read_text())
         for path in sorted(TRAINER.rglob("*.py"))
-        if path.relative_to(TRAINER).parts[0] != "compat"
+        if path.relative_to(TRAINER).parts[:2] != ("dtj_trainer", "compat")
     }
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer import progress
-from dtj_trainer.config import CheckpointPolicy
-from dtj_trainer.formatting import progress_line, short_number, short_time
-from dtj_trainer.pace import Every, OwnPart
-from dtj_trainer.progress import Board, Meter, Phase, Progress, serve
-from dtj_trainer.runtime import cpu_limit
-from dtj_trainer.schedule import is_mark, steps_to_mark, steps_within
+from dtj_trainer.config.parsing import CheckpointPolicy
+from dtj_trainer.metrics import progress
+from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
+from dtj_trainer.metrics.progress import Board, Meter, Phase, Progress, serve
+from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.process.environment import cpu_limit
+from dtj_trainer.training.stepping import is_mark, steps_to_mark, steps_within
 
 pytestmark = pytest.mark.unit
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer.cluster import Address
-from dtj_trainer.errors import UsageError
-from dtj_trainer.gpipe.serving import leaving_mark, prepare_mark
+from dtj_trainer.config.cluster import Address
+from dtj_trainer.pipeline_parallel.worker import leaving_mark, prepare_mark
+from dtj_trainer.process.errors import UsageError
 
 pytestmark = pytest.mark.unit
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtj_trainer import progress
-from dtj_trainer.progress import Board, _Server, serve
+from dtj_trainer.metrics import progress
+from dtj_trainer.metrics.progress import Board, _Server, serve
 
 pytestmark = pytest.mark.unit
 

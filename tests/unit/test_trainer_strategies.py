@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dtj_trainer.config import parse
-from dtj_trainer.errors import UsageError
-from dtj_trainer.schedule import legs
+from dtj_trainer.config.parsing import parse
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training.stepping import legs
 
 pytestmark = pytest.mark.unit
 

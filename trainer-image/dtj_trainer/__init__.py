@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dtj_trainer.sessions import Session
+    from dtj_trainer.training.session import Session
 
 __version__ = "0.1.0"
 
@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 def session() -> AbstractContextManager[Session]:
     """Makes a script's own training loop one that a job can stop, move and resume: `with session() as s: ...`.
 
-    See `dtj_trainer.sessions`. To be entered before TensorFlow has computed anything.
+    See `dtj_trainer.training.session`. To be entered before TensorFlow has computed anything.
     """
-    from dtj_trainer.sessions import begin
+    from dtj_trainer.training.session import begin
 
     return begin()

@@ -7,11 +7,11 @@ import io
 import os
 import sys
 
-from dtj_trainer.config import parse
-from dtj_trainer.ending import Ending, end_with, leave
-from dtj_trainer.errors import TrainerError
-from dtj_trainer.launch import launch
-from dtj_trainer.signals import Termination
+from dtj_trainer.config.parsing import parse
+from dtj_trainer.process.ending import Ending, end_with, leave
+from dtj_trainer.process.errors import TrainerError
+from dtj_trainer.process.signals import Termination
+from dtj_trainer.roles import launch
 
 
 def check(arguments: list[str]) -> dict[str, float | bool]:
@@ -30,7 +30,7 @@ def check(arguments: list[str]) -> dict[str, float | bool]:
 def main() -> None:
     """Runs to the end of the process."""
     if sys.argv[1:] == ["--self-check"]:
-        from dtj_trainer import self_check
+        from dtj_trainer.compat import self_check
 
         sys.exit(self_check.main())
     termination = Termination(leave=leave)

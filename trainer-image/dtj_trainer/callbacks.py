@@ -3,6 +3,6 @@
 In an image that does not have the trainer, its file `progress.py` alone does the same: copy it.
 """
 
-from dtj_trainer.progress import DTJCallback, report
+from dtj_trainer.metrics.progress import DTJCallback, report
 
 __all__ = ["DTJCallback", "report"]

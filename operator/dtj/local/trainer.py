@@ -16,7 +16,7 @@ VARIABLE: Final = "DTJ_TRAINER_PYTHON"
 
 LAUNCHER_OPTIONS: Final = (
     "--own-gate",
-    "--preload=dtj_trainer.preload",
+    "--preload=dtj_trainer.process.preload",
     "--check=dtj_trainer.__main__:check",
     "--module=dtj_trainer",
     "--",
@@ -44,7 +44,7 @@ class Trainer:
     @property
     def command(self) -> tuple[str, ...]:
         """What the trainer image runs where the manifest gives no command."""
-        return (str(self.python), "-m", "dtj_trainer.launcher", *LAUNCHER_OPTIONS)
+        return (str(self.python), "-m", "dtj_launch", *LAUNCHER_OPTIONS)
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """``base`` with this Python first on the PATH, and no other Python's settings."""

@@ -21,8 +21,8 @@ from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.backoff import Backoff
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
-from dtj_trainer.pace import OwnPart
-from dtj_trainer.progress import Board
+from dtj_trainer.metrics.progress import Board
+from dtj_trainer.metrics.step_timing import OwnPart
 from world import World
 
 pytestmark = pytest.mark.unit

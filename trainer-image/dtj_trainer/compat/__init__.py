@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import CodeType
 from typing import Any
 
-from dtj_trainer.errors import UsageError
+from dtj_trainer.process.errors import UsageError
 
 _DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "tf_keras": ("tf_keras",)}
 

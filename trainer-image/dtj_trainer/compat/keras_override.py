@@ -31,11 +31,11 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import keras_builds, private, unfit
-from dtj_trainer.config import Config
-from dtj_trainer.errors import UsageError
-from dtj_trainer.fit_losses import FitLosses
-from dtj_trainer.fit_watch import FitWatch
-from dtj_trainer.reported import LOSS
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.user_code.fit_losses import FitLosses
+from dtj_trainer.user_code.fit_watch import FitWatch
+from dtj_trainer.user_code.reported_losses import LOSS
 
 try:
     from keras.src import tree

@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.config import Config
+from dtj_trainer.config.parsing import Config
 from dtj_trainer.data import files
-from dtj_trainer.data.arrays import Arrays
 from dtj_trainer.data.config import AUTO, CSV, FILE, IMAGES, NONE, TFRECORD
-from dtj_trainer.data.examples import Examples
-from dtj_trainer.data.faults import explained
+from dtj_trainer.data.diagnosis import explained
+from dtj_trainer.data.disk_cache import store
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.held_out import HeldOut
-from dtj_trainer.data.images import Images
-from dtj_trainer.data.lines import Lines
+from dtj_trainer.data.formats.csv import Table
+from dtj_trainer.data.formats.images import Images
+from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.formats.text import Lines
+from dtj_trainer.data.formats.tfrecord import Examples
+from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
-from dtj_trainer.data.readers import Reader
-from dtj_trainer.data.records import RecordFiles
-from dtj_trainer.data.stored import store
-from dtj_trainer.data.survey import survey
-from dtj_trainer.data.tables import Table
+from dtj_trainer.data.record_files import RecordFiles
+from dtj_trainer.data.scan import survey
+from dtj_trainer.data.validation_split import HeldOut
 from dtj_trainer.datasets import Dataset, Split
-from dtj_trainer.errors import UsageError
+from dtj_trainer.process.errors import UsageError
 
 FEW_BYTES = 64 * 2**20
 """What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of

@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.data.files import Found
-from dtj_trainer.data.held_out import HeldOut
-from dtj_trainer.data.readers import Reader
+from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.source import Stream
+from dtj_trainer.data.validation_split import HeldOut
 
 FILES_AT_ONCE = 16
 """Read in turn. Not left to AUTOTUNE, which would give each machine an order of its own."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.sharding import Share, options
 from dtj_trainer.data.source import Stream
-from dtj_trainer.rewriting import as_written
+from dtj_trainer.training.autograph import as_written
 
 _PART = 64
 

@@ -4,7 +4,7 @@ The order is not repeatable: whichever data worker has a batch ready gives it to
 in a pass over the data, also where a dispatcher was restarted; what a lost data worker had not delivered is left out
 of that pass. A run that resumes begins a new pass.
 
-`serve` imports a part of TensorFlow only; see `dtj_trainer.server`.
+`serve` imports a part of TensorFlow only; see `dtj_trainer.distribution.tf_server`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dtj_trainer.cluster import DISPATCHER, Task
 from dtj_trainer.compat import lean
+from dtj_trainer.config.cluster import DISPATCHER, Task
 from dtj_trainer.data.config import ServiceTask
-from dtj_trainer.errors import PeerLost, TrainerError, UsageError
-from dtj_trainer.progress import Board, Phase
-from dtj_trainer.watchdog import Watchdog
+from dtj_trainer.metrics.progress import Board, Phase
+from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.process.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from dtj_trainer.config import Config
+    from dtj_trainer.config.parsing import Config
     from dtj_trainer.data.pipeline import Pipeline
     from dtj_trainer.data.sharding import Share
     from dtj_trainer.data.source import Stream

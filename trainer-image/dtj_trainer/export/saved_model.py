@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer import draws
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.export.bundle import publish
 from dtj_trainer.tasks import Serving, Task
+from dtj_trainer.training import rng_state
 
 INPUT = "inputs"
 SIGNATURE = "serving_default"
@@ -66,7 +66,7 @@ def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> 
     module = tf.Module()
     module.model = model
     # Keras 3 reads them also where nothing is drawn, and leaves those of recurrent layers out of what is saved.
-    module.draws = draws.states(model)
+    module.draws = rng_state.states(model)
     # The job's name, since processes in containers all have the same number; the number, for those that are in none.
     draft = directory / f".draft-{job}-{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)  # of an attempt that was killed

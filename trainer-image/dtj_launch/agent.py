@@ -1,0 +1,253 @@
+"""From the launcher's command line to its exit code: one program, started once or again and again in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from . import child, options
+from .errors import LauncherError, NotStarted, UsageError
+from .options import Options
+from .out_of_memory import out_of_memory_kills
+from .output import LastWords, Output, Tail, say
+from .rendezvous import Doorbell, PeersMissing, meet, wait_for_peers
+from .restart_policy import End, Policy
+from .signal_relay import Relay
+from .status_client import Telling, status_port
+from .topology import Part, Place, place_of
+
+_REST_SECONDS = 1.0
+"""For how long the rest of its output is waited for when a program has ended."""
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs to the end of the process."""
+    words = LastWords(os.environ.get("DTJ_TERMINATION_LOG"))
+    try:
+        given = options.read(sys.argv[1:] if argv is None else argv, os.environ)
+        code = Launcher(given, words).run()
+    except LauncherError as error:
+        say(str(error))
+        words.forget()
+        words.leave(str(error))
+        code = error.exit_code
+    _leave(code)
+
+
+class Launcher:
+    """One task's program, start after start."""
+
+    def __init__(self, given: Options, words: LastWords) -> None:
+        """Raises:
+        UsageError: TF_CONFIG cannot be read.
+        """
+        self._given = given
+        self._words = words
+        self._place = place_of(os.environ)
+        self._policy = Policy(
+            self._place.part if given.restarts else Part.ALONE,
+            most=given.most_restarts,
+            mended_alone=given.mended_alone,
+        )
+        self._relay = Relay(grace=given.grace, leave=_leave)
+        self._wakeup = self._relay.listen()
+        self._tail = Tail()
+        self._preloaded = False
+        self._starts = 0
+        child.adopt_orphans()
+
+    def run(self) -> int:
+        """The exit code.
+
+        Raises:
+            NotStarted: the peers did not come in time.
+            UsageError: the port of this task is in use.
+        """
+        code = self._check()
+        if code is not None:
+            return code
+        self._preload()
+        while True:
+            self._words.forget()
+            self._gate()
+            end = self._start()
+            end = replace(end, code=self._given.codes.get(end.code, end.code))
+            again = self._policy.after(end)
+            if again is None:
+                if end.code:
+                    self._words.leave(self._tail.text())
+                return end.code
+            self._starts += 1
+            wait = f"after {again.pause:g} s" if again.pause else "at once"
+            say(f"{again.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time")
+            time.sleep(again.pause)
+
+    # -- before the program --------------------------------------------------------------------------------------
+
+    def _check(self) -> int | None:
+        """Has the arguments judged before anything that takes time; the exit code where they are wrong."""
+        given = self._given
+        if given.module is None or given.check is None:
+            return None
+        ours, theirs = os.pipe()
+        become = child.run_check(*given.check, given.command, answer=theirs)
+        children: list[int] = []
+        child.fork(become, started=children.append, close=[ours, self._wakeup])
+        os.close(theirs)
+        with open(ours, "rb") as pipe:
+            answer = pipe.read()
+        _, status = os.waitpid(children[0], 0)
+        if not answer:
+            return _exit_code(status)
+        told = json.loads(answer)
+        self._given = replace(
+            given,
+            start_timeout=told.get("start_timeout", given.start_timeout),
+            preload=given.preload if told.get("preload", True) else (),
+        )
+        return None
+
+    def _preload(self) -> None:
+        """Imports what every start would import, where starts may follow; runs nothing of it."""
+        if not self._given.preload or self._place.part not in (Part.MEMBER, Part.COORDINATOR):
+            return
+        if not self._given.restarts or not self._given.most_restarts:
+            return
+        try:
+            child.preload(self._given.preload)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, there is another way
+            say(f"--preload failed, so each start imports anew: {type(error).__name__}: {error}")
+            return
+        self._preloaded = True
+
+    def _gate(self) -> None:
+        place = self._place
+        if self._given.own_gate or not place.peers:
+            return
+        seconds = self._limit()
+        try:
+            if place.part is not Part.MEMBER or place.port is None:
+                wait_for_peers(place.peers, timeout=seconds, say=say)
+                return
+            doorbell = _ring(place.port, place)
+            try:
+                meet(
+                    doorbell,
+                    place.peers,
+                    name=place.name,
+                    attempt=place.attempt,
+                    key=place.key,
+                    timeout=seconds,
+                    say=say,
+                )
+            finally:
+                doorbell.close()
+        except PeersMissing as missing:
+            flag = "--rejoin-timeout" if self._starts else "--start-timeout"
+            raise NotStarted(f"start gate: {missing}; see why they did not start, or raise {flag}") from None
+
+    def _limit(self) -> float:
+        """Seconds to wait for the peers."""
+        given = self._given
+        return min(given.rejoin_timeout, given.start_timeout) if self._starts else given.start_timeout
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    def _start(self) -> End:
+        """Starts the program and returns how it ended; nothing of it is left then."""
+        killed_before = out_of_memory_kills()
+        began = time.monotonic()
+        output = Output(self._tail)
+        close = [self._wakeup, *output.sources]
+        children: list[int] = []
+
+        def started(pid: int) -> None:
+            children.append(pid)
+            self._relay.aim(pid)
+
+        child.fork(self._program(), started=started, output=output.for_child, close=close)
+        output.hand_over()
+        telling = Telling(status_port(os.environ))
+        code = self._follow(children[0], output, telling)
+        child.signal_group(children[0], signal.SIGKILL)
+        child.kill_children()
+        self._relay.aim(None)
+        output.finish(_REST_SECONDS)
+        return End(
+            code=code,
+            seconds=time.monotonic() - began,
+            step=telling.step,
+            at_gate=telling.at_gate,
+            told=self._relay.told,
+            out_of_memory=killed_before is not None and out_of_memory_kills() != killed_before,
+        )
+
+    def _program(self) -> Callable[[], NoReturn]:
+        given = self._given
+        variables = {"DTJ_RESTARTS_IN_PLACE": str(self._starts)}
+        if self._starts:
+            variables["DTJ_REJOIN_SECONDS"] = f"{self._limit():g}"
+        if given.module is not None and self._preloaded:
+            return child.run_module(given.module, given.command, variables)
+        command = given.command if given.module is None else (sys.executable, "-m", given.module, *given.command)
+        return child.run_command(command, {**os.environ, **variables})
+
+    def _follow(self, program: int, output: Output, telling: Telling) -> int:
+        """Passes on what the program says until it has ended; its exit code."""
+        while True:
+            code = _reaped(program)
+            if code is not None:
+                return code
+            waits = [wait for wait in (self._relay.enforce(), output.release(), telling.ask()) if wait is not None]
+            ready, _, _ = select.select([self._wakeup, *output.sources], [], [], min(waits) if waits else None)
+            for source in ready:
+                if source == self._wakeup:
+                    os.read(self._wakeup, 512)
+                else:
+                    output.read(source)
+
+
+def _ring(port: int, place: Place) -> Doorbell:
+    try:
+        return Doorbell(port, name=place.name, attempt=place.attempt, key=place.key, host=place.host)
+    except OSError as error:
+        raise UsageError(
+            f"TF_CONFIG: port {port} of {place.name}: {os.strerror(error.errno or 0)}; "
+            "end the process that has it, or give another port"
+        ) from None
+
+
+def _reaped(program: int) -> int | None:
+    """The exit code of the program, once it has ended; orphans that end meanwhile are let go."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == 0:
+            return None
+        if pid == program:
+            return _exit_code(status)
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _th(number: int) -> str:
+    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _leave(code: int) -> NoReturn:
+    """At once: what was imported may have threads, and has nothing to clean up."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

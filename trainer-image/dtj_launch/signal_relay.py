@@ -1,0 +1,77 @@
+"""Signals on their way to the program. Process 1 receives only what it handles, so all of them are handled here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from . import child
+from .output import say
+
+_PASSED_ON = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
+    if hasattr(signal, name)
+)
+_TO_GO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Relay:
+    """Passes signals on to the program's process group, and answers those that no program is there for."""
+
+    def __init__(self, *, grace: float | None, leave: Callable[[int], object]) -> None:
+        """Args:
+        grace: seconds from the first request to go to SIGKILL.
+        leave: ends the launcher with an exit code.
+        """
+        self.told = False
+        """Whether this task was told to go."""
+        self._grace = grace
+        self._leave = leave
+        self._group: int | None = None
+        self._kill_at: float | None = None
+
+    def listen(self) -> int:
+        """Takes the signals over. Returns a descriptor that can be read whenever one came, a child's end too."""
+        ours, theirs = os.pipe()
+        for end in (ours, theirs):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGQUIT, self._print_stacks)
+        for number in _PASSED_ON:
+            signal.signal(number, self._pass_on)
+        return ours
+
+    def aim(self, group: int | None) -> None:
+        """Who gets the signals from now on."""
+        self._group = group
+
+    def enforce(self) -> float | None:
+        """Kills the program where it was told to go long enough ago; in how many seconds to come again."""
+        if self._kill_at is None or self._group is None:
+            return None
+        left = self._kill_at - time.monotonic()
+        if left > 0:
+            return left
+        say(f"not gone {self._grace:g} s after it was told to (--grace): killing it")
+        self._kill_at = self._grace = None
+        child.signal_group(self._group, signal.SIGKILL)
+        return None
+
+    def _pass_on(self, number: int, _: object) -> None:
+        if number in _TO_GO:
+            self.told = True
+            if self._group is None:
+                say(f"{signal.Signals(number).name}: leaving at once, for nothing runs")
+                self._leave(128 + number)
+            if self._kill_at is None and self._grace is not None:
+                self._kill_at = time.monotonic() + self._grace
+        if self._group is not None:
+            child.signal_group(self._group, number)
+
+    def _print_stacks(self, number: int, _: object) -> None:
+        if self._group is None or not child.print_stacks(self._group):
+            say("SIGQUIT: no Python runs here that would print its stacks")

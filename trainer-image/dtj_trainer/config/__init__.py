@@ -1,0 +1,1 @@
+"""Options and their values, and TF_CONFIG. Must not import TensorFlow."""

@@ -1,0 +1,311 @@
+"""What this process is to do, as one frozen value, from the command line and the environment.
+
+Rejects every contradiction that can be seen without TensorFlow. Touches no file and no socket.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dtj_launch.rendezvous import Peer
+from dtj_trainer.config import cluster, metric_names, options
+from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.config.optimizer import Learning, learning
+from dtj_trainer.config.options import Given
+from dtj_trainer.config.validation import ValidationPolicy, validation_policy
+from dtj_trainer.data import options as data_options
+from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
+from dtj_trainer.export import formats
+from dtj_trainer.pipeline_parallel import layout
+from dtj_trainer.pipeline_parallel.layout import PIPELINE, Layout
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.registry import DATASETS, TASKS
+from dtj_trainer.training.nonfinite import NanPolicy, nan_policy
+from dtj_trainer.user_code import script as scripts
+from dtj_trainer.user_code.entry_points import Own, own
+from dtj_trainer.user_code.script import Script
+
+DEFAULT_BATCH_SIZE = 64
+DEFAULT_CHECKPOINT_SECONDS = 30.0
+DEFAULT_STALL_SECONDS = 1800.0
+DEFAULT_REMOTE_STALL_SECONDS = 300.0
+"""Where other processes take the steps, or read the data, and TensorFlow waits for them in silence."""
+DEFAULT_OUTPUT = Path("dtj-output")
+OWN_LEARNING_RATES = {"adam": 0.001, "sgd": 0.01}
+"""For a user's own model: what Keras takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSize:
+    """Examples in one step: of the whole job, or of each replica."""
+
+    examples: int
+    per_replica: bool
+
+    def over(self, replicas: int) -> int:
+        """The global batch size of so many replicas.
+
+        Raises:
+            UsageError: a global batch with less than one example for each replica.
+        """
+        if self.per_replica:
+            return self.examples * replicas
+        if self.examples < replicas:
+            raise UsageError(
+                f"--batch-size={self.examples}: less than one example for each of {replicas} replicas; "
+                f"give at least {replicas}"
+            )
+        return self.examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPolicy:
+    """Where checkpoints are, when they are written, and how many stay. No directory: none are written."""
+
+    directory: Path | None
+    every_steps: int | None
+    every_seconds: float | None
+    keep: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One task of one attempt of a job."""
+
+    script: Script | None
+    keras_override: bool
+    """Whether a script's Keras 3 is adapted to several replicas."""
+    job: str
+    job_uid: str
+    """By it the tasks of a job know each other; empty outside a job."""
+    bind_address: str
+    """The address that the start gate and the status server listen on; all interfaces where it is empty."""
+    attempt: int
+    cluster: Cluster
+    strategy: str
+    task: str
+    dataset: str
+    """One of those that are shipped; not read where `data.where` is set."""
+    metrics: tuple[str, ...]
+    """Of Keras, next to those of the task."""
+    data: DataConfig
+    own: Own
+    epochs: int
+    batch_size: BatchSize
+    pipeline: Layout | None
+    """Of strategy Pipeline alone."""
+    learning: Learning
+    seed: int
+    loop: str
+    steps_per_call: int
+    on_nan: NanPolicy
+    validation: ValidationPolicy
+    pack_gradients: bool
+    min_shard_bytes: int | None
+    logical_cpus: int
+    tpu_name: str
+    run_eagerly: bool
+    checkpoint: CheckpointPolicy
+    export_dir: Path | None
+    export_formats: tuple[str, ...]
+    log_dir: Path | None
+    status_port: int | None
+    service_task: ServiceTask | None
+    """Set where this process is part of the tf.data service."""
+    profile: Profile | None
+    """Set where the input is to be measured and nothing to be trained."""
+    progress_seconds: float
+    start_timeout: float
+    """Seconds to wait for the other tasks; the launcher shortens it where it started this task again in its place."""
+    restarts_in_place: int
+    stall_timeout: float
+    stall_timeout_given: bool
+    """Whether it is not the default."""
+
+    @property
+    def preloads(self) -> bool:
+        """Whether this task may find imported what `dtj_trainer.process.preload` imports.
+
+        A script finds the environment and the modules that it would find without us.
+        """
+        return not self.script and not self.profile
+
+    @property
+    def tpu_runtimes(self) -> Mapping[str, Peer]:
+        """Where the TPU of this job is reached: name for a person -> host and port. Empty where it is this host's."""
+        if self.strategy != "TPU" or "://" not in self.tpu_name:
+            return {}
+        addresses = (runtime.partition("://")[2].rpartition(":") for runtime in self.tpu_name.split(","))
+        return {f"TPU {index}": (host.strip("[]"), int(port)) for index, (host, _, port) in enumerate(addresses)}
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
+    """Reads the command line (without the program's name) and the environment; a flag wins over a variable.
+
+    Raises:
+        UsageError: the first thing that cannot be, with its source, its value and the remedy.
+    """
+    given = options.read(argv, environ)
+    here = cluster.from_environment(environ)
+    script = scripts.find(given)
+    strategy = scripts.strategy(given, here) if script else given.value(options.STRATEGY)
+    _check_roles(strategy, here)
+    task, mine = given.value(options.TASK), own(given)
+    # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
+    output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    export_formats = given.value(options.EXPORT_FORMATS)
+    data = data_options.data_config(given, environ)
+    checkpoint = _checkpoint(given, output)
+    loop = given.value(options.LOOP)
+    config = Config(
+        script=script,
+        keras_override=given.value(options.KERAS_OVERRIDE) == "on",
+        job=environ.get("DTJ_JOB_NAME") or "local",
+        job_uid=environ.get("DTJ_JOB_UID", ""),
+        bind_address=environ.get("DTJ_BIND_ADDRESS", ""),
+        attempt=_attempt(environ),
+        cluster=here,
+        strategy=strategy,
+        task=task,
+        dataset=_dataset(given, task, mine),
+        metrics=_metrics(given, task, mine),
+        data=data,
+        own=mine,
+        epochs=given.value(options.EPOCHS),
+        batch_size=_batch_size(given),
+        pipeline=layout.read(given, strategy, here),
+        learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
+        seed=given.value(options.SEED),
+        loop=loop,
+        steps_per_call=given.value(options.STEPS_PER_CALL),
+        on_nan=nan_policy(
+            given,
+            strategy=strategy,
+            loop=loop,
+            checkpoints=checkpoint.directory is not None,
+            script=script is not None,
+        ),
+        validation=validation_policy(given, strategy=strategy, checkpoints=checkpoint.directory is not None),
+        pack_gradients=given.value(options.PACK_GRADIENTS),
+        min_shard_bytes=given.value(options.MIN_SHARD_BYTES),
+        logical_cpus=given.value(options.LOGICAL_CPUS),
+        tpu_name=given.value(options.TPU_NAME),
+        run_eagerly=given.value(options.RUN_EAGERLY),
+        checkpoint=checkpoint,
+        export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
+        export_formats=export_formats or (formats.SAVED_MODEL,),
+        log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
+        status_port=given.value(options.STATUS_PORT),
+        service_task=data_options.service_task(here.task, environ),
+        profile=data_options.profile(given),
+        progress_seconds=given.value(options.PROGRESS_EVERY),
+        start_timeout=min(given.value(options.START_TIMEOUT), _told(environ, "DTJ_REJOIN_SECONDS", math.inf)),
+        restarts_in_place=int(_told(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
+        stall_timeout=given.value(options.STALL_TIMEOUT)
+        or (
+            DEFAULT_REMOTE_STALL_SECONDS
+            if not script and (data.service or strategy in ("ParameterServer", PIPELINE))
+            else DEFAULT_STALL_SECONDS
+        ),
+        stall_timeout_given=given.source(options.STALL_TIMEOUT) is not None,
+    )
+    if config.pipeline:
+        layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
+    if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
+        raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
+    if export_formats and config.export_dir is None:
+        raise UsageError(f"{given.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
+    return config
+
+
+def _check_roles(strategy: str, here: Cluster) -> None:
+    """That TF_CONFIG has the tasks which the strategy needs, and no others."""
+    replicas = here.count(CHIEF) + here.count(WORKER)
+    if strategy == "TPU" and len(here.addresses) > 1:
+        raise UsageError(
+            f"strategy TPU is driven by one process, but TF_CONFIG lists {len(here.addresses)} tasks; use a slice of "
+            "one host and one worker"
+        )
+    if strategy in ("OneDevice", "Mirrored", "CentralStorage", "TPU"):
+        if replicas > 1 or here.count(PS):
+            raise UsageError(
+                f"strategy {strategy} runs in one process, but TF_CONFIG lists {len(here.addresses)} tasks; "
+                "use MultiWorkerMirrored or ParameterServer"
+            )
+    elif strategy == "MultiWorkerMirrored":
+        if not replicas:
+            raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists no worker; list chief and workers there")
+        if here.count(PS):
+            raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer")
+    elif strategy == PIPELINE:
+        layout.check_roles(here)
+    else:
+        for role in (CHIEF, WORKER, PS):
+            if not here.count(role):
+                raise UsageError(
+                    f"strategy ParameterServer: TF_CONFIG lists no {role}; it needs one chief (the coordinator), "
+                    "and at least one worker and one ps"
+                )
+
+
+def _dataset(given: Given, task: str, mine: Own) -> str:
+    name = given.value(options.DATASET)
+    kind, known = ("data set", tuple(DATASETS)) if mine.model else (f"data set of task {task}", TASKS[task].datasets)
+    if name is not None and name not in known:
+        raise UsageError(f"{given.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
+    return name or TASKS[task].datasets[0]
+
+
+def _metrics(given: Given, task: str, mine: Own) -> tuple[str, ...]:
+    names, source = given.value(options.METRICS), given.source(options.METRICS)
+    if names and mine.model:
+        raise UsageError(f"{source}: {mine.model} brings its own; compile the model with them, or leave it out")
+    numbers = TASKS[task].predicts_numbers
+    known = metric_names.OF_NUMBERS if numbers else metric_names.OF_CLASSES
+    if wrong := [name for name in names if name not in known]:
+        what = "numbers" if numbers else "classes"
+        raise UsageError(f"{source}: task {task} predicts {what}, so {wrong[0]} says nothing; give {', '.join(known)}")
+    return names
+
+
+def _batch_size(given: Given) -> BatchSize:
+    global_batch = given.value(options.BATCH_SIZE)
+    per_replica = given.value(options.PER_REPLICA_BATCH_SIZE)
+    if global_batch and per_replica:
+        raise UsageError(
+            f"{given.source(options.BATCH_SIZE)} and {given.source(options.PER_REPLICA_BATCH_SIZE)}: "
+            "give one of the two"
+        )
+    if per_replica:
+        return BatchSize(examples=per_replica, per_replica=True)
+    return BatchSize(examples=global_batch or DEFAULT_BATCH_SIZE, per_replica=False)
+
+
+def _checkpoint(given: Given, output: Path | None) -> CheckpointPolicy:
+    every_steps = given.value(options.CHECKPOINT_EVERY_STEPS)
+    every_seconds = given.value(options.CHECKPOINT_EVERY_SECONDS)
+    if every_steps is None and every_seconds is None:
+        every_seconds = DEFAULT_CHECKPOINT_SECONDS
+    return CheckpointPolicy(
+        directory=given.value(options.CHECKPOINT_DIR) or (output and output / "checkpoints"),
+        every_steps=every_steps,
+        every_seconds=every_seconds,
+        keep=given.value(options.CHECKPOINT_KEEP),
+    )
+
+
+def _told(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
+    """What the launcher tells of a restart in place."""
+    text = environ.get(variable) or ""
+    try:
+        return float(text) if text else otherwise
+    except ValueError:
+        raise UsageError(f"{variable}={text}: not a number; leave it to the launcher, or unset it") from None
+
+
+def _attempt(environ: Mapping[str, str]) -> int:
+    text = environ.get("DTJ_ATTEMPT") or "0"
+    if not text.isdecimal():
+        raise UsageError(f"DTJ_ATTEMPT={text}: not a whole number; leave it to the operator, or unset it")
+    return int(text)

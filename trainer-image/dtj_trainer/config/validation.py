@@ -1,0 +1,49 @@
+"""What is evaluated while a model trains, and which step is kept, as the command line says it.
+
+Must not import TensorFlow; `dtj_trainer.training.validator` computes the values.
+"""
+
+from dataclasses import dataclass
+
+from dtj_trainer.config import options
+from dtj_trainer.config.options import Given
+from dtj_trainer.config.validation_options import Interval, KeepBest
+from dtj_trainer.process.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationPolicy:
+    """What was asked for."""
+
+    every: Interval | None
+    """None: nothing is evaluated before the end."""
+    batch: int | None
+    """Examples that a replica takes at once."""
+    keep_best: KeepBest | None
+
+
+def validation_policy(given: Given, *, strategy: str, checkpoints: bool) -> ValidationPolicy:
+    """Reads the options.
+
+    Args:
+        checkpoints: whether the job has a checkpoint directory.
+
+    Raises:
+        UsageError: the strategy cannot do it, or an option has no meaning next to the others.
+    """
+    every, keep_best = given.value(options.VALIDATE_EVERY), given.value(options.KEEP_BEST)
+    source = given.source(options.VALIDATE_EVERY)
+    if every and strategy in ("ParameterServer", "Pipeline"):
+        raise UsageError(
+            f"{source}: strategy {strategy} evaluates only at the end; leave it out, or add an evaluator to the job, "
+            "which evaluates each checkpoint"
+        )
+    if every is None:
+        for option in (options.KEEP_BEST, options.VALIDATION_BATCH_SIZE):
+            if unused := given.source(option):
+                raise UsageError(f"{unused}: nothing validates during the training; give --validate-every")
+    if keep_best and not checkpoints:
+        raise UsageError(
+            f"{given.source(options.KEEP_BEST)}: there is no directory for the best step; give --checkpoint-dir"
+        )
+    return ValidationPolicy(every=every, batch=given.value(options.VALIDATION_BATCH_SIZE), keep_best=keep_best)

@@ -1,0 +1,88 @@
+"""Pictures, in directories that are their classes. Imports TensorFlow."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer.data.config import DataConfig
+from dtj_trainer.data.files import Found, class_folders, first_line
+from dtj_trainer.data.pipeline import Indexed
+from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.process.errors import UsageError
+
+CHANNELS = 3
+
+
+def decode_image(content: Any, size: tuple[int, ...]) -> Any:
+    """One PNG or JPEG -> float32 [height, width, 3] in [0, 1]."""
+    pixels = tf.io.decode_image(content, channels=CHANNELS, expand_animations=False)
+    pixels = tf.cast(pixels, tf.float32) / 255.0
+    fitting = tf.reduce_all(tf.equal(tf.shape(pixels)[:2], size[:2]))
+    pixels = tf.cond(fitting, lambda: pixels, lambda: tf.image.resize(pixels, size[:2], antialias=True))
+    return tf.ensure_shape(pixels, size)
+
+
+def size_of(content: bytes, wanted: tuple[int, int] | None, path: str) -> tuple[int, ...]:
+    """Height, width and channels that all pictures are brought to: as wanted, or as the first one has them.
+
+    Raises:
+        UsageError: the first cannot be decoded.
+    """
+    try:
+        height, width, channels = tf.io.decode_image(content, channels=CHANNELS, expand_animations=False).shape
+    except tf.errors.OpError as error:
+        raise UsageError(f"{path}: cannot be decoded ({first_line(error)}); replace it, or take it away") from None
+    return (*(wanted or (int(height), int(width))), int(channels))
+
+
+class Images(Indexed):
+    """A source over picture files: a record is the number of a file, so every epoch is a permutation of all of them,
+    and no file is read that is not this worker's."""
+
+    decodes_batches = False
+
+    def __init__(self, config: DataConfig, found: Found, held_out: Found | None, *, option: str) -> None:
+        """Args:
+        held_out: the files to be judged by; None: a share of `found`.
+
+        Raises:
+            UsageError: directories that do not fit, a share that holds nothing, or a first picture that is damaged.
+        """
+        self.name = found.where
+        self.classes = class_folders(found, option=option)
+        self.memory = config.memory
+        self._paths = [*found.paths, *(held_out.paths if held_out else ())]
+        labels = [self.classes.index(found.class_of(path)) for path in found.paths]
+        if held_out:
+            for path in held_out.paths:
+                if held_out.class_of(path) not in self.classes:
+                    raise UsageError(
+                        f"{path}: its directory is no class of {found.where}; they are {', '.join(self.classes)}"
+                    )
+            labels += [self.classes.index(held_out.class_of(path)) for path in held_out.paths]
+            kept = np.arange(len(labels)) >= len(found.paths)
+        else:
+            kept = HeldOut(float(config.held_out)).among(tf.range(len(labels), dtype=tf.int64)).numpy()
+        self._labels = np.asarray(labels, np.int64)
+        self.training, self.judged = (np.flatnonzero(which).astype(np.int64) for which in (~kept, kept))
+        self.examples, self.held_out_examples = len(self.training), len(self.judged)
+        first = self._paths[0]
+        with tf.io.gfile.GFile(first, "rb") as file:
+            self._size = size_of(file.read(), config.image_size, first)
+        self.input_spec = tf.TensorSpec((None, *self._size), tf.float32)
+
+    def decoder(self) -> Callable[..., tuple[Any, Any]]:
+        """Number of a file -> picture and class."""
+        paths, labels = tf.constant(self._paths), tf.constant(self._labels)
+        return lambda number: (decode_image(tf.io.read_file(paths[number]), self._size), labels[number])
+
+    def diagnose(self) -> str | None:
+        """The first picture that cannot be read or decoded, and why; None where all can."""
+        for path in self._paths:
+            try:
+                decode_image(tf.io.read_file(path), self._size)
+            except tf.errors.OpError as error:
+                return f"{path}: cannot be decoded ({first_line(error)}); replace it, or take it away"
+        return None

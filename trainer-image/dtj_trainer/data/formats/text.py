@@ -1,0 +1,65 @@
+"""Text, an example a line: `label<TAB>text`, or a directory for each class. Imports TensorFlow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.data.files import Found, class_folders
+from dtj_trainer.data.formats.reader import Parsed, compression
+from dtj_trainer.data.source import Stream
+from dtj_trainer.process.errors import UsageError
+
+_TAB = "\t"
+
+
+class Lines:
+    """A `dtj_trainer.data.formats.reader.Reader` of text; an example is one string, as it stands in the file."""
+
+    decodes_batches = True
+
+    def __init__(self, found: Found, *, option: str, numbers: bool) -> None:
+        """Looks at the first line: without a tab in it, the directories are the classes.
+
+        Raises:
+            UsageError: no text, or neither tabs nor directories.
+        """
+        self.numbers = numbers
+        self.examples_are = tf.TensorSpec((), tf.string)
+        first = next(
+            tf.data.TextLineDataset(found.paths[0], compression(found.paths[0])).take(1).as_numpy_iterator(), b""
+        )
+        self._labels: Sequence[str] | None = None
+        if _TAB.encode() not in first:
+            try:
+                class_folders(found, option=option)
+            except UsageError:
+                raise UsageError(
+                    f"{found.paths[0]}: its first line has no tab; write label<TAB>text, "
+                    "or give a directory with one directory for each class"
+                ) from None
+            self._labels = [found.class_of(path) for path in found.paths]
+
+    def records(self, path: Any) -> Stream:
+        """Lines."""
+        return tf.data.TextLineDataset(path, compression_type=compression(path))
+
+    def prepare(self, records: Any, number: Any) -> Any:
+        """Drops empty lines, and puts the class in front where the directory says it."""
+        records = tf.boolean_mask(records, tf.not_equal(tf.strings.length(tf.strings.strip(records)), 0))
+        if self._labels is None:
+            return records
+        label = tf.gather(tf.constant(self._labels), number)
+        return tf.strings.join([label + _TAB, records])
+
+    def parse(self, records: Any) -> Parsed:
+        """What stands before the first tab, and what behind it."""
+        parts = tf.strings.split(records, _TAB, maxsplit=1)
+        whole = tf.debugging.assert_equal(parts.row_lengths(), tf.constant(2, tf.int64), message="a line without a tab")
+        with tf.control_dependencies([whole] if whole is not None else []):
+            pairs = parts.to_tensor(shape=[None, 2])
+        labels = tf.strings.strip(pairs[:, 0])
+        return Parsed(labels=tf.strings.to_number(labels) if self.numbers else labels, dense=pairs[:, 1])
+
+    def check(self, paths: Sequence[str]) -> None:
+        """Lines have no header."""

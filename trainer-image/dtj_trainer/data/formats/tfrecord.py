@@ -1,0 +1,142 @@
+"""TFRecord files of tf.train.Example with features of fixed length. Imports TensorFlow."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.data.config import DataConfig, FeatureSpec
+from dtj_trainer.data.files import Found, first_line
+from dtj_trainer.data.formats.images import decode_image, size_of
+from dtj_trainer.data.formats.reader import Parsed, compression
+from dtj_trainer.data.source import Stream
+from dtj_trainer.process.errors import UsageError
+
+_TYPES = {"float": tf.float32, "int": tf.int64, "bytes": tf.string}
+_PICTURES = (b"\x89PNG", b"\xff\xd8\xff")
+
+
+class Examples:
+    """A `dtj_trainer.data.formats.reader.Reader` of TFRecord files.
+
+    The input is one feature, or several numeric ones in the order of their names, flat, behind each other. A feature
+    of bytes is a picture where it begins as PNG or JPEG do, and else a text.
+    """
+
+    def __init__(self, config: DataConfig, found: Found, *, numbers: bool) -> None:
+        """Learns what was not given from the first record.
+
+        Raises:
+            UsageError: it cannot be read, or features are not there or do not go together.
+        """
+        self.numbers = numbers
+        self._first = found.paths[0]
+        first = self._first_record()
+        specs = {spec.name: spec for spec in config.features or _features_of(first)}
+        self._label = self._feature("--label-column", config.label, specs)
+        wanted = config.columns or sorted(name for name in specs if name != config.label)
+        self._inputs = [self._feature("--columns", name, specs) for name in wanted]
+        self._picture_size: tuple[int, ...] | None = None
+        self.decodes_batches = True
+        self.examples_are = self._input_spec(config, first)
+
+    def records(self, path: Any) -> Stream:
+        """Serialized examples."""
+        return tf.data.TFRecordDataset(path, compression_type=compression(path))
+
+    def prepare(self, records: Any, number: Any) -> Any:
+        """Nothing: an example is whole."""
+        return records
+
+    def parse(self, records: Any) -> Parsed:
+        """The features that are used."""
+        used = {
+            spec.name: tf.io.FixedLenFeature(spec.shape, _TYPES[spec.kind]) for spec in (*self._inputs, self._label)
+        }
+        features = tf.io.parse_example(records, used)
+        return Parsed(labels=self._labels(features[self._label.name]), dense=self._dense(features))
+
+    def check(self, paths: Sequence[str]) -> None:
+        """Records are checked one by one."""
+
+    def _labels(self, values: Any) -> Any:
+        if self.numbers:
+            return tf.cast(values, tf.float32)
+        return values if self._label.kind == "bytes" else tf.strings.as_string(values)
+
+    def _dense(self, features: dict[str, Any]) -> Any:
+        values = [features[spec.name] for spec in self._inputs]
+        if self._picture_size:
+            return decode_image(values[0], self._picture_size)
+        if self._inputs[0].kind == "bytes":
+            return values[0]
+        values = [tf.cast(value, tf.float32) for value in values]
+        if len(values) == 1:
+            return values[0]
+        return tf.concat(
+            [tf.reshape(value, (-1, _length(spec))) for value, spec in zip(values, self._inputs, strict=True)], 1
+        )
+
+    def _input_spec(self, config: DataConfig, first: tf.train.Example) -> Any:
+        kinds = [spec.kind for spec in self._inputs]
+        if not kinds:
+            raise UsageError(
+                f"{self._first}: no feature but {config.label} (--label-column); there is nothing to learn from"
+            )
+        if "bytes" in kinds and len(kinds) > 1:
+            names = ", ".join(spec.name for spec in self._inputs)
+            raise UsageError(f"{self._first}: features {names} do not make one input; choose by --columns")
+        if kinds == ["bytes"]:
+            content = first.features.feature[self._inputs[0].name].bytes_list.value[0]
+            if not content.startswith(_PICTURES):
+                return tf.TensorSpec((), tf.string)
+            self._picture_size = size_of(content, config.image_size, self._first)
+            self.decodes_batches = False
+            return tf.TensorSpec(self._picture_size, tf.float32)
+        if len(self._inputs) == 1:
+            shape = self._inputs[0].shape or (1,)
+            self._inputs = [FeatureSpec(self._inputs[0].name, self._inputs[0].kind, shape)]
+            return tf.TensorSpec(shape, tf.float32)
+        return tf.TensorSpec((sum(_length(spec) for spec in self._inputs),), tf.float32)
+
+    def _first_record(self) -> tf.train.Example:
+        try:
+            record = next(self.records(self._first).take(1).as_numpy_iterator(), None)
+            if record is None:
+                raise UsageError(f"{self._first}: empty; give files with records, or a pattern that leaves it out")
+            return tf.train.Example.FromString(record)
+        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+            raise UsageError(
+                f"{self._first}: record 1: {first_line(error) or 'no tf.train.Example'}; "
+                "give TFRecord files of tf.train.Example"
+            ) from None
+        except Exception as error:
+            if type(error).__name__ != "DecodeError":  # google.protobuf's, which need not be imported for that
+                raise
+            raise UsageError(
+                f"{self._first}: record 1 is no tf.train.Example; write such, or give another --data-format"
+            ) from None
+
+    def _feature(self, option: str, name: str, specs: dict[str, FeatureSpec]) -> FeatureSpec:
+        if name not in specs:
+            raise UsageError(f"{option}={name}: no such feature in {self._first}; it has {', '.join(sorted(specs))}")
+        return specs[name]
+
+
+def _features_of(example: tf.train.Example) -> list[FeatureSpec]:
+    """What an example has, as the specification of all."""
+    found = []
+    for name, feature in example.features.feature.items():
+        kind = {"float_list": "float", "int64_list": "int", "bytes_list": "bytes"}.get(feature.WhichOneof("kind"))
+        if kind is None:
+            continue
+        count = len(getattr(feature, feature.WhichOneof("kind")).value)
+        found.append(FeatureSpec(name, kind, () if count == 1 else (count,)))
+    return found
+
+
+def _length(spec: FeatureSpec) -> int:
+    length = 1
+    for side in spec.shape:
+        length *= side
+    return length

@@ -1,0 +1,122 @@
+"""A source over files that are read record by record: TFRecord, CSV, text. Imports TensorFlow."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.data import labels as label_names
+from dtj_trainer.data.chunks import chunks, selected
+from dtj_trainer.data.config import DataConfig
+from dtj_trainer.data.files import Found
+from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.pipeline import Pipeline, permutation
+from dtj_trainer.data.scan import Survey, find_fault
+from dtj_trainer.data.sharding import Share
+from dtj_trainer.data.source import Stream
+from dtj_trainer.data.validation_split import HeldOut
+
+_SHUFFLE_SEED = 1_800_997
+
+
+class RecordFiles(Pipeline):
+    """A source over record files, of which a survey was made.
+
+    An epoch is the files in an order of its own, read in turn, and then each next record drawn from a window.
+    """
+
+    def __init__(
+        self,
+        config: DataConfig,
+        reader: Reader,
+        found: Found,
+        held_out: Found | None,
+        survey: Survey,
+        *,
+        by_files: bool,
+    ) -> None:
+        """Args:
+        held_out: the files to be judged by; None: a share of `found`.
+        by_files: whether workers divide the files among them.
+        """
+        self._reader = reader
+        self._found, self._kept_files = found, held_out
+        self._share = None if held_out else HeldOut(float(config.held_out))
+        self._survey = survey
+        self.window = config.shuffle_window
+        self.decodes_batches = reader.decodes_batches
+        self.by_files = by_files
+        self.memory = config.memory
+        self.name = found.where
+        self.classes = survey.classes
+        self.examples, self.held_out_examples = sum(survey.training), sum(survey.held_out)
+        words = sum(len(values) for values in survey.words.values())
+        dense = reader.examples_are
+        if words:
+            self.input_spec = tf.TensorSpec((None, words + (dense.shape[0] if dense is not None else 0)), tf.float32)
+        else:
+            self.input_spec = tf.TensorSpec((None, *dense.shape), dense.dtype)
+
+    def epoch(self, epoch: Any, seed: Any, share: Share) -> Stream:
+        """Records, shuffled."""
+        # The seeds of this function alone: without this, the order would depend on the global seed as well.
+        tf.random.set_seed(_SHUFFLE_SEED)
+        numbers = tf.range(len(self._found.paths), dtype=tf.int64)
+        if self.by_files:
+            numbers = numbers[share.worker :: share.workers]
+        numbers = tf.gather(numbers, permutation(tf.size(numbers), seed=seed, epoch=epoch))
+        drawn = tf.random.stateless_uniform((), seed=[seed, epoch], minval=0, maxval=2**62, dtype=tf.int64)
+        records = self.of_parts(tf.data.Dataset.from_tensor_slices(numbers))
+        return records.shuffle(self.window, seed=drawn, reshuffle_each_iteration=False)
+
+    def examples_of(self, share: Share) -> int:
+        """See `Pipeline`."""
+        return sum(self._survey.training[share.worker :: share.workers]) if self.by_files else self.examples
+
+    @property
+    def file_bytes(self) -> int:
+        """What the files hold, roughly: a compressed one about four times its size."""
+        files = [self._found, *([self._kept_files] if self._kept_files else [])]
+        return sum(
+            size * (4 if p.endswith(".gz") else 1) for f in files for p, size in zip(f.paths, f.sizes, strict=True)
+        )
+
+    @property
+    def parts(self) -> int:
+        """Files."""
+        return len(self._found.paths)
+
+    def of_parts(self, numbers: Stream) -> Stream:
+        """See `Pipeline`."""
+        return self._read(self._found, numbers, kept=False)
+
+    def kept(self) -> Stream:
+        """See `Pipeline`."""
+        files = self._kept_files or self._found
+        return self._read(files, tf.data.Dataset.range(len(files.paths)), kept=True)
+
+    def _read(self, files: Found, numbers: Stream, *, kept: bool) -> Stream:
+        return chunks(self._reader, files, numbers, selected(self._reader, self._share, kept=kept)).unbatch()
+
+    def decoder(self) -> Callable[..., tuple[Any, Any]]:
+        """Records -> inputs and labels."""
+        return self._decode
+
+    def _decode(self, records: Any) -> tuple[Any, Any]:
+        parsed = self._reader.parse(records)
+        labels = parsed.labels
+        if not self._reader.numbers:
+            shape = tf.shape(labels)
+            labels = tf.reshape(label_names.number_of(tf.reshape(labels, [-1]), self.classes), shape)
+            labels = tf.ensure_shape(labels, parsed.labels.shape)
+        if not parsed.words:
+            return parsed.dense, labels
+        coded = [label_names.one_hot(values, self._survey.words[name]) for name, values in parsed.words.items()]
+        return tf.concat([*([] if parsed.dense is None else [parsed.dense]), *coded], axis=1), labels
+
+    def diagnose(self) -> str | None:
+        """The first record that cannot be read or decoded, and why; None where all can."""
+        for files in filter(None, (self._found, self._kept_files)):
+            if fault := find_fault(self._reader, files):
+                return fault
+        return None

@@ -1,0 +1,189 @@
+"""What is in record files: how many records, which classes and words. Every record is read and parsed once for it.
+
+So a damaged record, a cell that is no number or a missing label ends the job before it has trained for hours. What was
+found is kept beside the checkpoints: a restart, which is paid for by all replicas, need not look again.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.data.chunks import Take, chunks, selected
+from dtj_trainer.data.files import Found, first_line
+from dtj_trainer.data.formats.reader import Reader
+from dtj_trainer.data.labels import MOST_CLASSES, in_order
+from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.process.output_directories import write_atomically
+
+_ROWS = 1024
+_SPOKEN_OF_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What record files hold. Counts are of records, file by file."""
+
+    training: tuple[int, ...]
+    held_out: tuple[int, ...]
+    classes: tuple[str, ...]
+    words: dict[str, tuple[str, ...]]
+    """Name of a column -> the values in it, in order."""
+
+
+def survey(
+    reader: Reader,
+    found: Found,
+    held_out: Found | None,
+    share: HeldOut | None,
+    *,
+    memory: Path | None,
+    writes: bool,
+    say: Callable[[str], object],
+) -> Survey:
+    """Looks at every record, or remembers what was found when these files were looked at before.
+
+    Args:
+        held_out: files to be judged by; None: `share` of the records of `found` is.
+        memory: directory in which it is remembered.
+        writes: whether this task may write there.
+
+    Raises:
+        UsageError: a record that cannot be used, or nothing to learn from or to be judged by.
+    """
+    known = memory and memory / f"data-{_digest(reader, found, held_out, share)}.json"
+    if known and (remembered := _read(known)):
+        return remembered
+    began = time.monotonic()
+    made = _look(reader, found, held_out, share)
+    seconds = time.monotonic() - began
+    if seconds > _SPOKEN_OF_SECONDS:
+        say(f"data: {len(found.paths)} files looked through in {seconds:.0f} s")
+    if known and writes:
+        try:
+            write_atomically(known, json.dumps(asdict(made)))
+        except OSError as error:
+            say(f"warning: {known}: not written ({error.strerror}); a restart will look through the files again")
+    return made
+
+
+def find_fault(reader: Reader, files: Found) -> str | None:
+    """The first record that cannot be read or parsed, as a line; None where all can."""
+    for number, path in enumerate(files.paths):
+        row = 0
+        try:
+            records = reader.records(path)
+            for record in records:
+                row += 1
+                prepared = reader.prepare(record[tf.newaxis], number)
+                if tf.size(prepared):
+                    reader.parse(prepared if reader.decodes_batches else prepared[0])
+        # A count that runs ahead where reading itself fails: the record after the last good one.
+        except tf.errors.InvalidArgumentError as error:
+            return f"{path}: record {max(1, row)}: {first_line(error)}; mend it, or take it away"
+        except tf.errors.OpError as error:
+            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); mend the file, or take it away"
+    return None
+
+
+def _look(reader: Reader, found: Found, held_out: Found | None, share: HeldOut | None) -> Survey:
+    tally = _Tally(reader)
+    try:
+        for files in filter(None, (found, held_out)):
+            reader.check(files.paths)
+        training, judged = tally.count(found, share)
+        if held_out:
+            judged, _ = tally.count(held_out, None)
+    except tf.errors.OpError as error:
+        for files in filter(None, (found, held_out)):
+            if fault := find_fault(reader, files):
+                raise UsageError(fault) from None
+        raise UsageError(f"{found.where}: cannot be read ({first_line(error)})") from None
+    if not sum(training):
+        raise UsageError(f"--data-dir={found.where}: no record to learn from; give files with records")
+    if not sum(judged):
+        what = f"--held-out={held_out.where}: no record" if held_out else f"--data-dir={found.where}: too few records"
+        raise UsageError(f"{what} to judge the model by; give --held-out a larger share, or files with records")
+    if not reader.numbers and len(tally.labels) < 2:
+        raise UsageError(
+            f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to tell apart"
+        )
+    return Survey(
+        training=training,
+        held_out=judged,
+        classes=() if reader.numbers else in_order(tally.labels),
+        words={name: tuple(sorted(values)) for name, values in tally.words.items()},
+    )
+
+
+class _Tally:
+    """Counts records, and collects what labels and columns of words hold."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.labels: set[str] = set()
+        self.words: dict[str, set[str]] = {}
+
+    def count(self, files: Found, share: HeldOut | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """How many records of each file are to learn from, and how many are held out, in one go."""
+        counts = [[0] * len(files.paths) for _ in range(2)]
+        numbers = tf.data.Dataset.range(len(files.paths))
+        parts = chunks(self._reader, files, numbers, self._look_at(share), size=_ROWS)
+        for number, training, held_out, labels, words in parts.prefetch(tf.data.AUTOTUNE):
+            counts[0][int(number)] += int(training)
+            counts[1][int(number)] += int(held_out)
+            if not self._reader.numbers:
+                _collect(self.labels, labels, "labels; for numbers to be predicted choose another --task")
+            for name, values in words.items():
+                _collect(
+                    self.words.setdefault(name, set()), values, f"values in column {name}; leave it out by --columns"
+                )
+        return tuple(counts[0]), tuple(counts[1])
+
+    def _look_at(self, share: HeldOut | None) -> Take:
+        held_out = selected(self._reader, share, kept=True)
+
+        def take(number: Any, place: Any, records: Any) -> Any:
+            used = self._reader.prepare(records, number)
+            kept = tf.size(held_out(number, place, records)) if share else 0
+            labels, words = self._labels(used)
+            return number, tf.size(used) - kept, kept, tf.unique(labels).y, words
+
+        return take
+
+    def _labels(self, records: Any) -> tuple[Any, dict[str, Any]]:
+        if self._reader.decodes_batches:
+            parsed = self._reader.parse(records)
+            return parsed.labels, {name: tf.unique(values).y for name, values in parsed.words.items()}
+        kind = tf.float32 if self._reader.numbers else tf.string
+        return tf.map_fn(lambda one: self._reader.parse(one).labels, records, fn_output_signature=kind), {}
+
+
+def _collect(known: set[str], values: Any, what: str) -> None:
+    known.update(value.decode(errors="replace") for value in values.numpy())
+    if len(known) > MOST_CLASSES:
+        raise UsageError(f"--data-dir: more than {MOST_CLASSES} different {what}")
+
+
+def _digest(reader: Reader, found: Found, held_out: Found | None, share: HeldOut | None) -> str:
+    said = repr((vars(reader), found, held_out, share))
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> Survey | None:
+    try:
+        values = json.loads(path.read_text())
+        return Survey(
+            training=tuple(values["training"]),
+            held_out=tuple(values["held_out"]),
+            classes=tuple(values["classes"]),
+            words={name: tuple(some) for name, some in values["words"].items()},
+        )
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return None

@@ -1,0 +1,149 @@
+"""Ends a task of a synchronous strategy when no step is finished for too long, and names the worker that is late.
+
+Workers in step wait for the slowest inside TensorFlow. Each counts the batches that its data gave: the one with fewer
+is late, and it is the cause. They tell each other through the coordination service. Imports TensorFlow.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+import tensorflow as tf
+
+from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS
+from dtj_trainer.compat import tensorflow as compat
+from dtj_trainer.config.cluster import CHIEF, WORKER, Task
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.distribution.collective_timing import Waiting
+from dtj_trainer.process.ending import end_with
+from dtj_trainer.process.errors import PeerLost, TrainerError
+from dtj_trainer.process.watchdog import Watchdog
+
+ANSWER_SECONDS = 5.0
+"""After so long, all tasks have seen that nothing moves."""
+_TALK_SECONDS = 60.0
+
+
+class Stalled(TrainerError):
+    """This task is the one that all wait for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """How far a task is."""
+
+    count: int
+    """Batches that its data gave, or sums that it brought its part to: of several tasks, the one with fewer is late."""
+    in_call: bool
+    """Whether it is in a step, or in such a sum."""
+    doing: str
+    """What a person is told of it."""
+
+
+class StallWatch(Watchdog):
+    """Watches the steps of this task; a context manager around the training."""
+
+    def __init__(self, config: Config, *, batches: Callable[[], int]) -> None:
+        """Args:
+        batches: how many batches the data gave so far.
+        """
+        self._config = config
+        self._batches = batches
+        self.in_call = False
+        """Whether this task is in a step, and not in a callback or a checkpoint."""
+        self._what = f"no step was finished for {config.stall_timeout:g} s (--stall-timeout)"
+        alone = len(config.cluster.addresses) < 2
+        error = Stalled(self._what) if alone else PeerLost(f"{self._what}: a task of this job hangs")
+        # A tf.data service that gives nothing has a watch of its own, which says so.
+        self._patience = config.stall_timeout + (_TALK_SECONDS if config.data.service else 0.0)
+        super().__init__(self._patience, error, end_with=self._end)
+
+    def begin(self) -> None:
+        """The first step traces and compiles, on all workers."""
+        self.feed(max(self._patience, self._config.start_timeout))
+
+    def save(self) -> None:
+        """A checkpoint is to be written, which has a limit of its own."""
+        self.feed(self._patience + AT_THE_END_SECONDS)
+
+    def _end(self, error: BaseException) -> None:
+        self.feed(_TALK_SECONDS)
+        batches, in_call = self._batches(), self.in_call
+        end_stalled(
+            self._config,
+            self._what,
+            State(count=batches, in_call=in_call, doing=_doing(batches, in_call=in_call)),
+        )
+
+
+def end_stalled(
+    config: Config, what: str, state: State, *, kind: str = "", answer_seconds: float = ANSWER_SECONDS
+) -> NoReturn:
+    """Ends this task, in which nothing moves, with a line that names the task that all wait for.
+
+    Args:
+        what: what did not happen.
+        state: how far this task is.
+        kind: of the watch, by which tasks compare only what can be compared.
+        answer_seconds: how much later another task may see that nothing moves.
+    """
+    cluster = config.cluster
+    tasks = [task for task in cluster.addresses if task.role in (CHIEF, WORKER)]
+    if len(tasks) < 2:
+        end_with(Stalled(f"{what}: {state.doing}"))
+    unknown = PeerLost(f"{what}: a task of this job hangs")
+    if config.strategy != "MultiWorkerMirrored":
+        end_with(unknown)
+    found: dict[Task, State | None] = {}
+    with suppress(tf.errors.OpError):
+        compat.leave_word(_key(cluster.task, kind), json.dumps(asdict(state)))
+    for task in tasks:
+        found[task] = None
+        with suppress(tf.errors.OpError):
+            found[task] = State(**json.loads(compat.read_word(_key(task, kind), seconds=answer_seconds)))
+    with suppress(tf.errors.OpError):
+        # The leader keeps these words: it stays until all have read them.
+        compat.wait_at_barrier(f"dtj-stall{kind}", seconds=answer_seconds)
+    late = latest({task: None if seen is None else (seen.count, seen.in_call) for task, seen in found.items()})
+    if cluster.task in late:
+        end_with(Stalled(f"{what}: {state.doing}"))
+    names = ", ".join(f"{task} {seen.doing if (seen := found[task]) else 'does not answer'}" for task in late)
+    end_with(PeerLost(f"{what}: {names}") if late else unknown)
+
+
+def sums_begun(waits: Waiting | None, where: str) -> State:
+    """How far a task is that is known by its sums over the replicas alone.
+
+    Args:
+        waits: counts them; None where the replicas are all in this process.
+        where: what a person is told of the step.
+    """
+    begun, ended = waits.begun_and_ended if waits else (0, 0)
+    what = "waits for the others" if begun > ended else "waits for its data, or is in the script's own code,"
+    return State(count=begun, in_call=begun > ended, doing=f"{what} in {where}")
+
+
+def latest(found: Mapping[Task, tuple[int, bool] | None]) -> list[Task]:
+    """The tasks that the others wait for: those that do not answer, else those with the fewest batches, else those that
+    have not begun the step; none where all are alike.
+
+    Args:
+        found: of each task the batches that its data gave, and whether it is in a step; None where it did not answer.
+    """
+    if silent := [task for task, state in found.items() if state is None]:
+        return silent
+    least = min(state for state in found.values() if state is not None)
+    late = [task for task, state in found.items() if state == least]
+    return [] if len(late) == len(found) else late
+
+
+def _doing(batches: int, *, in_call: bool) -> str:
+    if not in_call:
+        return f"is outside of its steps, as in a callback, after {batches} batches"
+    return f"waits in a step, after {batches} batches of its data"
+
+
+def _key(task: Task, kind: str) -> str:
+    return f"dtj-stall{kind}/{task}"

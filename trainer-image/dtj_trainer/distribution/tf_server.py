@@ -1,0 +1,31 @@
+"""The ps and worker tasks of ParameterServer and Pipeline: a TensorFlow server that does what the coordinator says.
+
+It never ends by itself: the operator stops it. SIGTERM ends a task of ParameterServer at once, since it has nothing
+to save; for those of Pipeline see `dtj_trainer.pipeline_parallel.worker`.
+"""
+
+import threading
+
+from dtj_trainer.compat import lean
+from dtj_trainer.config.cluster import Cluster
+from dtj_trainer.metrics.progress import Board, Phase
+
+
+def serve(cluster: Cluster, board: Board) -> None:
+    """Serves until the process is told to go; never returns."""
+    start(cluster, board)
+    threading.Event().wait()
+
+
+def start(cluster: Cluster, board: Board) -> None:
+    """Starts the server; it serves as long as the process lives."""
+    board.update(phase=Phase.BUILDING)
+    library = lean.server_library()
+    tasks: dict[str, list[str]] = {}
+    for task, address in sorted(cluster.addresses.items()):
+        tasks.setdefault(task.role, []).append(str(address))
+    role, index = cluster.task.role, cluster.task.index
+    server = library.Server(library.ClusterSpec(tasks), job_name=role, task_index=index, protocol="grpc", start=False)
+    server.start()
+    board.update(phase=Phase.TRAINING)
+    print(f"{cluster.task}: serving {cluster.own_address}")

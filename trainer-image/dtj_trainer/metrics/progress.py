@@ -1,0 +1,500 @@
+"""How far the training is: the numbers, the line that people read, and what GET /status and /metrics answer.
+
+This file alone, copied into any image with Python 3.8 or newer, shows a training to the operator: it needs the
+standard library and nothing of this package, and `DTJCallback` takes the Keras that calls it. A training must never
+be hurt by being watched: what fails here is one warning.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import json
+import os
+import re
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+UTC = timezone.utc  # noqa: UP017 - of Python 3.11
+_RATE_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
+_STACKS_SECONDS = 10.0
+_READERS = 16
+"""Connections at the same time: of more, the oldest is ended. The operator and Prometheus need one each."""
+_READER_SECONDS = 10.0
+_LONGEST_REQUEST = 8192
+_HEADS_END = re.compile(rb"\r?\n\r?\n")
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Phase(Enum):
+    """What the task is doing."""
+
+    GATE = "Gate"
+    BUILDING = "Building"
+    TRAINING = "Training"
+    EVALUATING = "Evaluating"
+    EXPORTING = "Exporting"
+    DONE = "Done"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One moment of a run. What is not known yet is None."""
+
+    phase: Phase = Phase.GATE
+    step: int | None = None
+    total_steps: int | None = None
+    epoch: int | None = None
+    """Counted from 1."""
+    epochs: int | None = None
+    examples_per_second: float | None = None
+    step_seconds: float | None = None
+    """Of this replica's own part of a step."""
+    eta_seconds: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    last_checkpoint_step: int | None = None
+    attempt: int | None = None
+    """Of the whole job, as the operator counts."""
+    restarts_in_place: int | None = None
+    """How often the launcher started this task again without a new pod."""
+    export: Mapping[str, Any] | None = None
+    """The exported model, as `dtj_trainer.export.bundle.Bundle` tells of it."""
+
+    @property
+    def percent(self) -> int | None:
+        """Whole percent of the steps that are done, rounded down: 100 means all."""
+        if self.step is None or not self.total_steps:
+            return None
+        return min(100, 100 * self.step // self.total_steps)
+
+    def document(self, now: datetime) -> dict[str, Any]:
+        """The JSON of GET /status: metrics as text, as Kubernetes wants them; nothing for what is not known."""
+        values = {
+            "phase": self.phase.value,
+            "step": self.step,
+            "totalSteps": self.total_steps,
+            "epoch": self.epoch,
+            "percent": self.percent,
+            "etaSeconds": None if self.eta_seconds is None else round(self.eta_seconds),
+            "examplesPerSecond": None if self.examples_per_second is None else round(self.examples_per_second, 1),
+            "stepSeconds": self.step_seconds,
+            "metrics": {name: f"{value:.4g}" for name, value in self.metrics.items()} or None,
+            "lastCheckpointStep": self.last_checkpoint_step,
+            "attempt": self.attempt,
+            "restartsInPlace": self.restarts_in_place,
+            "export": self.export,
+            "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def exposition(self, now: datetime) -> str:
+        """The same for Prometheus: gauges named `dtj_training_…`, with the metrics under `dtj_training_metric`."""
+        lines = [
+            line
+            for name, text in _GAUGES.items()
+            if (value := getattr(self, name)) is not None
+            for line in _gauge(name, text, {"": value})
+        ]
+        lines += _gauge("phase", "1 for what the task is doing", {f'{{phase="{self.phase.value}"}}': 1})
+        if self.metrics:
+            named = {f'{{name="{_escaped(name)}"}}': float(value) for name, value in self.metrics.items()}
+            lines += _gauge("metric", "what the training measures, by name", named)
+        lines += _gauge("updated_timestamp_seconds", "when the training last said so", {"": now.timestamp()})
+        return "\n".join(lines) + "\n"
+
+
+_GAUGES = {
+    "step": "steps done",
+    "total_steps": "steps that the run is to do",
+    "epoch": "the epoch under way, from 1",
+    "epochs": "epochs that the run is to do",
+    "examples_per_second": "over all replicas, in the last seconds",
+    "step_seconds": "this replica's own part of a step, without waiting for the others",
+    "eta_seconds": "until the last step",
+    "last_checkpoint_step": "step of the newest checkpoint",
+}
+
+
+def _gauge(name: str, text: str, values: Mapping[str, Any]) -> list[str]:
+    """The lines of one metric: labels -> value."""
+    full = f"dtj_training_{name}"
+    head = [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
+    return head + [f"{full}{labels} {_NUMBERS.get(str(value), value)}" for labels, value in values.items()]
+
+
+_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}  # what Prometheus writes otherwise than Python
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+class Board:
+    """Where the training writes its progress and the status server reads it, without waiting for each other."""
+
+    def __init__(self) -> None:
+        # One reference to one frozen value: replacing it is atomic, so neither side needs a lock.
+        self._state = (Progress(), datetime.now(UTC))
+
+    @property
+    def progress(self) -> Progress:
+        """The latest moment."""
+        return self._state[0]
+
+    def update(self, **changes: Any) -> Progress:
+        """Changes fields of `Progress` and returns the new moment."""
+        self._state = (replace(self._state[0], **changes), datetime.now(UTC))
+        return self._state[0]
+
+    def document(self) -> dict[str, Any]:
+        """The latest moment, as GET /status shows it."""
+        progress, when = self._state
+        return progress.document(when)
+
+    def exposition(self) -> str:
+        """The latest moment, as GET /metrics shows it: Prometheus' text format, version 0.0.4."""
+        progress, when = self._state
+        return progress.exposition(when)
+
+
+class Meter:
+    """Rates from the steps of the last seconds and, for the result, of the whole run."""
+
+    def __init__(self, *, batch: int, step: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args:
+        batch: examples in one step, over all replicas.
+        step: where the run starts.
+        """
+        self._batch = batch
+        self._clock = clock
+        self._marks = deque([(clock(), step)])
+        self._first: tuple[float, int] | None = None
+
+    def mark(self, step: int) -> None:
+        """Notes that so many steps are done."""
+        now = self._clock()
+        if self._first is None:
+            # The first call traces and compiles: its time says nothing about the rate.
+            self._marks.clear()
+            self._first = (now, step)
+        self._marks.append((now, step))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= _RATE_SECONDS:
+            self._marks.popleft()
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Of the last seconds; None before there are two marks."""
+        return _rate(self._marks[0], self._marks[-1])
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Of the last seconds."""
+        rate = self.steps_per_second
+        return None if rate is None else rate * self._batch
+
+    @property
+    def overall_examples_per_second(self) -> float | None:
+        """Of the whole run but its first call."""
+        rate = _rate(self._first or self._marks[0], self._marks[-1])
+        return None if rate is None else rate * self._batch
+
+    def eta(self, total_steps: int) -> float | None:
+        """Seconds until so many steps are done."""
+        rate = self.steps_per_second
+        return None if not rate else max(0.0, (total_steps - self._marks[-1][1]) / rate)
+
+
+def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
+    seconds, steps = last[0] - first[0], last[1] - first[1]
+    return steps / seconds if seconds > 0 and steps > 0 else None
+
+
+def serve(board: Board, port: int, *, host: str = "", say: Callable[[str], object] = print) -> _Server | None:
+    """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
+
+    On a thread of its own, until the process ends; on all interfaces, or on the address `host`. Returns None, after one
+    warning, if it cannot.
+    """
+    try:
+        server = _Server(host, port, board)
+    except OSError as error:
+        say(f"warning: no status on port {port}: {error.strerror}; the training goes on without")
+        return None
+    threading.Thread(target=server.run, name="status", daemon=True).start()
+    return server
+
+
+class _Server:
+    """Whoever reaches its port can take one thread's attention and `_READERS` connections for moments, and no more."""
+
+    def __init__(self, host: str, port: int, board: Board) -> None:
+        dual = not host and socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
+        self.listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
+        self.listener.setblocking(False)
+        self.closing = False
+        self._board = board
+        self._printed = float("-inf")
+        self._until: dict[socket.socket, float] = {}  # of each connection, oldest first, when its time is over
+
+    def run(self) -> None:
+        with closing(self.listener), selectors.DefaultSelector() as selector:
+            selector.register(self.listener, selectors.EVENT_READ)
+            while not self.closing:
+                for key, _ in selector.select(0.5):
+                    if key.fileobj is self.listener:
+                        self._accept(selector)
+                    elif key.fileobj in self._until:
+                        self._go_on(selector, key.fileobj, key.data)
+                now = time.monotonic()
+                for reader in [reader for reader, until in self._until.items() if until <= now]:
+                    self._end(selector, reader)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        if len(self._until) >= _READERS:
+            self._end(selector, next(iter(self._until)))
+        try:
+            reader, _ = self.listener.accept()
+        except OSError:
+            time.sleep(0.05)  # no descriptor is left: the training needs the processor more than this loop
+            return
+        reader.setblocking(False)
+        self._until[reader] = time.monotonic() + _READER_SECONDS
+        selector.register(reader, selectors.EVENT_READ)
+        self._go_on(selector, reader, self._talk(reader))
+
+    def _go_on(self, selector: selectors.BaseSelector, reader: Any, talk: Iterator[int]) -> None:
+        try:
+            selector.modify(reader, next(talk), talk)
+        except Exception:  # noqa: BLE001 - whatever it is, the next reader is to be answered
+            self._end(selector, reader)
+
+    def _talk(self, reader: socket.socket) -> Iterator[int]:
+        """The course of one connection, which yields what it waits for."""
+        head, more = b"", b"?"
+        while more and not _HEADS_END.search(head) and len(head) <= _LONGEST_REQUEST:
+            yield selectors.EVENT_READ
+            more = reader.recv(4096)
+            head += more
+        left = memoryview(self._answer(head))
+        while left:
+            yield selectors.EVENT_WRITE
+            left = left[reader.send(left) :]
+        reader.shutdown(socket.SHUT_WR)
+        while more:  # what it still sends is let go: to close before that would cut the answer off
+            yield selectors.EVENT_READ
+            more = reader.recv(4096)
+
+    def _end(self, selector: selectors.BaseSelector, reader: socket.socket) -> None:
+        del self._until[reader]
+        selector.unregister(reader)
+        reader.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        """The answer to a request with this head, whatever bytes it is made of."""
+        code, kind, text = self._page(head)
+        body = text.encode(errors="replace")
+        fields = f"Allow: GET, POST\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
+        return f"HTTP/1.1 {code.value} {code.phrase}\r\n{fields}\r\n\r\n".encode() + body
+
+    def _page(self, head: bytes) -> tuple[HTTPStatus, str, str]:
+        words = head.partition(b"\n")[0].split()
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or len(head) > _LONGEST_REQUEST:
+            return HTTPStatus.BAD_REQUEST, _TEXT, f"not a request of HTTP/1 in {_LONGEST_REQUEST} bytes\n"
+        method, path, _ = words
+        if method == b"POST":
+            return self._stacks(path)
+        if method != b"GET":
+            return HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "only GET, and POST /stacks\n"
+        if path == b"/status":
+            return HTTPStatus.OK, "application/json", json.dumps(self._board.document())
+        if path == b"/metrics":
+            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self._board.exposition()
+        if path == b"/healthz":
+            return HTTPStatus.OK, _TEXT, "ok\n"
+        return HTTPStatus.NOT_FOUND, _TEXT, "not found; try /status, /metrics or /healthz\n"
+
+    def _stacks(self, path: bytes) -> tuple[HTTPStatus, str, str]:
+        if path == b"/stacks" and time.monotonic() - self._printed >= _STACKS_SECONDS:
+            self._printed = time.monotonic()
+            faulthandler.dump_traceback(all_threads=True)
+            return HTTPStatus.OK, _TEXT, "the stacks are in the log\n"
+        return HTTPStatus.NOT_FOUND, _TEXT, "not found, or the stacks were printed a moment ago\n"
+
+
+class _Publisher:
+    """What this process shows of a training that the trainer does not drive."""
+
+    def __init__(self) -> None:
+        self.board: Board | None = None
+        self.meter: Meter | None = None
+        self.warned = False
+
+    def shown(self) -> Board:
+        """The board that is served on DTJ_STATUS_PORT; where there is no such port nobody looks at it."""
+        if self.board is None:
+            self.board = Board()
+            self.board.update(phase=Phase.TRAINING)
+            if port := os.environ.get("DTJ_STATUS_PORT"):
+                serve(self.board, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
+        return self.board
+
+
+_publisher = _Publisher()
+
+
+def publish_on(board: Board) -> None:
+    """From now on `report` and `DTJCallback` write to this board, which is served already."""
+    _publisher.board = board
+
+
+def _common() -> _Publisher:
+    """The trainer's own where it runs this process: a copy of this file must not serve on the same port again."""
+    return getattr(sys.modules.get("dtj_trainer.metrics.progress"), "_publisher", _publisher)
+
+
+def _harmless(function: Callable[..., None]) -> Callable[..., None]:
+    """What goes wrong in the function is one warning."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> None:
+        try:
+            function(*arguments, **named)
+        except Exception as error:  # noqa: BLE001 - a training must not end because it is watched
+            if not _common().warned:
+                _common().warned = True
+                print(f"warning: the progress is not shown: {type(error).__name__}: {error}", file=sys.stderr)
+
+    return call
+
+
+@_harmless
+def report(
+    *,
+    step: int | None = None,
+    total: int | None = None,
+    epoch: int | None = None,
+    epochs: int | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    step_seconds: float | None = None,
+    last_checkpoint: int | None = None,
+) -> None:
+    """Shows how far a training is, on GET /status and /metrics of DTJ_STATUS_PORT; what is left out stays.
+
+    Cheap, but it turns metrics into numbers, which waits for the device: call it some times a second at most.
+
+    Args:
+        step: steps done.
+        total: steps that the run is to do.
+        epoch: the one under way, counted from 1.
+        metrics: name -> anything that float() takes.
+        batch_size: examples in one step, over all replicas; without it the rate stays unknown.
+        step_seconds: of this replica's own part of a step, without waiting for others: it shows which one is slow.
+        last_checkpoint: step of the newest checkpoint.
+    """
+    publisher = _common()
+    board = publisher.shown()
+    given = {"step": step, "total_steps": total, "epoch": epoch, "epochs": epochs}
+    given["last_checkpoint_step"] = last_checkpoint
+    changes: dict[str, Any] = {name: int(value) for name, value in given.items() if value is not None}
+    if step_seconds is not None and 0 < step_seconds < float("inf"):
+        changes["step_seconds"] = float(step_seconds)
+    if metrics is not None:
+        changes["metrics"] = {str(name): float(value) for name, value in metrics.items()}
+    if step is not None:
+        if publisher.meter is None:
+            publisher.meter = Meter(batch=batch_size or 0, step=step)
+        publisher.meter.mark(step)
+        total = changes.get("total_steps", board.progress.total_steps)
+        changes["eta_seconds"] = publisher.meter.eta(total) if total else None
+        # Nothing a second is what comes out where the batch is not known.
+        changes["examples_per_second"] = publisher.meter.examples_per_second or None
+    board.update(phase=Phase.TRAINING, **changes)
+
+
+class DTJCallback:
+    """Shows the progress of `fit`; for `callbacks=[DTJCallback()]` of Keras 3 and of tf_keras alike.
+
+    It has every method that either of them calls, and the base class of neither, so both may be installed.
+    """
+
+    _supports_tf_logs = True
+
+    def __init__(self, *, batch_size: int | None = None) -> None:
+        """Args:
+        batch_size: examples in one step, over all replicas; `fit` does not tell it. Without it, no rate is shown.
+        """
+        self._batch_size = batch_size
+        self._params: Mapping[str, Any] = {}
+        self._epoch = 0
+        self._before = 0
+        self._in_epoch = 0
+        self._next_look = 0.0
+
+    def set_params(self, params: Mapping[str, Any] | None) -> None:
+        """What `fit` knows of itself."""
+        self._params = params or {}
+
+    def set_model(self, model: Any) -> None:
+        """The model is nobody's business here."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Another `fit` counts anew."""
+        self._before = self._in_epoch = 0
+        _common().meter = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """The steps of the epochs before are counted, or, after a start in the middle, known from their length."""
+        self._before = self._before + self._in_epoch or epoch * (self._params.get("steps") or 0)
+        self._epoch, self._in_epoch = epoch + 1, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Looks at most twice a second."""
+        self._in_epoch = batch + 1
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._report(logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Its metrics are those of the epoch, with the validation's."""
+        self._report(logs)
+
+    def _report(self, logs: Any) -> None:
+        steps, epochs = self._params.get("steps"), self._params.get("epochs")
+        numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
+        report(
+            step=self._before + self._in_epoch,
+            total=steps * epochs if steps and epochs else None,
+            epoch=self._epoch,
+            epochs=epochs,
+            metrics=numbers or None,
+            batch_size=self._batch_size,
+        )
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return False
+
+    _implements_predict_batch_hooks = _implements_test_batch_hooks
+
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Nothing to show there."""
+
+    on_train_end = on_test_begin = on_test_end = on_predict_begin = on_predict_end = _ignore
+    on_batch_begin = on_batch_end = on_train_batch_begin = on_test_batch_begin = on_test_batch_end = _ignore
+    on_predict_batch_begin = on_predict_batch_end = _ignore

@@ -1,0 +1,113 @@
+"""One run as its leader, or its only process, tells of it: progress lines, status, TensorBoard, result.
+
+Shared by the synchronous strategies, the coordinator of parameter servers and the evaluator.
+Imports TensorFlow.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.data.source import Source
+from dtj_trainer.metrics.formatting import progress_line
+from dtj_trainer.metrics.progress import Board, Meter
+from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.task_context import Host
+from dtj_trainer.tasks import Task
+from dtj_trainer.training.stepping import epoch_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What every part of a run needs to know."""
+
+    host: Host
+    task: Task
+    data: Source
+    say: Callable[[str], object]
+
+    @property
+    def config(self) -> Config:
+        """What this task is to do."""
+        return self.host.config
+
+    @property
+    def board(self) -> Board:
+        """Where progress is shown."""
+        return self.host.board
+
+    @property
+    def termination(self) -> Termination:
+        """Whether this task was told to go."""
+        return self.host.termination
+
+
+class Reporter:
+    """Tells how far the training is, at a bearable pace; keeps silent where this task is not the leader."""
+
+    def __init__(self, run: Run, summaries: Summaries, *, batch: int, step: int, total_steps: int) -> None:
+        self._run = run
+        self._summaries = summaries
+        self._batch = batch
+        self._total_steps = total_steps
+        self._line_due = Every(run.config.progress_seconds)
+        self._paused = 0.0
+        self.meter = Meter(batch=batch, step=step, clock=self._clock)
+        self._own_part = OwnPart(clock=self._clock)
+        self._started = time.monotonic()
+        self._starting = True
+        run.host.startup.lap("build")
+
+    @property
+    def seconds(self) -> float:
+        """Since the training began."""
+        return time.monotonic() - self._started
+
+    def _clock(self) -> float:
+        return time.monotonic() - self._paused
+
+    def pause(self, seconds: float) -> None:
+        """Notes that so many seconds were spent on something else than steps."""
+        self._paused += seconds
+
+    def report(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        *,
+        validated: Mapping[str, float] = MappingProxyType({}),
+        last_checkpoint_step: int | None,
+        waited: float | None = None,
+    ) -> None:
+        """Notes that this step is done, and where the metrics stood on the way to it.
+
+        Args:
+            validated: what the newest validation gave.
+            waited: seconds in all that this task waited for others to take its steps; None where it is not known.
+        """
+        self.meter.mark(step)
+        run = self._run
+        if self._starting:
+            self._starting = False
+            run.host.startup.lap("first steps")
+            if run.config.cluster.leads:
+                run.say(run.host.startup.told())
+        progress = run.board.update(
+            step=step,
+            total_steps=self._total_steps,
+            epoch=epoch_of(step, examples=run.data.examples, batch=self._batch, epochs=run.config.epochs),
+            epochs=run.config.epochs,
+            examples_per_second=self.meter.examples_per_second,
+            eta_seconds=self.meter.eta(self._total_steps),
+            metrics={**metrics, **validated},
+            last_checkpoint_step=last_checkpoint_step,
+            step_seconds=None if waited is None else self._own_part.mark(step, waited=waited),
+        )
+        rate = progress.examples_per_second
+        self._summaries.write(step, dict(metrics) | ({} if rate is None else {"examples_per_second": rate}))
+        if run.config.cluster.leads and (self._line_due.due() or step >= self._total_steps):
+            run.say(progress_line(progress))

@@ -1,0 +1,47 @@
+"""What a worker's own part of a step takes. Standard library only."""
+
+import time
+from collections.abc import Callable
+
+from dtj_trainer.metrics.progress import Meter
+
+
+class OwnPart:
+    """What this worker's own part of a step takes, by a clock that stands still while it waits for the others."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last, self._waited, self._own = clock(), 0.0, 0.0
+        # Counts from the first mark on.
+        self._meter = Meter(batch=1, step=0, clock=lambda: self._own)
+
+    def mark(self, step: int, *, waited: float) -> float | None:
+        """Notes that so many steps are done; the seconds of the own part of one of the last, once that is known.
+
+        Args:
+            waited: seconds, in all so far.
+        """
+        now = self._clock()
+        passed = now - self._last
+        # The graph reads the time of day, which can be set.
+        self._own += passed - min(max(waited - self._waited, 0.0), passed)
+        self._last, self._waited = now, waited
+        self._meter.mark(step)
+        rate = self._meter.steps_per_second
+        return round(1 / rate, 6) if rate else None
+
+
+class Every:
+    """True once each so many seconds, beginning one period from now."""
+
+    def __init__(self, seconds: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._last = clock()
+
+    def due(self) -> bool:
+        """Whether a period is over; if so the next one begins. Never, without a period."""
+        if self._seconds is None or self._clock() - self._last < self._seconds:
+            return False
+        self._last = self._clock()
+        return True

@@ -1,0 +1,205 @@
+"""The leader of a pipeline: it connects to the workers, drives the steps, saves, and finishes. Imports TensorFlow."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.config.cluster import WORKER, Task
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.distribution.strategies import peer_loss
+from dtj_trainer.metrics.progress import Phase
+from dtj_trainer.metrics.reporting import Reporter, Run
+from dtj_trainer.metrics.step_timing import Every
+from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.pipeline_parallel.costs import measure
+from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
+from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
+from dtj_trainer.pipeline_parallel.layout import Layout
+from dtj_trainer.pipeline_parallel.stages import copies_of, decays_of, make_stages, share_counts, state_of, weights_of
+from dtj_trainer.pipeline_parallel.step import Pipeline
+from dtj_trainer.pipeline_parallel.worker import leaving_mark
+from dtj_trainer.process.ending import end_with
+from dtj_trainer.process.errors import NotFinite, PeerLost, Preempted
+from dtj_trainer.process.watchdog import Watchdog
+from dtj_trainer.training import optimizers
+from dtj_trainer.training.finalize import finish
+from dtj_trainer.training.nonfinite import last_words
+from dtj_trainer.training.stepping import is_mark, steps_to_mark, steps_within, total_steps
+
+
+def connect(config: Config) -> None:
+    """Makes this process the first among the servers of TF_CONFIG, which all have to be there."""
+    task = config.cluster.task
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    tf.config.experimental_connect_to_cluster(resolver.cluster_spec(), job_name=task.role, task_index=task.index)
+
+
+def train(run: Run) -> None:
+    """Trains from the newest checkpoint, or from the start, to the last step, and finishes the run.
+
+    Raises:
+        Preempted: told to stop, or one of the workers was; the state is saved.
+        PeerLost: a worker is gone.
+        UsageError: the model cannot be cut as asked, or the checkpoint is another model's.
+    """
+    config = run.config
+    with peer_loss(config.cluster), _heartbeat(run):
+        training = _Training(run)
+        summaries = Summaries(config.log_dir / "train" if config.log_dir else None)
+        reporter = Reporter(
+            run, summaries, batch=training.batch, step=training.first_step, total_steps=training.total_steps
+        )
+        training.introduce()
+        try:
+            training.loop(reporter)
+        finally:
+            summaries.flush()
+        weights = [weight.numpy() for weight in weights_of(training.stages)]
+    finish(
+        run, reporter, summaries,
+        weights=weights,
+        step=max(training.first_step, training.total_steps),
+        checkpoint=training.store.path(),
+        batch=training.batch // training.shares,
+    )  # fmt: skip
+
+
+class _Training:
+    """The stages on the workers, and the loop that drives them."""
+
+    def __init__(self, run: Run) -> None:
+        config = run.config
+        assert config.pipeline is not None  # a checked configuration
+        self._run = run
+        self._layout = config.pipeline
+        self.batch = config.batch_size.over(self._layout.replicas)
+        self.shares = self._layout.shares
+        self.total_steps = total_steps(run.data.examples, epochs=config.epochs, batch=self.batch)
+        keras.utils.set_random_seed(config.seed)
+        model = run.task.build_model(keras, run.data)
+        self._parts = cut(
+            model, self._layout,
+            partial(measure, run=run, micro_batch=self.batch // self._layout.shares),
+        )  # fmt: skip
+        devices = _devices(self._layout)
+        made = optimizers.make(model, config.learning, batch=self.batch, total_steps=self.total_steps)
+        self._learning = made.told
+        make_optimizer = copies_of(made.optimizer)
+        self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
+        step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+        self.store = Store(
+            state_of(self.stages, model, make_optimizer, step=step, total_steps=total),
+            config.checkpoint.directory,
+            keep=config.checkpoint.keep,
+            writes=True,
+            # Else every worker would want to write to the directory itself.
+            io_device=_device(config.cluster.task),
+            say=run.say,
+        )
+        self.store.restore_newest()
+        share_counts(self.stages)
+        total.assign(self.total_steps)
+        self.first_step = int(step.numpy())
+        self._pipeline = Pipeline(
+            layout=self._layout, task=run.task, stages=self.stages, devices=devices, step=step, batch=self.batch
+        )
+
+    def introduce(self) -> None:
+        """Says what is trained how."""
+        run, layout, config = self._run, self._layout, self._run.config
+        run.say(
+            f"batch {self.batch} global, {layout.micro_batches} micro-batches of {self.batch // layout.shares} per "
+            f"replica  stages {layout.stages}  replicas {layout.replicas}  {self._learning}  "
+            f"{self.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
+        )
+        for line in _told(self._parts):
+            run.say(line)
+        if self.store.path():
+            run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
+        elif not self.store.keeps:
+            run.say("no checkpoint directory: a restart begins at step 0")
+
+    def loop(self, reporter: Reporter) -> None:
+        """Trains to the last step."""
+        run, policy, store, step = self._run, self._run.config.checkpoint, self.store, self.first_step
+        iterator = iter(run.data.batches(batch=self.batch, seed=run.config.seed, first_step=step))
+        save_due = Every(policy.every_seconds)
+        wanted = run.config.steps_per_call
+        run.board.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
+        run.termination.saves = store.keeps
+        # Workers may answer and yet not reach each other.
+        seconds = run.config.stall_timeout
+        stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
+        with Watchdog(seconds, stalled, end_with=end_with) as watchdog:
+            while step < self.total_steps:
+                steps = min(wanted, steps_to_mark(step, self.total_steps, policy))
+                began = time.monotonic()
+                metrics, not_finite = self._pipeline.run(iterator, steps)
+                if not_finite:
+                    raise self._not_finite(f"the loss is not finite at step {step + not_finite}")
+                step += steps
+                wanted = steps_within(run.config.steps_per_call, steps / (time.monotonic() - began))
+                watchdog.feed()
+                stop = run.termination.requested
+                due = save_due.due() or is_mark(step, self.total_steps, policy)
+                if (stop or due) and not self._weights_are_finite():
+                    raise self._not_finite(f"the weights are not finite at step {step}")
+                if stop or step >= self.total_steps:
+                    store.save(step)
+                elif due:
+                    store.save_meanwhile(step)
+                reporter.report(step, metrics, last_checkpoint_step=store.last_step)
+                if stop:
+                    raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
+        run.termination.saves = False
+        for stage in self.stages:
+            stage.finalize()
+
+    def _weights_are_finite(self) -> bool:
+        weights = (variable.value for stage in self.stages for variable in stage.trainable)
+        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
+
+    def _not_finite(self, where: str) -> NotFinite:
+        """How the training ends; the checkpoint that is being written is finite."""
+        self.store.settle()
+        return NotFinite(last_words(where, self.store.path(), self._run.config.on_nan))
+
+
+def _devices(layout: Layout) -> list[list[str]]:
+    """The device of each stage of each replica."""
+    return [
+        [_device(layout.worker(replica=replica, stage=stage)) for stage in range(layout.stages)]
+        for replica in range(layout.replicas)
+    ]
+
+
+def _device(task: Task) -> str:
+    """A task's processor: its GPU, where the workers have one, else its CPU."""
+    prefix = f"/job:{task.role}/replica:0/task:{task.index}/device"
+    gpus = [d.name for d in tf.config.list_logical_devices("GPU") if d.name.startswith(prefix)]
+    return gpus[0] if gpus else f"{prefix}:CPU:0"
+
+
+def _heartbeat(run: Run) -> Heartbeat:
+    peers = run.config.cluster.peers(WORKER)
+
+    def told(worker: str) -> None:
+        if not run.termination.saves:
+            end_with(PeerLost(f"peer lost: {worker} was told to go"))
+        run.say(f"{worker} was told to go: saving a checkpoint, then leaving")
+        run.termination.requested = True
+
+    return Heartbeat(
+        {str(task): f"/job:{task.role}/replica:0/task:{task.index}/device:CPU:0" for task in peers},
+        {str(task): leaving_mark(address, job_uid=run.config.job_uid) for task, address in peers.items()},
+        told=told,
+        end_with=end_with,
+    )
+
+
+def _told(parts: Sequence[Part]) -> list[str]:
+    return [f"stage {place}: {part}, {part.parameters:,} parameters" for place, part in enumerate(parts)]

@@ -1,0 +1,90 @@
+"""A worker of a pipeline: it serves its stage's part of the steps that the leader drives. Standard library only.
+
+It holds variables that only the leader can save. So when it is told to go, it stays until the leader has left.
+"""
+
+import errno
+import os
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from dtj_launch.rendezvous import knock
+from dtj_trainer.config.cluster import Address, Cluster
+from dtj_trainer.distribution import tf_server
+from dtj_trainer.metrics.progress import Board
+from dtj_trainer.process.errors import Terminated, UsageError
+from dtj_trainer.process.signals import Termination
+
+LONGEST_STAY_SECONDS = 20.0
+"""Less than the 30 s that Kubernetes gives by default."""
+_LOOK_SECONDS = 0.1
+
+
+def leaving_mark(address: Address, *, job_uid: str) -> Path:
+    """The file by which the worker with this address shows that it was told to go. The leader looks for it there.
+
+    It is in a directory that only this worker uses. On a shared machine, nobody else knows its name beforehand: the
+    UID of a job is random.
+    """
+    owner = job_uid or f"user-{os.geteuid()}"
+    return Path(tempfile.gettempdir()) / f"dtj-{owner}-stage-{address.port}" / "leaves"
+
+
+def prepare_mark(mark: Path) -> None:
+    """Makes the directory of a mark, and takes away the mark of an earlier start.
+
+    Raises:
+        UsageError: the directory is somebody else's.
+    """
+    try:
+        mark.parent.mkdir(mode=0o700, exist_ok=True)
+        found = mark.parent.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "others may write there")
+        mark.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{mark.parent}: cannot be used ({error.strerror}); set TMPDIR to a directory of your own"
+        ) from None
+
+
+def serve(cluster: Cluster, board: Board, termination: Termination, *, job_uid: str) -> None:
+    """Serves until the process is told to go and the leader has saved what is here; never returns.
+
+    Raises:
+        Terminated: told to go.
+        UsageError: the directory for temporary files cannot be used.
+    """
+    assert cluster.own_address is not None  # a task of a checked cluster
+    mark = leaving_mark(cluster.own_address, job_uid=job_uid)
+    prepare_mark(mark)
+    tf_server.start(cluster, board)
+    termination.saves = True
+    while not termination.requested:
+        time.sleep(_LOOK_SECONDS)
+    try:
+        mark.touch()
+        left = _await_end_of(cluster.addresses[cluster.leader])
+    except OSError as error:
+        raise Terminated(
+            f"{cluster.task}: told to go; {cluster.leader} could not be told ({mark}: {error.strerror})"
+        ) from None
+    finally:
+        with suppress(OSError):
+            mark.unlink(missing_ok=True)
+            mark.parent.rmdir()
+    how = "has left" if left else f"is still there after {LONGEST_STAY_SECONDS:g} s"
+    raise Terminated(f"{cluster.task}: told to go, and {cluster.leader} {how}")
+
+
+def _await_end_of(leader: Address) -> bool:
+    """Whether the leader's server ends in time; it does so with the leader."""
+    until = time.monotonic() + LONGEST_STAY_SECONDS
+    while knock((leader.host, leader.port), timeout=1.0) is None:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True

@@ -1,0 +1,92 @@
+"""What a job learns and from what: shipped or the user's own. Imports TensorFlow.
+
+Made after the strategy, since measuring data runs TensorFlow, and MultiWorkerMirrored must be made before anything
+runs. It comes to the same in every task of a job.
+"""
+
+import importlib
+from collections.abc import Callable
+
+from dtj_trainer.config.cluster import EVALUATOR
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.data.choice import open_files
+from dtj_trainer.data.diagnosis import explained
+from dtj_trainer.data.in_memory import Arrays
+from dtj_trainer.data.pipeline import Pipeline
+from dtj_trainer.data.service import Served
+from dtj_trainer.data.source import Source
+from dtj_trainer.registry import DATASETS, TASKS
+from dtj_trainer.tasks import Task
+
+
+def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Source]:
+    """The task, and the source that feeds its model.
+
+    Raises:
+        UsageError: the user's own model or data is not as it has to be.
+    """
+    data = _data(config, say)
+    if config.own.model:
+        from dtj_trainer.user_code.loader import load
+        from dtj_trainer.user_code.model import OwnTask
+
+        served = _served(config, data, say)
+        if config.own.class_weights:
+            from dtj_trainer.user_code.class_weights import weighted
+
+            name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.own.class_weights))
+            direct = served is data
+            data = weighted(data, config.own.class_weights, name)
+            served = data if direct else weighted(served, config.own.class_weights, name)
+        task = OwnTask(
+            config.own.model, load(config.own.model), data,
+            loss=config.own.loss, say=say, strategy=config.strategy,
+        )  # fmt: skip
+        return task, served
+    with explained(data):
+        fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
+    if config.metrics:
+        from dtj_trainer.tasks.measuring import Measuring
+
+        fitted = Measuring(fitted, config.metrics, classes=0 if TASKS[config.task].predicts_numbers else _classes(data))
+        if config.strategy in ("ParameterServer", "Pipeline"):
+            say(
+                f"--metrics={','.join(config.metrics)}: strategy {config.strategy} shows them only in the evaluation "
+                "at its end"
+            )
+    return fitted, _served(config, source, say)
+
+
+def _classes(data: Source) -> int:
+    from dtj_trainer.tasks.statistics import class_names
+
+    return len(class_names(data))
+
+
+def _data(config: Config, say: Callable[[str], object]) -> Source:
+    if config.own.data:
+        from dtj_trainer.user_code.dataset import OwnData
+        from dtj_trainer.user_code.loader import load
+
+        return OwnData(config.own.data, load(config.own.data), shuffle=config.own.shuffle)
+    if config.data.where:
+        return open_files(config, numbers=_predicts_numbers(config), say=say)
+    return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
+
+
+def _predicts_numbers(config: Config) -> bool:
+    """Whether labels are numbers; a loss of Keras' that compares classes has it in its name."""
+    if config.own.model:
+        return "crossentropy" not in (config.own.loss or "").replace("_", "").lower()
+    return TASKS[config.task].predicts_numbers
+
+
+def _served(config: Config, source: Source, say: Callable[[str], object]) -> Source:
+    """The source by way of the job's tf.data service, where it has one; held-out examples are read here."""
+    if config.data.service is None or config.cluster.task.role == EVALUATOR:
+        return source
+    if isinstance(source, Pipeline):
+        say(f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order")
+        return Served(source, config)
+    say(f"data: {source.name} is read by each task itself, since the tf.data service cannot divide it")
+    return source

@@ -1,0 +1,211 @@
+"""SIGTERM and SIGINT, from the first line of the process to the last.
+
+Three facts shape this module. As PID 1 a process without a handler does not notice SIGTERM at all. While the
+main thread waits inside TensorFlow (for peers, in a collective) no Python handler runs. And TensorFlow's
+coordination service puts a handler of its own over ours, which swallows the signal. So the signals are blocked
+in every thread, where no handler can get at them, and one thread takes them from the kernel.
+
+A script of the user's cannot be treated so: what it starts would inherit the block, and could not be ended by
+SIGTERM any more; and a handler of its own would never run. There the signals are open (`listen_openly`): C code
+writes their numbers into a pipe, whatever the main thread is doing, and a thread reads them there.
+
+While TensorFlow connects to its peers it keeps the interpreter's lock, and then no thread of Python's runs either. In
+that time (`unattended`) a thread of the C library reads the signals and ends the process: there is nothing to save.
+
+Must not import TensorFlow: it has to be in place before any thread of TensorFlow's starts.
+"""
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from dtj_trainer.process.exit_codes import ExitCode
+from dtj_trainer.process.watchdog import SIGEV_THREAD, SigEvent
+
+_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+
+
+class Termination:
+    """Whether this process was told to go.
+
+    While there is something to save (`saves` is set) the first signal is a request, which the training loop
+    answers by saving and leaving; otherwise, and at the second signal, the process ends at once.
+    """
+
+    def __init__(self, *, leave: Callable[[int], object]) -> None:
+        self.requested = False
+        self.saves = False
+        self._leave = leave
+        self._thread: threading.Thread | None = None
+        self._attended = threading.Event()
+        self._attended.set()
+        self._aside = threading.Semaphore(0)
+        self._pipe = -1
+        self._held = threading.local()
+
+    def listen(self) -> None:
+        """Takes the signals over. To be called by the main thread, before any other thread starts."""
+        for number in _SIGNALS:
+            signal.signal(number, self._unreachable)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._thread = threading.Thread(target=self._take, name="signals", daemon=True)
+        self._thread.start()
+
+    def listen_openly(self) -> None:
+        """Takes SIGTERM over unless a script puts a handler of its own over ours; SIGINT is Python's again.
+
+        To be called by the main thread, which executes the script; by the same again when TensorFlow has put its
+        handler over ours, which it does when MultiWorkerMirroredStrategy is made.
+        """
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            assert thread.ident is not None  # it was started
+            signal.pthread_kill(thread.ident, signal.SIGTERM)
+            thread.join()
+        if self._pipe < 0:
+            reader, self._pipe = os.pipe()
+            os.set_blocking(self._pipe, False)
+            os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._forget)
+            threading.Thread(target=self._read, args=(reader,), name="signals", daemon=True).start()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._open)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    @contextmanager
+    def unattended(self) -> Iterator[None]:
+        """The process ends at once at a signal, even where Python is stuck as a whole; without a word, then.
+
+        To be entered where nothing is to be saved. Linux with glibc only; elsewhere the signal waits for Python.
+        """
+        if self._thread is None or self._thread.ident is None:
+            yield
+            return
+        self._attended.clear()
+        # Its wait for signals would take them away from the reader. It must have noticed before this ends again.
+        signal.pthread_kill(self._thread.ident, signal.SIGTERM)
+        self._aside.acquire()
+        reader = _Reader(ExitCode.TERMINATED)
+        try:
+            yield
+        finally:
+            reader.stop()
+            self._attended.set()
+
+    def _take(self) -> None:
+        while True:
+            number = signal.sigwait(_SIGNALS)
+            if self._thread is None:
+                return
+            if self._attended.is_set() or signal.sigpending() & _SIGNALS:
+                # One that is pending now is the wake-up of `unattended`, or came beside it.
+                self._told(number)
+            else:
+                self._aside.release()
+                self._attended.wait()
+
+    def _read(self, reader: int) -> None:
+        while True:
+            for number in os.read(reader, 16):
+                if number == signal.SIGTERM and signal.getsignal(number) == self._open:
+                    self._told(number)
+
+    def _told(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self.requested or not self.saves:
+            _say(f"{name}: leaving at once")
+            self._leave(ExitCode.TERMINATED)
+        self.requested = True
+        _say(f"{name}: saving a checkpoint, then leaving")
+
+    def _unreachable(self, number: int, _: object) -> None:
+        """PID 1 only receives what it has a handler for; blocked signals still go to `_take`."""
+
+    def _open(self, number: int, _: object) -> None:
+        """The pipe has told `_read` already, unless the script, as asyncio does, has put another in its place."""
+        if signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False) != self._pipe:
+            self._told(number)
+
+    def _hold(self) -> None:
+        """A child shares the pipe until it has forgotten it; a signal before that would be taken for this task's."""
+        self._held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.mask)
+
+    def _forget(self) -> None:
+        """A process that the script forks is not this task: SIGTERM ends it, and nobody here hears of it."""
+        signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) == self._open:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._release()
+
+
+def _say(line: str) -> None:
+    """A line in one piece: the main thread may print at the same time."""
+    print(f"{line}\n", end="", flush=True)
+
+
+class _Reader:
+    """Ends the process with an exit code when one of the signals is pending, on a thread of the C library's.
+
+    A read of signalfd(2), queued by aio_read(3): when it is done, SIGEV_THREAD starts a function, which is `_exit`.
+    """
+
+    def __init__(self, code: ExitCode) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self._buffer = ctypes.create_string_buffer(_SIGNAL_BYTES)
+        try:
+            self._descriptor = self._library.signalfd(-1, _mask(_SIGNALS), _SFD_CLOEXEC)
+            self._request = _Request(
+                descriptor=self._descriptor,
+                buffer=ctypes.addressof(self._buffer),
+                bytes=_SIGNAL_BYTES,
+                event=SigEvent(
+                    value=code,
+                    notify=SIGEV_THREAD,
+                    function=ctypes.cast(self._library._exit, ctypes.c_void_p),
+                ),
+            )
+            self._reads = self._library.aio_read(ctypes.byref(self._request)) == 0
+        except AttributeError:
+            self._reads = False
+
+    def stop(self) -> None:
+        """Has it wait for no signal at all, and so for ever: a read under way cannot be called back."""
+        if self._reads:
+            self._library.signalfd(self._descriptor, _mask(frozenset()), 0)
+            _STOPPED.append(self)
+
+
+_STOPPED: list[_Reader] = []
+"""The C library still holds their memory."""
+
+_SFD_CLOEXEC = os.O_CLOEXEC
+_SIGNAL_BYTES = 128
+
+
+def _mask(numbers: frozenset[signal.Signals]) -> ctypes.Array[ctypes.c_char]:
+    """A `sigset_t` of 1024 bits."""
+    bits = sum(1 << (number - 1) for number in numbers)
+    return ctypes.create_string_buffer(bits.to_bytes(128, "little"), 128)
+
+
+class _Request(ctypes.Structure):
+    """`struct aiocb` of glibc on 64 bits."""
+
+    _fields_: ClassVar = [
+        ("descriptor", ctypes.c_int),
+        ("operation", ctypes.c_int),
+        ("priority", ctypes.c_int),
+        ("buffer", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("event", SigEvent),
+        ("internal", ctypes.c_char * 32),
+        ("offset", ctypes.c_int64),
+        ("reserved", ctypes.c_char * 32),
+    ]

@@ -1,0 +1,325 @@
+"""From a checked configuration to a running task: status, directories, start gate, strategy, and then its role.
+
+TensorFlow is imported inside these functions and nowhere before them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+from dtj_launch.rendezvous import Doorbell, Peer, PeersMissing, meet, prove_free, wait_for_peers
+from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
+from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
+from dtj_trainer.data.config import Profile, ServiceTask
+from dtj_trainer.metrics import progress
+from dtj_trainer.metrics.progress import Board, Phase
+from dtj_trainer.pipeline_parallel.layout import PIPELINE
+from dtj_trainer.process import environment
+from dtj_trainer.process.ending import end_with
+from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.process.output_directories import check_outputs
+from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.watchdog import Watchdog
+from dtj_trainer.user_code import entry_points
+from dtj_trainer.user_code.script import Script
+
+if TYPE_CHECKING:
+    from dtj_trainer.metrics.reporting import Run
+
+
+def launch(config: Config, termination: Termination) -> None:
+    """Does what this task is for, and returns when it is done.
+
+    Raises:
+        TrainerError: an end that is not success, expected all the same.
+    """
+    board = Board()
+    board.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
+    host = Host(config=config, board=board, termination=termination)
+    if config.status_port:
+        progress.serve(board, config.status_port, host=config.bind_address)
+    check_outputs(config)
+    entry_points.check(config.own)
+    role = config.cluster.task.role
+    if config.script and not config.service_task:
+        _interpret(config.script, host)
+    environment.prepare(os.environ)
+    print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
+    host.startup.lap("python")
+    if config.service_task:
+        _serve_data(config, config.service_task, board)
+    elif config.profile:
+        _profile(config.profile, host)
+    elif role == EVALUATOR:
+        _evaluate(host)
+    elif config.strategy == PIPELINE:
+        _pipe(host)
+    elif config.strategy != "ParameterServer":
+        _train(host)
+    elif role == CHIEF:
+        _coordinate(host)
+    else:
+        _serve(config, board)
+
+
+def _interpret(script: Script, host: Host) -> NoReturn:
+    """Runs a script in place of the trainer's loop, when those are there whom its strategy will look for."""
+    from dtj_trainer.user_code import script_runner
+
+    config = host.config
+    script_runner.prepare(script, os.environ)
+    print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
+    meet_peers(config)
+    script_runner.run(script, host)
+
+
+def meet_peers(config: Config) -> None:
+    """The start gate of a program that is not ours: returns when those are there whom its strategy will look for.
+
+    Raises:
+        PeerLost: they did not come in time.
+        UsageError: this task's port is in use.
+    """
+    role = config.cluster.task.role
+    if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
+        doorbell = _ring(config)
+        _meet(config, doorbell)
+    elif config.strategy == "ParameterServer" and role == CHIEF:
+        _wait_for_peers(config, WORKER, PS)
+
+
+def _train(host: Host) -> None:
+    config = host.config
+    doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
+    environment.configure(eager=config.run_eagerly)
+    from dtj_trainer.distribution import strategies
+    from dtj_trainer.training import synchronous
+
+    host.startup.lap("import")
+    if doorbell:
+        _meet(config, doorbell)
+    else:
+        _wait_for_peers(config, CHIEF, WORKER)
+    with _connecting(host):
+        strategy = strategies.make_strategy(config)
+    # The other workers wait for this one's data.
+    limit = max(config.stall_timeout, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
+    late = TrainerError(f"the data are not ready after {limit:g} s (--stall-timeout)")
+    with Watchdog(limit, late, end_with=end_with):
+        run = _run(host)
+    with _fed(run):
+        synchronous.train(run, strategy)
+
+
+def _coordinate(host: Host) -> None:
+    config = host.config
+    environment.configure(eager=config.run_eagerly)
+    from dtj_trainer.training import parameter_server
+
+    host.startup.lap("import")
+    _wait_for_peers(config, WORKER, PS)
+    with _connecting(host):
+        strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
+    run = _run(host)
+    with _fed(run):
+        parameter_server.train(run, strategy)
+
+
+def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
+    from dtj_trainer.data.service import serve
+
+    role = config.cluster.task.role
+    with _port(service.port, "DTJ_DATA_SERVICE_PORT" if role == DATA_WORKER else "TF_DATA_SERVICE_ADDRESS", config):
+        prove_free(service.port)
+    if role == DATA_WORKER:
+        _wait_for_dispatcher(config, service.dispatcher)
+    serve(
+        config.cluster.task,
+        service,
+        checkpoints=config.checkpoint.directory,
+        start_timeout=config.start_timeout,
+        board=board,
+    )
+
+
+def _profile(profile: Profile, host: Host) -> None:
+    environment.configure(eager=host.config.run_eagerly)
+    from dtj_trainer.data.diagnosis import explained
+    from dtj_trainer.data.input_profile import report
+
+    run = _run(host)
+    with explained(run.data):
+        report(run.data, run.config, profile, say=print)
+
+
+def _pipe(host: Host) -> None:
+    config = host.config
+    if not config.cluster.leads:
+        from dtj_trainer.pipeline_parallel import worker
+
+        _prove_port_free(config)
+        worker.serve(config.cluster, host.board, host.termination, job_uid=config.job_uid)
+    environment.configure(eager=config.run_eagerly)
+    from dtj_trainer.pipeline_parallel import leader
+
+    host.startup.lap("import")
+    _prove_port_free(config)
+    _wait_for_peers(config, WORKER)
+    with _connecting(host):
+        leader.connect(config)
+    run = _run(host)
+    with _fed(run):
+        leader.train(run)
+
+
+def _serve(config: Config, board: Board) -> None:
+    from dtj_trainer.distribution import tf_server
+
+    _prove_port_free(config)
+    tf_server.serve(config.cluster, board)
+
+
+def _evaluate(host: Host) -> None:
+    environment.configure(eager=host.config.run_eagerly)
+    from dtj_trainer.data.diagnosis import explained
+    from dtj_trainer.training import evaluator
+
+    run = _run(host)
+    with explained(run.data):
+        evaluator.watch(run)
+
+
+@contextmanager
+def _connecting(host: Host) -> Iterator[None]:
+    """While the strategy is made, which meets the other tasks: that has a limit, and can be ended by a signal."""
+    from dtj_trainer.distribution import strategies
+
+    host.startup.lap("gate")
+    host.board.update(phase=Phase.BUILDING)
+    with (
+        started_in_time(host.config),
+        host.termination.unattended(),
+        strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)),
+    ):
+        yield
+    host.startup.lap("strategy")
+
+
+def _run(host: Host) -> Run:
+    """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
+    from dtj_trainer import problem
+    from dtj_trainer.metrics.reporting import Run
+
+    config = host.config
+    say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
+    task, data = problem.prepare(config, say=say)
+    host.startup.lap("data")
+    return Run(host=host, task=task, data=data, say=print)
+
+
+def _say_nothing(_: str) -> None:
+    """What the leader says of all tasks need not be said by each."""
+
+
+@contextmanager
+def _fed(run: Run) -> Iterator[None]:
+    """While data are needed: says which file is to blame when they fail, and does not wait for a service for ever."""
+    config = run.config
+    from dtj_trainer.data import diagnosis, service
+
+    if config.data.service is None:
+        with diagnosis.explained(run.data):
+            yield
+        return
+    _wait_for_dispatcher(config, config.data.service)
+    with diagnosis.explained(run.data), service.stalls(run.board, config.stall_timeout, end_with=end_with):
+        yield
+
+
+def _wait_for_dispatcher(config: Config, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    _wait_for(config, {"dispatcher of the tf.data service": (host.strip("[]"), int(port))})
+
+
+def _ring(config: Config) -> Doorbell:
+    """Shows the peers that this task is there, and proves that its port is free."""
+    port = _own_port(config)
+    with _port(port, "TF_CONFIG", config):
+        return Doorbell(
+            port,
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            key=config.job_uid,
+            host=config.bind_address,
+        )
+
+
+def _prove_port_free(config: Config) -> None:
+    """For a task whose server comes later: who met it at its gate by now would find nobody afterwards."""
+    port = _own_port(config)
+    with _port(port, "TF_CONFIG", config):
+        prove_free(port)
+
+
+def _own_port(config: Config) -> int:
+    address = config.cluster.own_address
+    assert address is not None  # a task of a checked cluster
+    return address.port
+
+
+@contextmanager
+def _port(port: int, said: str, config: Config) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{said}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
+            "end the process that has it, or give another port"
+        ) from None
+
+
+def _wait_for_peers(config: Config, *roles: str) -> None:
+    _wait_for(config, _addresses(config, *roles))
+
+
+def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
+    with _named_in_time():
+        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
+
+
+def _meet(config: Config, doorbell: Doorbell) -> None:
+    """Returns when all members of the collective are here; then the port is free for TensorFlow."""
+    with _named_in_time():
+        meet(
+            doorbell,
+            _addresses(config, CHIEF, WORKER),
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            key=config.job_uid,
+            timeout=config.start_timeout,
+            say=print,
+        )
+    doorbell.close()
+
+
+def _addresses(config: Config, *roles: str) -> dict[str, Peer]:
+    return {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
+
+
+@contextmanager
+def _named_in_time() -> Iterator[None]:
+    try:
+        yield
+    except PeersMissing as missing:
+        raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
+
+
+def started_in_time(config: Config) -> Watchdog:
+    """A peer that passes the gate and then dies would be waited for in silence, and without end."""
+    who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
+    lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
+    return Watchdog(config.start_timeout, lost, end_with=end_with)

@@ -1,0 +1,85 @@
+"""The evaluator: judges each checkpoint on held-out data while the others train. Imports TensorFlow.
+
+It takes part in no cluster and no strategy: all it shares with the training is the checkpoint directory.
+"""
+
+import time
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.checkpoint import manager, variable_names
+from dtj_trainer.checkpoint.manager import State
+from dtj_trainer.compat import keras_compat
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.metrics.progress import Phase
+from dtj_trainer.metrics.reporting import Run
+from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.training.evaluation import BATCH, Evaluation, held_out, told
+from dtj_trainer.training.stepping import total_steps
+
+_LOOK_SECONDS = 0.5
+
+
+def watch(run: Run) -> None:
+    """Judges every checkpoint that comes, in the order of the steps, and returns after that of the last step."""
+    directory = run.config.checkpoint.directory
+    assert directory is not None  # a checked configuration
+    model = run.task.build_model(keras, run.data)
+    step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+    state = State(
+        {"weights": variable_names.of_model(model, model.weights)},
+        weights=keras_compat.variables(model.weights),
+        optimizer=[],
+        step=step,
+        total_steps=total,
+    )
+    summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
+    run.say(f"evaluator: watching {directory}")
+    run.board.update(phase=Phase.EVALUATING)
+    # The devices of the training are not known here: a global batch is more than each of them takes.
+    evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
+    seen: set[int] = set()
+    last_step = _last_step(run.config, run.data.examples)
+    while True:
+        for found in reversed(manager.find(directory)):
+            if found in seen:
+                continue
+            seen.add(found)
+            if problem := _restore(state, directory, found):
+                run.say(f"warning: checkpoint of step {found} cannot be judged: {problem}")
+                continue
+            score = evaluate()
+            summaries.write(found, held_out(score))
+            summaries.flush()
+            last = last_step or int(total.numpy())
+            run.board.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
+            run.say(f"step {found}/{last}  held-out: {told(score)}")
+            if found >= last:
+                run.board.update(phase=Phase.DONE)
+                run.say("evaluator: done, this was the last step")
+                return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _last_step(config: Config, examples: int) -> int | None:
+    """The last step, where the configuration says it; else each checkpoint does.
+
+    The directory may still hold the end of an earlier, shorter run, so the configuration comes first. With a
+    batch size per replica it depends on the devices of the others.
+    """
+    if config.batch_size.per_replica:
+        return None
+    return total_steps(examples, epochs=config.epochs, batch=config.batch_size.examples)
+
+
+def _restore(state: State, directory: Path, step: int) -> str | None:
+    """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
+    if problem := manager.examine(directory, step, state.expected(), state.names):
+        return problem
+    try:
+        state.checkpoint.read(str(manager.path_of(directory, step))).expect_partial()
+    except tf.errors.OpError as error:
+        return type(error).__name__
+    return None

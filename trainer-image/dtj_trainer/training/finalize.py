@@ -1,0 +1,105 @@
+"""After the last step, on the leader alone: held-out data, exported model, result.json. Imports TensorFlow.
+
+Works on a copy of the model outside any strategy, so no other task takes part.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from dtj_trainer.export import bundle, conversion, saved_model
+from dtj_trainer.export.bundle import Bundle
+from dtj_trainer.export.conversion import ConversionFailed
+from dtj_trainer.export.formats import SAVED_MODEL
+from dtj_trainer.metrics.formatting import short_number, short_time
+from dtj_trainer.metrics.progress import Phase
+from dtj_trainer.metrics.reporting import Reporter, Run
+from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.process.ending import leave_message
+from dtj_trainer.process.output_directories import write_result
+from dtj_trainer.training.evaluation import BATCH, evaluate, held_out, told
+
+
+def finish(
+    run: Run,
+    reporter: Reporter,
+    summaries: Summaries,
+    *,
+    weights: Sequence[Any],
+    step: int,
+    best_step: int | None = None,
+    checkpoint: Path | None,
+    batch: int,
+) -> None:
+    """Judges the trained weights, exports them, and writes the result.
+
+    Args:
+        weights: NumPy arrays, in the model's order.
+        step: the last one.
+        best_step: that the weights are of, if it is not the last.
+        checkpoint: of these weights, where there is one.
+        batch: examples that a device took at once in the training; the evaluation takes no more.
+
+    Raises:
+        ConversionFailed: the model could not be exported in each form that was asked for. SavedModel, the other forms
+            and the result are there.
+    """
+    model = run.task.build_model(keras, run.data)
+    model.set_weights(weights)
+
+    run.board.update(phase=Phase.EVALUATING, eta_seconds=None)
+    score = evaluate(run.task, model, run.data, batch=min(batch, BATCH))
+    summaries.write(step, held_out(score))
+    run.say(f"held-out: {told(score)}  ({run.data.held_out_examples} examples that were not trained on)")
+    rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds
+    result = {
+        **score,
+        "steps": step,
+        "bestStep": best_step,
+        "examplesPerSecond": rate and round(rate, 1),
+        "durationSeconds": round(seconds, 3),
+        "checkpointPath": checkpoint and str(checkpoint),
+    }
+    if run.config.log_dir:
+        summaries.flush()
+    if run.config.export_dir:
+        _export(run, model, run.config.export_dir, result)
+    else:
+        _keep(run, result)
+    run.board.update(phase=Phase.DONE)
+    pace = "" if rate is None else f" at {short_number(rate)} examples/s"
+    run.say(f"done: {step} steps in {short_time(seconds)}{pace}")
+
+
+def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:
+    """Exports the model in each form, tells of it, and keeps the result; then raises what failed, if anything did."""
+    run.board.update(phase=Phase.EXPORTING)
+    path = saved_model.save(run.task, model, run.data, directory, job=run.config.job)
+    made, failures = [SAVED_MODEL], []
+    exported = bundle.measure(path, made)
+    _keep(run, result, exported)  # safe, whatever becomes of the conversions
+    for name in run.config.export_formats:
+        if name == SAVED_MODEL:
+            continue
+        try:
+            if note := conversion.add(name, path):
+                run.say(f"{name}: {note}")
+            made.append(name)
+        except ConversionFailed as failure:
+            failures.append(str(failure))
+    if made != [SAVED_MODEL]:
+        exported = bundle.measure(path, made)
+        _keep(run, result, exported)
+    run.board.update(export=exported.document())
+    run.say(f"exported: {path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
+    if failures:
+        raise ConversionFailed("; ".join(failures))
+    leave_message(exported.last_words())
+
+
+def _keep(run: Run, result: Mapping[str, object], exported: Bundle | None = None) -> None:
+    if run.config.log_dir:
+        model = {"exportPath": str(exported.path), "export": exported.document()} if exported else {}
+        write_result(run.config.log_dir, {**result, **model})

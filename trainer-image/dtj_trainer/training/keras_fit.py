@@ -1,0 +1,256 @@
+"""Keras' `Model.fit` under every synchronous strategy, stopped and resumed as exactly as our own loop.
+
+Keras 3.15 cannot do it: under MultiWorkerMirrored its `fit` fails before the first step, and several steps a call fail
+under Mirrored as well (keras-team/keras#20585). So `fit` keeps what it is for - epochs, callbacks, the model's own
+`train_step` - and three of the model's methods are replaced on the model itself:
+
+- `compute_loss` (public): the task's loss over the global batch, exact where replicas have unequal shares.
+- `make_train_function` (public): the calls of our engine, with its agreement, checkpoints and progress.
+- `_maybe_symbolic_build` (private, Keras 3): asks every replica for a batch, which is where it fails. The model and
+  its optimizer are built already.
+
+The last is why the version is checked. Imports TensorFlow.
+"""
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer.metrics.aggregation import Measured
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training.stepping import legs
+from dtj_trainer.training.weight_update import Finalization
+from dtj_trainer.user_code.entry_points import Name
+from dtj_trainer.user_code.keras_import import PROVED, is_proved
+from dtj_trainer.user_code.loader import load
+
+
+class Validations(Protocol):
+    """What was evaluated in the midst of the training."""
+
+    @property
+    def step(self) -> int:
+        """After which the newest one came; 0: there was none."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """What it gave, by names such as `val_loss`."""
+        ...
+
+
+class Loop(Protocol):
+    """What drives the engine."""
+
+    step: int
+
+    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
+        """Trains up to this step; the means of the metrics over the steps taken."""
+        ...
+
+    def save(self) -> None:
+        """Saves the step that the loop stands at, unless it is saved."""
+        ...
+
+
+def check_version(version: str) -> None:
+    """Lets pass the versions of Keras 3 that are known to work.
+
+    Raises:
+        UsageError: another one.
+    """
+    if not is_proved(version):
+        raise UsageError(
+            f"--loop=fit: Keras {version} is installed, and fit is only known to work with Keras "
+            f"{', '.join(PROVED)}; use --loop=custom, or install keras=={PROVED[-1]}.*"
+        )
+
+
+def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_call: int) -> None:
+    """Compiles the model for `fit`. To be called in the strategy's scope.
+
+    Args:
+        model: of either Keras, built.
+        optimizer: of the same Keras, built.
+        loss: (outputs, labels, weights, inputs) -> what this replica adds to the loss, penalties of layers included.
+        steps_per_call: after so many steps Keras calls its callbacks.
+
+    Raises:
+        UsageError: `fit` is not known to work with this Keras.
+    """
+    if keras_compat.of(model) is keras:
+        check_version(keras.__version__)
+        keras3.leave_unbuilt(model)
+    if keras_compat.of(model) is not keras and tf_keras.is_compiled(model):
+        # To compile it once more would leave out its loss and metrics.
+        model.optimizer = optimizer
+        tf_keras.set_steps_per_call(model, steps_per_call)
+    else:
+        keras_compat.of(model).Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call)
+    model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: loss(
+        y_pred, y, sample_weight, x
+    )
+    # The metrics are the engine's, which reduces them once a call.
+    model.compute_metrics = lambda x, y, y_pred, sample_weight=None: {}
+
+
+def fit(
+    model: Any,
+    loop: Loop,
+    stream: Callable[[int], Any],
+    *,
+    callbacks: Name | None,
+    total_steps: int,
+    steps_per_epoch: int,
+    steps_per_call: int,
+    finalization: Finalization,
+    validations: Validations | None = None,
+) -> None:
+    """Runs `model.fit` from the step where the loop stands to the last, or until a callback stops the training.
+
+    An epoch of Keras' is so many whole steps; the stream of examples itself runs on over its end. Where the first or
+    the last epoch has fewer steps, `fit` is called for it alone, and the callbacks see one training all the same.
+
+    Args:
+        model: prepared by `prepare`.
+        loop: what each call of the train function advances.
+        stream: first step -> the batches from there on, distributed.
+        callbacks: the user's function that gives a list of them.
+        total_steps: where to stop.
+        steps_per_epoch: of a whole epoch.
+        steps_per_call: as prepared.
+        finalization: of the optimizer, done once at the end, before callbacks see it.
+        validations: of the loop; callbacks see those of an epoch at its end.
+
+    Raises:
+        UsageError: what should give callbacks does not.
+    """
+    library = keras_compat.of(model)
+    epoch = _Epoch(loop, steps_per_call=steps_per_call)
+    begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
+    given = _callbacks(callbacks, library)
+    strategy = model.distribute_strategy
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not strategy.extended.should_checkpoint:
+        _write_elsewhere(given, library)
+    epochs = -(-total_steps // steps_per_epoch)
+    told = _whole_training(library, loop, validations)(
+        [begins, *given],
+        add_history=True, model=model, epochs=epochs, steps=steps_per_epoch, verbose=0,
+    )  # fmt: skip
+    model.make_train_function = lambda force=False: epoch.train
+    model.train_function = epoch.train
+    model.get_metrics_result = epoch.means
+    finalization.leave_to_us()
+    for first_epoch, end, epoch.steps in legs(loop.step, total_steps, steps_per_epoch):
+        model.fit(
+            stream(loop.step),
+            initial_epoch=first_epoch, epochs=end, steps_per_epoch=epoch.steps,
+            callbacks=told, verbose=0, shuffle=False,
+        )  # fmt: skip
+        if model.stop_training:
+            break
+    # A checkpoint holds the weights as trained: not their averages, nor what a callback restores at the end.
+    loop.save()
+    finalization.do()
+    told.end()
+
+
+def _whole_training(library: ModuleType, loop: Loop, validations: Validations | None) -> type:
+    """Callbacks that see one training, of however many calls of `fit` it consists, and its validations."""
+
+    class WholeTraining(library.callbacks.CallbackList):  # type: ignore[misc, name-defined]
+        _begun = False
+        _logs: Mapping[str, float] | None = None
+
+        _first = 0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._first = loop.step
+            super().on_epoch_begin(epoch, logs)
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if logs is not None and validations and validations.step > self._first:
+                # Into what Keras itself goes on with, as its `fit` does with validation_data.
+                logs.update(validations.values)
+            super().on_epoch_end(epoch, logs)
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            if not self._begun:
+                self._begun = True
+                super().on_train_begin(logs)
+
+        def on_train_end(self, logs: Any = None) -> None:
+            self._logs = logs
+
+        def end(self) -> None:
+            if self._begun:
+                super().on_train_end(self._logs)
+
+    return WholeTraining
+
+
+def _callbacks(name: Name | None, library: ModuleType) -> list[Any]:
+    if name is None:
+        return []
+    found = load(name)()
+    if not isinstance(found, list) or not all(isinstance(one, library.callbacks.Callback) for one in found):
+        raise UsageError(f"{name}: gave {found!r:.100}; return a list of callbacks of {library.__name__}")
+    return found
+
+
+def _write_elsewhere(callbacks: Sequence[Any], library: ModuleType) -> None:
+    """Lets callbacks write their files into a folder of this task's own: those of the leader are the ones that count.
+
+    Two tasks cannot write one file, and each needs what its callback keeps in mind, such as the best value.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="callbacks-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for one in callbacks:
+        if isinstance(one, library.callbacks.ModelCheckpoint):
+            one.filepath = str(folder / Path(one.filepath).name)
+        elif isinstance(one, library.callbacks.TensorBoard):
+            one.log_dir = str(folder)
+        elif isinstance(one, library.callbacks.CSVLogger):
+            one.filename = str(folder / Path(one.filename).name)
+
+
+class _Epoch:
+    """The epoch that Keras is in: where it ends, and the means of the metrics since it began."""
+
+    def __init__(self, loop: Loop, *, steps_per_call: int) -> None:
+        self._loop = loop
+        self.steps = 0
+        """Of the epochs of this call of `fit`."""
+        self._steps_per_call = steps_per_call
+        self._first = loop.step
+        self._sums: dict[str, float] = {}
+        self._measured: Measured | None = None
+
+    def begin(self, _epoch: int, _logs: object = None) -> None:
+        """As a callback: a new epoch begins."""
+        self._first, self._sums, self._measured = self._loop.step, {}, None
+
+    def train(self, iterator: Any) -> dict[str, float]:
+        """As Keras' train function: some steps, and the metrics of the epoch so far."""
+        before = self._loop.step
+        metrics = self._loop.advance(iterator, min(before + self._steps_per_call, self._first + self.steps))
+        if isinstance(metrics, Measured):
+            self._measured = metrics if self._measured is None else self._measured + metrics
+            return self.means()
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value * (self._loop.step - before)
+        return self.means()
+
+    def means(self) -> dict[str, float]:
+        """As Keras' get_metrics_result."""
+        if self._measured is not None:
+            return dict(self._measured)
+        return {name: value / (self._loop.step - self._first) for name, value in self._sums.items()}

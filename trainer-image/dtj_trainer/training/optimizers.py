@@ -1,0 +1,186 @@
+"""The optimizer of a run, of either Keras, with its rate as a function of the step alone.
+
+The rate is a schedule, also where it is constant: so it is computed from the optimizer's own count of updates,
+which every checkpoint restores, and is itself never state. What the command line says holds from the next step on,
+whatever rate a checkpoint was written at. (tf_keras counts exactly also under parameter servers, Keras 3 does not.)
+Under Keras' `fit` a constant rate is a variable, for callbacks set it. Checkpoints then hold it, with the rate that it
+began as: where the command line or the model now says another, that one holds.
+"""
+
+import inspect
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.compat import keras_compat
+from dtj_trainer.compat import optimizers as compat
+from dtj_trainer.config.optimizer import WARMED_UP, Learning
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training import weight_update
+
+_OPTIONS = "--optimizer-options"
+DECAY_TO = 0.01
+"""The share of the rate that schedule exponential ends at."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """An optimizer, and what a person is told of it: `adam  learning rate 0.003`."""
+
+    optimizer: Any
+    told: str
+
+    def settable_rate(self) -> "Rate | None":
+        """The rate, where callbacks may set it."""
+        rate = compat.rate_of(weight_update.inner(self.optimizer))
+        return Rate(rate) if hasattr(rate, "assign") else None
+
+
+class Rate:
+    """A rate that callbacks set, as a checkpoint remembers it."""
+
+    def __init__(self, rate: Any) -> None:
+        """To be called under the strategy.
+
+        Args:
+            rate: the optimizer's variable.
+        """
+        (self._rate,) = keras_compat.variables([rate])
+        self._given = float(self._rate.numpy())
+        self._began = tf.Variable(self._given, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        self.state = [self._rate, self._began]
+        """What a checkpoint holds."""
+
+    def restored(self) -> None:
+        """To be called after a restore: what is asked for now holds, unless the rate began as that."""
+        asked = tf.constant(self._given, self._began.dtype)
+        if self._began.numpy() != asked.numpy():
+            self._rate.assign(asked)
+            self._began.assign(asked)
+
+
+def make(model: Any, learning: Learning, *, batch: int, total_steps: int, settable: bool = False) -> Made:
+    """The optimizer that the command line asks for, else the one that the model was compiled with; not built yet.
+
+    To be called under the strategy. It is of the Keras that made the model.
+
+    Args:
+        batch: global batch size.
+        total_steps: of the run.
+        settable: whether callbacks may set the rate, if it has no schedule.
+
+    Raises:
+        UsageError: a warm-up that is as long as the decay.
+    """
+    keras = keras_compat.of(model)
+    made = _make(keras, model, learning, batch=batch, total_steps=total_steps, settable=settable)
+    scales = keras_compat.scales_loss(model) and weight_update.inner(made.optimizer) is made.optimizer
+    if not scales:
+        return made
+    try:
+        return replace(made, optimizer=keras.mixed_precision.LossScaleOptimizer(made.optimizer))
+    except ValueError as error:
+        # tf_keras has none for parameter servers.
+        raise UsageError(f"mixed_float16: {str(error).splitlines()[0][:200]}; use mixed_bfloat16") from None
+
+
+def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, total_steps: int, settable: bool) -> Made:
+    if not learning.asked and getattr(model, "optimizer", None) is not None:
+        return _compiled(keras, model.optimizer, settable=settable)
+    kind, settings = _kind(keras, learning)
+    first = rate = learning.rate or inspect.signature(kind).parameters["learning_rate"].default
+    name = ", ".join([learning.optimizer, *(f"{name.replace('_', ' ')} {settings[name]:g}" for name in settings)])
+    told = f"{name}  learning rate {rate:g}"
+    if learning.base_batch:
+        rate *= batch / learning.base_batch
+        told = f"{name}  learning rate {rate:g} ({first:g} for {learning.base_batch} examples, scaled to {batch})"
+    decay = learning.decay_steps or total_steps
+    warmup = _warmup(learning, decay) if learning.schedule == WARMED_UP else 0
+    schedules = keras.optimizers.schedules
+    if learning.schedule == "constant":
+        schedule = rate if settable else _constant(keras, rate)
+    elif learning.schedule == "exponential":
+        schedule = schedules.ExponentialDecay(rate, decay_steps=decay, decay_rate=DECAY_TO)
+        told += f" falling exponentially to {rate * DECAY_TO:g} over {decay} steps"
+    elif warmup:
+        schedule = schedules.CosineDecay(0.0, decay - warmup, warmup_target=rate, warmup_steps=warmup)
+        told += f" after a warm-up of {warmup} steps, then falling by a cosine to 0 at step {decay}"
+    else:
+        schedule = schedules.CosineDecay(rate, decay)
+        told += f" falling by a cosine to 0 over {decay} steps"
+    try:
+        return Made(optimizer=kind(schedule, **settings), told=told)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{_OPTIONS}: {str(error).splitlines()[0][:200]}") from None
+
+
+def _kind(keras: ModuleType, learning: Learning) -> tuple[Any, dict[str, Any]]:
+    """The class of the optimizer, and its arguments beside the rate.
+
+    Raises:
+        UsageError: this Keras has no such optimizer, or the optimizer no such option.
+    """
+    kinds = {name.lower(): kind for name, kind in vars(keras.optimizers).items() if inspect.isclass(kind)}
+    kind = kinds.get(learning.optimizer)
+    if kind is None:
+        raise UsageError(
+            f"--optimizer={learning.optimizer}: {keras.__name__} {keras.__version__} has no such optimizer; choose "
+            "another, or build the model with Keras 3"
+        )
+    known = [name for name in inspect.signature(kind).parameters if name not in ("learning_rate", "name", "kwargs")]
+    if unknown := [name for name in learning.settings if name not in known]:
+        raise UsageError(
+            f"{_OPTIONS}: {learning.optimizer} has no option {unknown[0]}; it has {', '.join(known)}"
+            if unknown[0] != "learning_rate"
+            else f"{_OPTIONS}: give learning_rate as --learning-rate"
+        )
+    settings: dict[str, Any] = {"momentum": learning.momentum} if learning.momentum else {}
+    if twice := settings.keys() & learning.settings:
+        raise UsageError(f"{_OPTIONS}: {twice.pop()} is given by an option of its own as well; give one of the two")
+    return kind, settings | dict(learning.settings)
+
+
+def _constant(keras: ModuleType, rate: float) -> Any:
+    """What Keras has of a constant is a variable, and so would be state. 1 to any power is 1, to the bit."""
+    return keras.optimizers.schedules.ExponentialDecay(rate, decay_steps=1, decay_rate=1.0)
+
+
+def _compiled(keras: ModuleType, optimizer: Any, *, settable: bool) -> Made:
+    """The optimizer of a user's, as it is."""
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise UsageError(
+            f"the model was compiled with {type(optimizer).__module__}.{type(optimizer).__name__}; compile it with one "
+            f"of {keras.__name__}.optimizers"
+        )
+    one = weight_update.inner(optimizer)
+    if hasattr(one, "optimizers"):
+        raise UsageError(f"the model was compiled with a {type(one).__name__}; compile it with one optimizer")
+    strategy = tf.distribute.get_strategy()
+    if strategy.num_replicas_in_sync > 1 and compat.made_under(one) is not strategy:
+        raise UsageError(
+            f"the model was compiled with a {type(one).__name__} that was made outside of the function that builds the "
+            "model; make it inside, so that all replicas share it"
+        )
+    told = f"{type(one).__name__.lower()} as the model was compiled"
+    given = compat.rate_of(one)
+    if isinstance(given, keras.optimizers.schedules.LearningRateSchedule):
+        return Made(optimizer=optimizer, told=f"{told}  learning rate by its own schedule")
+    if not hasattr(given, "assign"):
+        return Made(optimizer=optimizer, told=f"{told}  learning rate by its own function")
+    (rate,) = (variable.numpy().item() for variable in keras_compat.variables([given]))
+    if keras.__name__ == "keras" and not settable:
+        # tf_keras keeps its variable of the rate apart from the state.
+        one.learning_rate = _constant(keras, rate)
+    return Made(optimizer=optimizer, told=f"{told}  learning rate {rate:g}")
+
+
+def _warmup(learning: Learning, decay: int) -> int:
+    warmup = max(1, decay // 10) if learning.warmup_steps is None else learning.warmup_steps
+    if warmup >= decay:
+        raise UsageError(
+            f"--warmup-steps={warmup}: as long as the {decay} steps of the whole schedule; give less, or more "
+            "--decay-steps or --epochs"
+        )
+    return warmup

@@ -1,0 +1,456 @@
+"""The library: a loop of one's own that is checkpointed, resumed to the bit, stopped with the others, and seen.
+
+    import dtj_trainer
+
+    with dtj_trainer.session() as s:
+        with s.strategy.scope():
+            model, optimizer = ...
+        s.checkpoint(model=model, optimizer=optimizer)      # restores the newest
+        batches = iter(s.strategy.experimental_distribute_dataset(dataset.skip(s.step)))
+        for _ in s.steps(1000):                             # saves when due, leaves with 42 when told to
+            s.report(loss=train_step(next(batches)))
+
+Works in `--script` of the trainer, and under plain Python, where the session does what `--script` would have done:
+start gate, status port, signals. All tasks have to go through the same sequence of calls. Imports TensorFlow.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
+from dtj_trainer.config.parsing import parse
+from dtj_trainer.metrics import progress
+from dtj_trainer.metrics.formatting import progress_line
+from dtj_trainer.metrics.progress import Board, DTJCallback
+from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.process import environment
+from dtj_trainer.process.ending import end_with, leave
+from dtj_trainer.process.errors import NotFinite, Preempted, TrainerError, UsageError
+from dtj_trainer.process.output_directories import check_outputs
+from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.task_context import Host
+from dtj_trainer.roles import meet_peers, started_in_time
+from dtj_trainer.training.nonfinite import last_words, on_which, workers_of
+from dtj_trainer.training.stepping import steps_within
+from dtj_trainer.user_code import keras_import
+
+environment.prepare(os.environ)
+
+import tensorflow as tf  # noqa: E402 - reads what was set
+
+from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, HEADER, Store  # noqa: E402
+from dtj_trainer.checkpoint.manager import State as Saved  # noqa: E402
+from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
+from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
+from dtj_trainer.training.session_state import (  # noqa: E402
+    build_optimizers,
+    of_tensorflow,
+    sum_gradients_first,
+    trained,
+    variables_of,
+    warn_of_uncounted,
+)
+from dtj_trainer.training.synchronous_step import Wishes  # noqa: E402
+from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
+from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights  # noqa: E402
+
+_CALLS_AT_MOST = 10_000
+_LOOK_SECONDS = 0.5
+
+
+@contextmanager
+def begin() -> Iterator["Session"]:
+    """A session from the start gate to the last barrier. What ends the job in between ends the process."""
+    try:
+        host = Host.current or _host()
+        if host.config.keras_override:
+            keras_import.override(print, config=host.config)
+        session = Session(host, _strategy(host))
+        with strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)):
+            yield session
+            session._end()
+    except TrainerError as error:
+        end_with(error)
+
+
+def _host() -> Host:
+    """What `--script` would have prepared."""
+    config = parse((f"--script={sys.argv[0] or 'session'}",), os.environ)
+    board, termination = Board(), Termination(leave=leave)
+    termination.listen_openly()
+    if config.status_port:
+        progress.serve(board, config.status_port, host=config.bind_address)
+    progress.publish_on(board)
+    check_outputs(config)
+    meet_peers(config)
+    return Host(config=config, board=board, termination=termination)
+
+
+def _strategy(host: Host) -> Any:
+    """The job's strategy; a parameter server, or a worker of one, serves here and does not return."""
+    config = host.config
+    role = config.cluster.task.role
+    if config.strategy == "ParameterServer" and role in (WORKER, PS):
+        from dtj_trainer.distribution import tf_server
+
+        tf_server.serve(config.cluster, host.board)
+    if config.strategy == "Pipeline":
+        raise UsageError(
+            "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
+            "strategy"
+        )
+    if role == EVALUATOR:
+        return strategies.make_strategy(replace(config, strategy="OneDevice"))
+    with started_in_time(config), strategies.peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
+        try:
+            if config.strategy == "ParameterServer":
+                from dtj_trainer.training import parameter_server
+
+                return parameter_server.make_strategy()
+            return strategies.make_strategy(config)
+        except RuntimeError as error:
+            raise UsageError(
+                f"session(): strategy {config.strategy} cannot be made ({str(error).splitlines()[0][:100]}); enter "
+                "the session before TensorFlow has computed anything"
+            ) from None
+        finally:
+            # Once the strategy is there, TensorFlow's own handler is, too, and keeps the signal to itself.
+            host.termination.listen_openly()
+
+
+class Session:
+    """What a loop needs of its job. Made by `dtj_trainer.session`."""
+
+    def __init__(self, host: Host, strategy: Any) -> None:
+        config = host.config
+        self.strategy = strategy
+        """The tf.distribute strategy that DTJ_STRATEGY or TF_CONFIG ask for."""
+        self.task: Task = config.cluster.task
+        """This task's role and index."""
+        self.is_leader = config.cluster.leads
+        """Whether this is the task that writes, exports and tells; exactly one is."""
+        self.export_dir: Path | None = config.export_dir
+        self.log_dir: Path | None = config.log_dir
+        self.step = 0
+        """Steps done, by all runs so far: batches that the data must skip."""
+        self._host = host
+        self._policy = config.checkpoint
+        self._store: Store | None = None
+        self._saved: int | None = None
+        self._total: int | None = None
+        self._counters: tuple[Any, Any] | None = None
+        collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
+        self._agreement = _Agreement(strategy) if collective else None
+        self._losses = ReportedLosses(strategy)
+        self._weights = Weights(())
+        self._waiting = collective_timing.of(strategy, counts=True) if collective else None
+        self._watch = LoopWatch(config, self._state, kind="-session")
+        self._own_part = OwnPart()
+        self._save_due = Every(self._policy.every_seconds)
+        self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
+        self._agreed_step, self._by_ones = 0, True
+        self._told: dict[str, Any] = {}
+        self._look = Every(_LOOK_SECONDS)
+        self._line_due = Every(config.progress_seconds)
+
+    def checkpoint(self, **parts: Any) -> int:
+        """Says what a checkpoint holds, and restores the newest sound one; returns its step, 0 for a new start.
+
+        Args:
+            parts: models, optimizers, tf.Modules, tf.Variables, and lists and dicts of them, by name. Of Keras'
+                models and optimizers the weights and all state, the learning rate and the state of dropout's random
+                numbers included (of tf_keras after its `enable_tf_random_generator`). Models have to be built; an
+                optimizer is built here where there is one model.
+
+        Raises:
+            UsageError: a part has no variables; or the checkpoint is of other ones.
+        """
+        if self._store is not None:
+            raise UsageError("session: checkpoint() was called twice; name all parts in one call")
+        if reserved := {"step", "total_steps", HEADER} & parts.keys():
+            raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
+        with self.strategy.scope():
+            build_optimizers(parts)
+            if self.strategy.num_replicas_in_sync > 1 and self._host.config.strategy != "ParameterServer":
+                sum_gradients_first(parts)
+            self._counters = _counter(), _counter()
+            weights = [each for name, part in parts.items() for each in trained(name, part)]
+            variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
+        step, total = self._counters
+        coordinates = self._host.config.strategy == "ParameterServer"
+        self._store = Store(
+            Saved(
+                {name: [each for each, _ in pairs] for name, pairs in variables.items()},
+                step=step,
+                total_steps=total,
+                **{name: [one for _, one in pairs] for name, pairs in variables.items()},
+            ),
+            self._policy.directory,
+            keep=self._policy.keep,
+            writes=self.is_leader,
+            io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0" if coordinates else None,
+            say=print,
+        )
+        self._store.restore_newest()
+        self.step = self._agreed_step = int(step.numpy())
+        self._weights = Weights([of_tensorflow(one) for one, _ in weights])
+        if self.task.role != EVALUATOR:
+            strategies.agree_on_start(self._host.config, self.strategy, self.step)
+        if self.is_leader and self._store.path():
+            print(f"resumed: step {self.step} from {self._store.path()}")
+        if self.is_leader and self._store.keeps:
+            warn_of_uncounted(parts)
+        self._host.board.update(step=self.step, last_checkpoint_step=self._store.last_step)
+        self._host.termination.saves = self._store.keeps
+        return self.step
+
+    def steps(self, total: int) -> Iterator[int]:
+        """Yields the number of each step that is left, from 0; its body takes that step. Ends with a checkpoint.
+
+        Raises:
+            Preempted: told to stop; all tasks have saved the same step. The session makes it exit code 42.
+            NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
+            NotSaved: the last checkpoint could not be written.
+        """
+        self._total = total
+        self._host.board.update(total_steps=total)
+        self._watch.begin()
+        try:
+            while self.step < total:
+                yield self.step
+                self.advance()
+                self._watch.done()
+            self._save_last()
+        finally:
+            self._watch.pause()
+        self._host.termination.saves = False
+
+    def advance(self, steps: int = 1) -> None:
+        """Says that so many steps more are done; for loops that do not fit into `steps`, such as one call of many.
+
+        Saves what is due, and agrees with the other tasks about twice a second. All tasks must call it as often.
+
+        Raises:
+            Preempted: told to stop; all tasks have saved this step.
+            NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
+        """
+        before, self.step = self.step, self.step + steps
+        self._losses.taken(self.step)
+        self._by_ones &= steps == 1
+        self._show()
+        every = self._policy.every_steps
+        save = self._store is not None and every is not None and self.step // every > before // every
+        self._calls += 1
+        # Before a checkpoint all tasks agree that there is nothing in it that is not finite.
+        if save or self._calls >= self._calls_until:
+            agreed = self._agree()
+            if agreed.stop and self._store is not None:
+                self._save()
+                of = f" of {self._total}" if self._total else ""
+                raise Preempted(f"preempted: all tasks saved step {self.step}{of}; the job resumes there")
+            save |= agreed.save
+        if save and self._store is not None:
+            self._check_weights()
+            self._note()
+            self._watch.moved(may_take=AT_THE_END_SECONDS)
+            self._store.save_meanwhile(self.step)
+
+    def report(self, *, epoch: int | None = None, batch_size: int | None = None, **metrics: Any) -> None:
+        """Says what the step under way measured, to be shown with it; costs nothing but when it is shown.
+
+        That is about twice a second on the status port and, by the leader, less often in its log.
+
+        Args:
+            epoch: counted from 1.
+            batch_size: examples in one step, over all replicas.
+            metrics: whatever float() takes; for one that is shown, the device is waited for. One of the name `loss`
+                has to be finite: else the training ends, about half a second later and before it is saved.
+        """
+        self._watch.moved()
+        self._report(metrics, epoch=epoch, batch_size=batch_size)
+
+    def _report(
+        self, metrics: Mapping[str, Any], *, epoch: int | None, batch_size: int | None, not_finite: Any = None
+    ) -> None:
+        if LOSS in metrics:
+            self._losses.add(metrics[LOSS], not_finite)
+        self._told = {"epoch": epoch, "batch_size": batch_size, "metrics": metrics}
+
+    def callback(self, *, batch_size: int | None = None) -> DTJCallback:
+        """For `fit` of either Keras: counts its batches as steps, saves, stops and shows as `steps` and `report` do."""
+        return _FitCallback(self, batch_size=batch_size)
+
+    def _show(self) -> None:
+        if not self._look.due() and self.step != self._total:
+            return
+        last_checkpoint = self._store.last_step if self._store else None
+        progress.report(
+            step=self.step,
+            total=self._total,
+            last_checkpoint=last_checkpoint,
+            step_seconds=self._own_part.mark(self.step, waited=float(self._waiting.seconds)) if self._waiting else None,
+            **self._told,
+        )
+        if self.is_leader and (self._line_due.due() or self.step == self._total):
+            print(progress_line(self._host.board.progress))
+
+    def _state(self) -> State:
+        """How far this task is, for the others to see while it hangs."""
+        return sums_begun(self._waiting, f"step {self.step + 1}")
+
+    def _agree(self) -> Wishes:
+        """What all tasks do now, and after how many calls they ask again."""
+        now = time.monotonic()
+        # The first calls trace and compile, so their pace says little: not too far ahead at once.
+        wanted = min(4 * self._calls, steps_within(_CALLS_AT_MOST, self._calls / max(1e-6, now - self._agreed_at)))
+        wishes = Wishes(
+            stop=self._host.termination.requested,
+            save=self.is_leader and self._save_due.due(),
+            next_steps=wanted if self.is_leader else 0,
+        )
+        found = self._losses.first_not_finite()
+        mine = 0 if found is None else found.step - self._agreed_step
+        agreed, of_each = replace(wishes, next_steps=wanted), [mine]
+        if self._agreement:
+            agreed, of_each = self._agreement.reach(wishes, mine)
+        if any(of_each):
+            first = min(number for number in of_each if number)
+            replicas = [replica for replica, number in enumerate(of_each) if number == first]
+            if found is not None and found.replicas:
+                replicas = list(found.replicas)
+            elif len(replicas) == len(of_each):
+                replicas = []  # a loss of all of them
+            raise self._not_finite("the loss is", self._agreed_step + first, replicas)
+        self._agreed_at, self._calls, self._calls_until = now, 0, max(1, agreed.next_steps)
+        self._agreed_step, self._by_ones = self.step, True
+        return agreed
+
+    def _not_finite(self, what: str, step: int, replicas: Sequence[int]) -> NotFinite:
+        """Says where the loop stands; waits for the checkpoint that is being written, which is finite."""
+        config, path = self._host.config, None
+        if self._store is not None:
+            self._store.settle()
+            path = self._store.path()
+        workers = workers_of(config.cluster, replicas, total=self.strategy.num_replicas_in_sync)
+        where = f"{what} not finite {'at' if self._by_ones else 'by'} step {step}{on_which(workers)}"
+        return NotFinite(last_words(where, path, config.on_nan))
+
+    def _check_weights(self) -> None:
+        if self.task.role != EVALUATOR and not self._weights.are_finite():
+            raise self._not_finite("the weights are", self.step, ())
+
+    def _save_last(self) -> None:
+        """Saves the step that the loop ends with, if all tasks agree that it is finite."""
+        self._losses.taken(self.step)
+        if self._saved != self.step:
+            self._agree()
+        self._save()
+
+    def _save(self) -> None:
+        """Saves this step, and returns when it is saved."""
+        if self._store is None or self._saved == self.step:
+            return
+        self._check_weights()
+        self._note()
+        self._watch.moved(may_take=AT_THE_END_SECONDS)
+        if self._agreement:
+            strategies.save_together(self._host.config, self.strategy, self._store, self.step)
+        else:
+            self._store.save(self.step)
+        self._saved = self.step
+
+    def _note(self) -> None:
+        """Puts what a checkpoint says of the steps into its variables."""
+        assert self._counters is not None  # there is a store
+        step, total = self._counters
+        step.assign(self.step)
+        total.assign(self._total or 0)
+
+    def _end(self) -> None:
+        """What is left to do when the loop is over, and all tasks have come here."""
+        self._save_last()
+        self._host.termination.saves = False
+        self._host.board.update(phase=progress.Phase.DONE)
+        if self._agreement:
+            strategies.part(self._host.config, say=print)
+
+
+class _Agreement:
+    """One small all-reduce, by which the tasks of a collective learn what one of them wants."""
+
+    def __init__(self, strategy: Any) -> None:
+        self._strategy = strategy
+        self._local_replicas = len(strategy.extended.worker_devices)
+
+    def reach(self, wishes: Wishes, not_finite: int) -> tuple[Wishes, list[int]]:
+        """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
+        stop, save, next_steps, *steps = self._sum(tf.constant(wishes.vector()), tf.constant(float(not_finite))).numpy()
+        agreed = Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
+        return agreed, [round(float(step)) for step in steps]
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _sum(self, wishes: Any, not_finite: Any) -> Any:
+        def share() -> Any:
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
+            return tf.concat([wishes / self._local_replicas, not_finite * place], 0)
+
+        return self._strategy.reduce("SUM", self._strategy.run(share), axis=None)
+
+
+class _FitCallback(DTJCallback):
+    """The batches of `fit` are the session's steps."""
+
+    looks_at_losses = True
+    """By this, the adapted `fit` of Keras leaves it to the session."""
+
+    def __init__(self, session: Session, *, batch_size: int | None) -> None:
+        super().__init__(batch_size=batch_size)
+        self._session = session
+        self._model: Any = None
+
+    def set_model(self, model: Any) -> None:
+        self._model = model
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        super().on_train_begin(logs)
+        self._session._watch.begin()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._session._watch.moved()
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return True
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_begin(epoch, logs)
+        if (steps := self._params.get("steps")) and (epochs := self._params.get("epochs")):
+            self._session._total = self._session.step + steps * (epochs - epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # With several steps in one execution, `fit` calls this once for all of them.
+        steps = batch + 1 - self._in_epoch
+        self._in_epoch = batch + 1
+        self._report(logs)
+        self._session.advance(steps)
+        self._session._watch.done()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._session._save_last()
+        self._session._watch.pause()
+
+    def _report(self, logs: Any) -> None:
+        numbers = {name: value for name, value in (logs or {}).items() if not isinstance(value, Mapping)}
+        override = sys.modules.get("dtj_trainer.compat.keras_override")
+        not_finite = override.losses.replicas_of(self._model) if override else None
+        self._session._report(numbers, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)
+
+
+def _counter() -> Any:
+    return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)

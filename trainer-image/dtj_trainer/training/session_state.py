@@ -1,0 +1,104 @@
+"""What a session's checkpoint holds: the variables of the parts that a script names. Imports TensorFlow."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training import rng_state, weight_update
+
+
+def build_optimizers(parts: Mapping[str, Any]) -> None:
+    """Has the optimizers make their variables, which they do for a certain model: the only one."""
+    models = [(name, part) for name, part in parts.items() if hasattr(part, "layers")]
+    for name, model in models:
+        if not model.built:
+            raise UsageError(
+                f"session: checkpoint({name}=...): the model has no weights yet; begin it with an Input layer, or "
+                "call its build() before"
+            )
+    for name, part in parts.items():
+        if hasattr(part, "apply_gradients") and hasattr(part, "build"):
+            if len(models) == 1:
+                part.build(models[0][1].trainable_variables)
+            elif not getattr(part, "built", True):
+                raise UsageError(f"session: checkpoint({name}=...): build the optimizer before; there is no one model")
+
+
+def sum_gradients_first(parts: Mapping[str, Any]) -> None:
+    """Has the optimizers of Keras 3 clip and accumulate the gradients of the global batch, as on one device.
+
+    To be called once they are built.
+    """
+    for part in parts.values():
+        if isinstance(part, Mapping | list | tuple):
+            sum_gradients_first(dict(_items(part)))
+        elif hasattr(part, "apply_gradients") and weight_update.needs_sum_first(part):
+            weight_update.sum_first(part, packed=False)
+
+
+def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> list[tuple[str, Any]]:
+    """The tf.Variables of a part, always in the same order, with their names.
+
+    Args:
+        weights: of all models, with their names: optimizers may be of each.
+
+    Raises:
+        UsageError: it has none, and is no list or dict.
+    """
+    if isinstance(part, Mapping | list | tuple):
+        return [
+            (f"{key}/{each}", one)
+            for key, within in _items(part)
+            for each, one in variables_of(f"{name}.{key}", within, weights)
+        ]
+    if hasattr(part, "assign") and hasattr(part, "dtype"):
+        return [(variable_names.loose(part), of_tensorflow(part))]
+    found = getattr(part, "variables", None)
+    if found is None:
+        raise UsageError(
+            f"session: checkpoint({name}=...): {type(part).__name__} has no variables; give models, optimizers, "
+            "tf.Variables, or lists and dicts of them"
+        )
+    # Of metrics, Keras makes the variables when it sees the first batch; they begin anew with each epoch.
+    metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
+    found = [each for each in found if id(each) not in metrics]
+    variables = [of_tensorflow(each) for each in found]
+    if hasattr(part, "apply_gradients"):
+        names = variable_names.of_optimizer(part, variables, weights)
+    else:
+        names = variable_names.of_model(part, found)
+    # Those of Keras 3 are among its variables.
+    random = rng_state.states(part) if rng_state.is_of_tf_keras(part) else []
+    return [*zip(names, variables, strict=True), *((variable_names.loose(one), one) for one in random)]
+
+
+def _items(part: Any) -> list[tuple[Any, Any]]:
+    return [(key, part[key]) for key in sorted(part)] if isinstance(part, Mapping) else list(enumerate(part))
+
+
+def of_tensorflow(variable: Any) -> Any:
+    """A variable of Keras 3 holds TensorFlow's in its value; TensorFlow's own has a method of that name."""
+    return variable if callable(variable.value) else variable.value
+
+
+def trained(name: str, part: Any) -> list[tuple[Any, str]]:
+    """What a part's models give an optimizer to train, with names."""
+    if isinstance(part, Mapping | list | tuple):
+        return [each for key, within in _items(part) for each in trained(f"{name}/{key}", within)]
+    if not hasattr(part, "layers"):
+        return []
+    weights = part.trainable_variables
+    names = variable_names.of_model(part, weights)
+    return [(one, f"{name}/{each}") for one, each in zip(weights, names, strict=True)]
+
+
+def warn_of_uncounted(parts: Mapping[str, Any]) -> None:
+    """Names the random layers whose state no checkpoint holds."""
+    for name, part in parts.items():
+        if layers := rng_state.uncounted(part):
+            print(
+                f"warning: session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
+                "holds, so a resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() "
+                "before the model is made"
+            )

@@ -1,0 +1,310 @@
+"""The step loop of the synchronous strategies: one TensorFlow call for several steps and one agreement.
+
+At the end of each call one small all-reduce carries the metrics of its steps, and with them what the tasks have
+to agree on: whether one was told to stop, whether the leader wants a checkpoint, and how many steps come next.
+So all tasks save and leave at the same step without a word on another channel. Between these ends no loss is
+reduced. Imports TensorFlow.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3, keras_compat
+from dtj_trainer.distribution import collective_timing
+from dtj_trainer.metrics.aggregation import ByExample, Measured, Objective
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.tasks import Task
+from dtj_trainer.training import weight_update
+from dtj_trainer.training.autograph import rewritten
+from dtj_trainer.training.rng_state import Draws
+from dtj_trainer.user_code.objective import overrides
+from dtj_trainer.user_code.train_step import watched
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What one task brings to the agreement. Save and next_steps count from the leader alone."""
+
+    stop: bool
+    save: bool
+    next_steps: int
+
+    def vector(self) -> list[float]:
+        """As it travels."""
+        return [float(self.stop), float(self.save), float(self.next_steps)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One call: means over all its examples and what was agreed, the same on all tasks."""
+
+    metrics: Measured
+    stop: bool
+    save: bool
+    next_steps: int
+    not_finite_step: int | None
+    """Of the steps of this call, counted from 1, the first whose loss is not finite on some replica."""
+    not_finite_replicas: Sequence[int]
+    """The replicas with such a loss in that step."""
+    skipped: int
+    """Steps whose update was not applied; the means leave them out."""
+    waited: float | None
+    """Seconds in all so far that this task waited for others, which is its own; None where there are no others."""
+
+
+class Engine:
+    """Runs steps of one model under one strategy."""
+
+    def __init__(
+        self,
+        *,
+        strategy: Any,
+        task: Task,
+        model: Any,
+        optimizer: Any,
+        step: Any,
+        batch: int,
+        train_step: Callable[[Any], object] | None = None,
+        skips: bool = False,
+        objective: Objective | None = None,
+    ) -> None:
+        """Args:
+        step: int64 tf.Variable, made under the strategy; counts the steps done.
+        batch: global batch size.
+        train_step: learns from one replica's share of a batch, in place of this engine's own step. It has to take
+            its loss from `loss`.
+        skips: whether an update is left out on all replicas where a loss or a gradient is not finite; not with a
+            `train_step`.
+        objective: the loss and the metrics, where they are not the means of what the task judges by example.
+        """
+        self._strategy = strategy
+        self._objective = objective or ByExample(task, model, batch=batch)
+        self._model = model
+        self._optimizer = optimizer
+        self._step = step
+        self._train_step = train_step or self._learn
+        self._forward = rewritten(model)
+        self._training = keras3.call_arguments(model, training=True)
+        # A train step of the user's is rewritten with all that calls it; of ours, only the model that it calls.
+        self._run = tf.function(self._take, autograph=train_step is not None, reduce_retracing=True)
+        self._own_step = train_step is not None and overrides(model, "train_step")
+        self._own_step_is_checked = False
+        self._losses: list[Any] = []
+        self._skips = skips
+        self._number: Any = None
+        self._local_replicas = len(strategy.extended.worker_devices)
+        # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
+        self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
+        self._waiting = collective_timing.of(strategy)
+        # Batches that the data gave: of several workers, the one that has fewer is late.
+        with tf.device("CPU:0"):
+            self._batches = tf.Variable(0, dtype=tf.int64, trainable=False)
+        with strategy.scope():
+            self._draws = Draws(model)
+            # Summed on each replica as it goes, over the replicas only when it is read.
+            self._sums = tf.Variable(
+                tf.zeros(self._objective.size),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+            # Of each replica the first step of a call whose loss is not finite, counted from 1; else 0.
+            self._not_finite = tf.Variable(
+                tf.zeros(strategy.num_replicas_in_sync),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+        self._finite_weights = tf.function(self._are_weights_finite, autograph=False)
+
+    def run(self, iterator: Any, steps: int, wishes: Wishes) -> Outcome:
+        """Takes so many steps. All tasks must ask for the same number."""
+        arguments = iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector())
+        if self._own_step:
+            self._check_step(*arguments)
+        reduced, skipped, waited = self._run(*arguments)
+        reduced = reduced.numpy()
+        replicas = self._strategy.num_replicas_in_sync
+        sums, first = reduced[: -replicas - 3], reduced[-replicas:]
+        stop, save, next_steps = (float(value) for value in reduced[-replicas - 3 : -replicas])
+        found = [round(float(value)) for value in first]
+        at = min((number for number in found if number), default=None)
+        return Outcome(
+            metrics=Measured(sums, self._objective.means),
+            stop=stop > 0,
+            save=save > 0,
+            next_steps=round(next_steps),
+            not_finite_step=at,
+            not_finite_replicas=[replica for replica, number in enumerate(found) if number and number == at],
+            skipped=int(skipped),
+            waited=None if self._waiting is None else float(waited),
+        )
+
+    def _check_step(self, *arguments: Any) -> None:
+        """That a train step of the user's is right over several replicas, before it is taken for the first time.
+
+        The loss of `compute_loss` is divided by the global batch. Whatever else it took gradients of would be added up
+        over the replicas undivided.
+        """
+        self._own_step, self._own_step_is_checked = False, True
+        with watched(self._optimizer) as gradients:
+            self._run.get_concrete_function(*arguments)
+        right = gradients.are_of(self._losses)
+        self._losses, self._own_step_is_checked = [], False
+        replicas = self._strategy.num_replicas_in_sync
+        if replicas > 1 and not right:
+            raise UsageError(
+                f"{type(self._model).__name__}.train_step takes gradients of something else than the result of "
+                f"self.compute_loss, and {replicas} replicas would add them up undivided; take them of that result "
+                "alone (terms of your own belong into an add_loss), or use strategy OneDevice"
+            )
+
+    @property
+    def batches(self) -> int:
+        """How many batches this task's data gave so far; can be read while a call is under way."""
+        return int(self._batches.numpy())
+
+    def _count(self, examples: Any) -> None:
+        if self._waiting is None:
+            return
+        parts = tf.nest.flatten(examples)
+        tensors = [each for part in parts for each in self._strategy.experimental_local_results(part)]
+        with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
+            self._batches.assign_add(1)
+
+    def pass_over(self) -> None:
+        """Counts a step that is not taken."""
+        self._step.assign_add(1)
+
+    def weights_are_finite(self) -> bool:
+        """Whether all weights that are trained are finite here; it is the same on all tasks."""
+        return bool(self._finite_weights())
+
+    def _are_weights_finite(self) -> Any:
+        weights = [tf.convert_to_tensor(weight) for weight in keras_compat.variables(self._model.trainable_variables)]
+        return tf.reduce_all([_is_finite(weight) for weight in weights])
+
+    def _take(self, iterator: Any, steps: Any, wishes: Any) -> tuple[Any, Any, Any]:
+        def step(taken: Any, skipped: Any) -> tuple[Any, Any]:
+            examples = next(iterator)
+            self._count(examples)
+            if self._skips:
+                return taken + 1, skipped + self._take_or_skip(examples, taken)
+            self._strategy.run(self._take_one, args=(examples, taken))
+            return taken + 1, skipped
+
+        zero = tf.constant(0, tf.int64)
+        _, skipped = tf.while_loop(lambda taken, _: taken < steps, step, (zero, zero))
+        self._step.assign_add(steps)
+        if self._sums_are_shared:
+            return self._hand_over(wishes), skipped, tf.constant(0.0)
+        shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
+        reduced = self._strategy.reduce("SUM", shares, axis=None)
+        return reduced, skipped, tf.constant(0.0) if self._waiting is None else self._waiting.seconds
+
+    def _take_one(self, examples: tuple[Any, Any], taken: Any) -> None:
+        self._place(taken)
+        self._train_step(examples)
+        # A train step of the user's may have metrics of its own.
+        after = getattr(self._objective, "after_step", None)
+        if after is not None and (sums := after()) is not None:
+            self._sums.assign_add(sums)
+
+    def _take_or_skip(self, examples: Any, taken: Any) -> Any:
+        """One step, unless it is not finite on some replica: then all is as before it. Returns 1 if so, else 0.
+
+        It is decided between the replicas' two halves, where all of them see the same.
+        """
+
+        def learn(examples: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+            self._place(taken)
+            before = [tf.identity(variable) for variable in self._moved_by_forward()]
+            loss, gradients = self._gradients(examples)
+            finite = tf.reduce_all([_is_finite(loss), *map(_is_finite, self._judged_gradients(gradients))])
+            self._note(finite)
+            return gradients, before, tf.cast(tf.logical_not(finite), tf.float32)
+
+        def apply(gradients: Any) -> None:
+            self._apply(gradients)
+
+        def undo(before: Any) -> None:
+            for variable, value in zip(self._moved_by_forward(), before, strict=True):
+                variable.assign(value)
+
+        def applied() -> Any:
+            self._strategy.run(apply, args=(gradients,))
+            return tf.constant(0, tf.int64)
+
+        def undone() -> Any:
+            self._strategy.run(undo, args=(before,))
+            return tf.constant(1, tf.int64)
+
+        gradients, before, bad = self._strategy.run(learn, args=(examples,))
+        return tf.cond(self._strategy.reduce("SUM", bad, axis=None) > 0, undone, applied)
+
+    def _moved_by_forward(self) -> list[Any]:
+        """What a forward pass changes by itself: the state of layers, and the sums of the metrics."""
+        return [*keras_compat.variables(self._model.non_trainable_variables), self._sums]
+
+    def _judged_gradients(self, gradients: Sequence[Any]) -> list[Any]:
+        """Those that have to be finite: an optimizer that scales the loss lowers its scale at others by itself."""
+        if type(self._optimizer).__name__.startswith("LossScaleOptimizer"):
+            return []
+        return [gradient for gradient in gradients if gradient is not None]
+
+    def _place(self, taken: Any) -> None:
+        """Puts what depends on the step where this one of the call begins."""
+        self._number = tf.cast(taken + 1, tf.float32)
+        self._draws.place(self._step + taken)
+
+    def _note(self, finite: Any) -> None:
+        """Notes the step of a replica whose loss is not finite, if it is the first of the call."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
+        fresh = tf.logical_not(finite) & tf.equal(tf.reduce_sum(place * self._not_finite), 0.0)
+        self._not_finite.assign_add(tf.where(fresh, self._number, 0.0) * place)
+
+    def loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
+        """What one replica's share of a batch adds to the global mean, penalties of the layers included.
+
+        Notes the metrics on the way. The optimizer sums the gradients over the replicas, and so divides nothing.
+        """
+        loss, sums = self._objective.loss(outputs, labels, weights, inputs)
+        self._sums.assign_add(sums)
+        if not self._skips:
+            self._note(_is_finite(loss))
+        if self._own_step_is_checked:
+            self._losses.append(loss)
+        return loss
+
+    def _learn(self, examples: tuple[Any, ...]) -> None:
+        self._apply(self._gradients(examples)[1])
+
+    def _gradients(self, examples: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+        """The loss of a replica's share of a batch, and the gradient of each trainable weight."""
+        inputs, labels, *weights = examples
+        with tf.GradientTape() as tape:
+            outputs = self._forward(inputs, **self._training)
+            loss = self.loss(outputs, labels, weights[0] if weights else None, inputs)
+            scaled = weight_update.scaled(self._optimizer, loss)
+        return loss, tape.gradient(scaled, self._model.trainable_variables)
+
+    def _apply(self, gradients: Sequence[Any]) -> None:
+        weight_update.apply(self._optimizer, gradients, self._model.trainable_variables)
+
+    def _hand_over(self, wishes: Any) -> Any:
+        """A replica's sums, its share of the task's wishes, and where it was not finite; the sums begin anew."""
+        sums, not_finite = tf.identity(self._sums), tf.identity(self._not_finite)
+        with tf.control_dependencies([sums, not_finite]):
+            self._sums.assign(tf.zeros_like(sums))
+            self._not_finite.assign(tf.zeros_like(not_finite))
+        return tf.concat([sums, wishes, not_finite], axis=0)
+
+
+def _is_finite(value: Any) -> Any:
+    """Whether all of a tensor, or of the rows that a sparse gradient has, is finite."""
+    values = value.values if isinstance(value, tf.IndexedSlices) else value
+    return tf.reduce_all(tf.math.is_finite(values)) if values.dtype.is_floating else tf.constant(True)

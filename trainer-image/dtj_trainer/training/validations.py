@@ -1,0 +1,167 @@
+"""The validations of a training loop: when they come, what is shown of them, and which step is the best.
+
+Imports TensorFlow.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dtj_trainer.checkpoint import manager
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.config.validation_options import VALIDATION
+from dtj_trainer.distribution.strategies import of_each_replica
+from dtj_trainer.metrics.formatting import short_time
+from dtj_trainer.metrics.progress import Phase
+from dtj_trainer.metrics.reporting import Run
+from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training.evaluation import told
+from dtj_trainer.training.validation_record import Record, read_record
+from dtj_trainer.training.validator import BATCH, Validator
+
+
+class Validations:
+    """All tasks of a collective have one each, which come to the same."""
+
+    def __init__(
+        self,
+        run: Run,
+        strategy: Any,
+        store: Store,
+        *,
+        model: Any,
+        objective: Any,
+        batch: int,
+        total_steps: int,
+        first_step: int,
+    ) -> None:
+        """Reads what a run before this one has left; the leader's word counts.
+
+        Args:
+            store: of the checkpoints, restored.
+            objective: of the training.
+            batch: global batch size of the training.
+
+        Raises:
+            UsageError: there is no metric of the name that --keep-best has.
+        """
+        config, policy = run.config, run.config.validation
+        assert policy.every is not None  # a run that validates
+        self._run, self._strategy, self._store = run, strategy, store
+        self._every = policy.every.steps(-(-run.data.examples // batch))
+        self._total_steps = total_steps
+        self._keep_best = policy.keep_best
+        self._validate = Validator(strategy, model, objective, run.data, batch=policy.batch or min(batch, BATCH))
+        names = [f"{VALIDATION}{name}" for name in self._validate.names()]
+        if self._keep_best and self._keep_best.metric not in names:
+            raise UsageError(
+                f"--keep-best={self._keep_best.metric}: there is no such metric; this model has {', '.join(names)}"
+            )
+        self._summaries = Summaries(config.log_dir / "validation" if config.log_dir and config.cluster.leads else None)
+        self._record = self._agreed(self._found() if config.cluster.leads else Record(), first_step)
+        store.pinned = self._record.best_step
+        self.is_due = bool(first_step) and self.is_mark(first_step) and self._record.step < first_step
+        """Whether the run before this one has left a step without its validation."""
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """Of the newest validation, by the names that they are shown under."""
+        return self._record.values
+
+    @property
+    def step(self) -> int:
+        """Of the newest validation; 0: there was none."""
+        return self._record.step
+
+    @property
+    def best_step(self) -> int | None:
+        """Whose weights are to be exported; None if no step is kept as the best."""
+        return self._record.best_step
+
+    def is_mark(self, step: int) -> bool:
+        """Whether a validation is due after this step: after every so many, and after the last."""
+        return step % self._every == 0 or step >= self._total_steps
+
+    def steps_to_mark(self, step: int) -> int:
+        """Steps until the next one that a validation is due after."""
+        return min(self._every - step % self._every, self._total_steps - step)
+
+    def run(self, step: int, *, alive: Callable[[], object], save: Callable[[], object]) -> bool:
+        """Validates after this step, and shows what was found. Returns False if a task was told to stop meanwhile.
+
+        Args:
+            alive: called between batches.
+            save: saves this step on all tasks; called if it is the best one so far.
+        """
+        run, board = self._run, self._run.board
+        board.update(phase=Phase.EVALUATING)
+        began = time.monotonic()
+        found = self._validate(lambda: run.termination.requested, alive)
+        board.update(phase=Phase.TRAINING)
+        if found is None:
+            return False
+        values = {f"{VALIDATION}{name}": value for name, value in found.items()}
+        best_step, best_value = self._record.best_step, self._record.best_value
+        is_best = self._keep_best and self._keep_best.is_better(values[self._keep_best.metric], best_value)
+        if is_best:
+            assert self._keep_best is not None
+            # The one before stays until this one is written and known to be the best.
+            save()
+            best_step, best_value = step, values[self._keep_best.metric]
+        self._record = Record(step=step, values=values, best_step=best_step, best_value=best_value)
+        self._store.pinned = best_step
+        if run.config.cluster.leads:
+            self._summaries.write(step, found)
+            self._summaries.flush()
+            self._write()
+            seconds = short_time(time.monotonic() - began)
+            kept = "  the best so far" if is_best else ""
+            run.say(f"validation: step {step}/{self._total_steps}  {told(values)}  in {seconds}{kept}")
+        return True
+
+    def _found(self) -> Record:
+        directory = self._run.config.checkpoint.directory
+        found = read_record(directory, self._keep_best)
+        if found.best_step is None or directory is None or found.best_step in manager.find(directory):
+            return found
+        path = manager.path_of(directory, found.best_step)
+        self._run.say(f"warning: the best checkpoint, {path}, is not there; only later steps can be the best now")
+        return Record(values=found.values)
+
+    def _agreed(self, record: Record, first_step: int) -> Record:
+        """The leader's record, on all tasks; the values are for the leader alone to show.
+
+        A run that restored an older step than the last validated one validates again on its way.
+        """
+        record = replace(record, step=min(record.step, first_step))
+        if self._run.config.strategy != "MultiWorkerMirrored":
+            return record
+        numbers = (record.step, record.best_step or 0, _as_whole(record.best_value))
+        # The first replica is the leader's.
+        step, best, value = (of_each_replica(self._strategy, number)[0] for number in numbers)
+        return Record(
+            step=step, values=record.values, best_step=best or None, best_value=_as_float(value) if best else None
+        )
+
+    def _write(self) -> None:
+        directory = self._run.config.checkpoint.directory
+        if directory is None:
+            return
+        try:
+            self._record.write(directory, self._keep_best)
+        except OSError as error:
+            self._run.say(f"warning: checkpoint directory {directory}: {error.strerror}; the validation is not noted")
+
+
+def _as_whole(value: float | None) -> int:
+    """The bits of a number, so that all tasks have the same."""
+    return int(np.float64(math.nan if value is None else value).view(np.int64))
+
+
+def _as_float(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))

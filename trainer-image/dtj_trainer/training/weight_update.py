@@ -1,0 +1,171 @@
+"""One update of the weights: on every strategy what the optimizer would do on one device with the whole batch.
+
+Keras 3 clips, accumulates and looks for overflow in the gradients of each replica, and sums them after that. Here they
+are summed first, as tf_keras does, so all that follows sees the gradients of the global batch, the same on all
+replicas. Two more of Keras' steps cannot be taken by a replica at all, since they branch around an update: gradient
+accumulation, and overwriting the weights with their moving average. They are taken across replicas. Imports TensorFlow.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import optimizers as compat
+from dtj_trainer.distribution import gradient_packing
+
+
+def inner(optimizer: Any) -> Any:
+    """The optimizer that a LossScaleOptimizer of either Keras wraps, or the optimizer itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def is_of_keras_3(optimizer: Any) -> bool:
+    """Whether it is of Keras 3, else of tf_keras."""
+    return isinstance(optimizer, keras.optimizers.Optimizer)
+
+
+def sum_first(optimizer: Any, *, packed: bool) -> None:
+    """Lets an optimizer sum the gradients over the replicas before it does anything else with them.
+
+    Args:
+        optimizer: of either Keras, built.
+        packed: sum all gradients as one vector.
+
+    Raises:
+        UsageError: this Keras does it in another place.
+    """
+    if not is_of_keras_3(optimizer):
+        # It sums first by itself.
+        if packed:
+            gradient_packing.pack_gradients(inner(optimizer))
+        return
+    one = inner(optimizer)
+    reduce = gradient_packing.reduce_packed if packed else gradient_packing.reduce_each
+    apply = optimizer.apply
+
+    def apply_sums(grads: Sequence[Any], trainable_variables: Any = None) -> None:
+        weights = list(compat.weights_of(optimizer) if trainable_variables is None else trainable_variables)
+        pairs = reduce(list(zip(grads, weights, strict=True)))
+        apply([gradient for gradient, _ in pairs], weights)
+
+    optimizer.apply = apply_sums
+    compat.sum_gradients_by(one, list)
+    if one.gradient_accumulation_steps:
+        compat.replace_update(one, lambda _: _accumulating(one))
+    if one.use_ema:
+        compat.replace_overwriting(one, lambda overwrite: _overwriting(one, overwrite))
+
+
+def needs_sum_first(optimizer: Any) -> bool:
+    """Whether an optimizer clips or accumulates the gradients of each replica until `sum_first`."""
+    settings = ("clipnorm", "global_clipnorm", "clipvalue", "gradient_accumulation_steps")
+    return is_of_keras_3(optimizer) and any(getattr(inner(optimizer), name, None) for name in settings)
+
+
+def scaled(optimizer: Any, loss: Any) -> Any:
+    """The loss as gradients have to be made of: with mixed_float16, multiplied by the loss scale."""
+    if is_of_keras_3(optimizer):
+        return optimizer.scale_loss(loss)
+    return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
+
+
+def apply(optimizer: Any, gradients: Sequence[Any], weights: Sequence[Any]) -> None:
+    """Applies gradients of a loss that was `scaled`; to be called by each replica."""
+    if not is_of_keras_3(optimizer) and hasattr(optimizer, "get_unscaled_gradients"):
+        gradients = optimizer.get_unscaled_gradients(gradients)
+    optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+
+class Finalization:
+    """What an optimizer does once, after the last step: with `use_ema`, the weights become their moving average.
+
+    Keras' `fit` would do it at the end of each call, also in the middle of a training that goes on in another call.
+    """
+
+    def __init__(self, optimizer: Any, weights: Sequence[Any]) -> None:
+        """Args:
+        weights: of the model, trainable ones; made under the present strategy.
+        """
+        one = inner(optimizer)
+        self._optimizers = {id(each): each for each in (optimizer, one)}.values()
+        self._weights = weights
+        self._strategy = tf.distribute.get_strategy()
+        self._finalize: Callable[[Any], object] = one.finalize_variable_values
+        self.changes = bool(one.use_ema)
+        """Whether it changes any weight."""
+        self._done = False
+
+    def leave_to_us(self) -> None:
+        """Lets Keras' `fit` not do it."""
+        for optimizer in self._optimizers:
+            optimizer.finalize_variable_values = lambda var_list: None
+
+    def undone(self) -> None:
+        """Notes that the weights are as trained again, as after a checkpoint was restored."""
+        self._done = False
+
+    def do(self) -> None:
+        """Does it, unless it is done. Comes after the last checkpoint, which holds the weights as trained."""
+        if self._done or not self.changes:
+            return
+        self._done = True
+        with self._strategy.scope():
+            self._finalize(self._weights)
+
+
+def _accumulating(optimizer: Any) -> Callable[[Any, Any], None]:
+    """Keras' update with `gradient_accumulation_steps`: the branch is taken across the replicas."""
+    steps = optimizer.gradient_accumulation_steps
+
+    def apply_across(grads: Sequence[Any], weights: Sequence[Any]) -> None:
+        sums = compat.accumulated(optimizer, weights)
+
+        def update(grads: Sequence[Any]) -> None:
+            means = [(gradient + sum_) / steps for gradient, sum_ in zip(grads, sums, strict=True)]
+            compat.update_by_means(optimizer, means, weights)
+
+        def add(grads: Sequence[Any]) -> None:
+            for gradient, sum_ in zip(grads, sums, strict=True):
+                sum_.assign(sum_ + gradient)
+
+        def across(strategy: Any, grads: Sequence[Any]) -> None:
+            def each(function: Callable[[Any], None]) -> Callable[[], Any]:
+                def call() -> Any:
+                    strategy.extended.call_for_each_replica(function, args=(grads,))
+                    return tf.constant(0)
+
+                return call
+
+            tf.cond(tf.equal((compat.count_of(optimizer).value + 1) % steps, 0), each(update), each(add))
+
+        tf.distribute.get_replica_context().merge_call(across, args=(list(grads),))
+        if optimizer.use_ema:
+            _average(optimizer)
+
+    return apply_across
+
+
+def _average(optimizer: Any) -> None:
+    """What Keras does at the end of an update."""
+    compat.average(optimizer)
+    if optimizer.ema_overwrite_frequency:
+        tf.cond(
+            tf.equal((optimizer.iterations + 1) % optimizer.ema_overwrite_frequency, 0),
+            lambda: compat.overwrite(optimizer),
+            lambda: None,
+        )
+
+
+def _overwriting(optimizer: Any, overwrite: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Overwrites weights with their moving average, which Keras 3 cannot do in a replica."""
+
+    def overwrite_anywhere(weights: Sequence[Any]) -> None:
+        if tf.distribute.in_cross_replica_context():
+            overwrite(weights)
+            return
+        for weight, average in zip(weights, compat.averages_of(optimizer), strict=True):
+            weight.assign(average)
+
+    return overwrite_anywhere

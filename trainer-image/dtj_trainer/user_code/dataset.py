@@ -1,0 +1,203 @@
+"""A user's tf.data.Dataset as a source: endless full batches in an order that is a function of the seed.
+
+Imports TensorFlow.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from dtj_trainer.data.source import Stream
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.user_code import dataset_order
+from dtj_trainer.user_code.entry_points import Name
+
+_HELD_OUT_EVERY = 5
+_WINDOW = 10_000
+"""Examples that an epoch is shuffled over: all of a small data set, the nearest ones of a large one."""
+_EPOCH_SEEDS = 1_000_003
+
+_AGAIN_WITHIN_SECONDS = 30.0
+"""A function that takes longer is not called a second time to see whether it gives the same."""
+
+TRAINING, HELD_OUT = "training", "held_out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parts:
+    training: Stream
+    held_out: Stream
+    whole: Stream | None = None
+    """What both are made of, where the user gives one dataset."""
+
+
+class OwnData:
+    """See `dtj_trainer.data.source.Source`.
+
+    Every epoch goes over the user's dataset anew, shuffled with a seed of its own. A run that resumes goes straight
+    to its epoch and reads past what it has seen of it.
+    """
+
+    classes: tuple[str, ...] = ()
+
+    def __init__(self, name: Name, function: Callable[[], Any], *, shuffle: bool) -> None:
+        """Calls the function, and counts the examples where the dataset does not know their number.
+
+        Raises:
+            UsageError: what it returns is not as docs/bring-your-own.md says.
+        """
+        self.name = str(name)
+        self._origin = name
+        self._function = function
+        self._shuffle = shuffle
+        began = time.monotonic()
+        self._parts = self._open()
+        seconds = time.monotonic() - began
+        self.order = self._check_order(self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts)
+        """Of the first examples that are trained on, the same on all workers."""
+        self.examples = self._count(self._parts.training, TRAINING)
+        self.held_out_examples = self._count(self._parts.held_out, HELD_OUT)
+        self.weighted = len(self._parts.training.element_spec) == 3
+        self.input_spec = _batched(self._parts.training.element_spec[0])
+
+    @tf.autograph.experimental.do_not_convert
+    def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
+        """See `Source`."""
+        # The workers of parameter servers make their stream on their own machine, in a function of TensorFlow's,
+        # where a dataset of the coordinator's cannot be reached.
+        training = self._open().training if tf.inside_function() else self._parts.training
+        epoch, offset = divmod(first_step * batch, self.examples)
+
+        def examples(epoch: Any) -> Stream:
+            # The seed of this function's graph, which a job's seed of 0 would make no seed at all.
+            tf.random.set_seed(1)
+            own = tf.cast(seed, tf.int64) * _EPOCH_SEEDS + epoch
+            return training.shuffle(_WINDOW, seed=own, reshuffle_each_iteration=False) if self._shuffle else training
+
+        stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples).skip(offset)
+        stream = stream.batch(batch, drop_remainder=True)
+        # An end that nobody rules out would make all workers ask each other at every step whether it has come.
+        stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+        return stream.with_options(_options()).prefetch(tf.data.AUTOTUNE)
+
+    def held_out(self, *, batch: int) -> Stream:
+        """See `Source`."""
+        return self._parts.held_out.batch(batch).with_options(_options())
+
+    def _check_order(self, again: _Parts) -> str:
+        """That what is held out is so each time the data are read, here and wherever the function is called.
+
+        Returns:
+            A digest of the order of the examples that are trained on.
+        """
+        # Some datasets differ from one pass to the next, others from one call of the function to the next.
+        if self._parts.whole is None:
+            first, *others = map(dataset_order.read, (self._parts.held_out, self._parts.held_out, again.held_out))
+            if not first.is_in_order_of(*others):
+                raise UsageError(
+                    f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
+                    "would be judged by examples that it was trained on; shuffle(…, seed=…, "
+                    "reshuffle_each_iteration=False) before you take them out"
+                )
+            return dataset_order.read(self._parts.training).digest(dataset_order.read(again.training))
+        first, *others = map(dataset_order.read, (self._parts.whole, self._parts.whole, again.whole))
+        if not first.is_in_order_of(*others):
+            raise UsageError(
+                f"{self._origin}: the order of the examples changes from one reading to the next, so that held-out "
+                f"examples would be trained on; return {{'{TRAINING}': …, '{HELD_OUT}': …}} of separate examples, or "
+                "shuffle(…, seed=…, reshuffle_each_iteration=False)"
+            )
+        return first.digest(*others)
+
+    def _open(self) -> _Parts:
+        made = self._function()
+        if isinstance(made, Mapping):
+            if set(made) != {TRAINING, HELD_OUT}:
+                raise self._refusal(f"returned a mapping of {', '.join(map(str, made)) or 'nothing'}")
+            training, held_out = made[TRAINING], made[HELD_OUT]
+            self._check(training)
+            self._check(held_out)
+            if training.element_spec != held_out.element_spec:
+                raise UsageError(
+                    f"{self._origin}: examples of {training.element_spec} to learn from and of "
+                    f"{held_out.element_spec} to be judged by; make them alike"
+                )
+            return _Parts(training=training, held_out=held_out)
+        self._check(made)
+        return _Parts(
+            training=_every_fifth(made, held_out=False), held_out=_every_fifth(made, held_out=True), whole=made
+        )
+
+    def _check(self, dataset: Any) -> None:
+        if tf.inside_function():
+            return  # it was checked when it was first made, and here its length is not known before it runs
+        if not isinstance(dataset, tf.data.Dataset):
+            raise self._refusal(f"returned a {type(dataset).__name__}")
+        spec = dataset.element_spec
+        if not (isinstance(spec, tuple) and len(spec) in (2, 3)):
+            raise self._refusal(f"gives elements of {spec}")
+        for part in tf.nest.flatten(spec):
+            if not isinstance(part, tf.TensorSpec):
+                raise UsageError(
+                    f"{self._origin}: gives elements with a {type(part).__name__}, which cannot be divided among "
+                    "replicas; make it dense, as by .to_tensor(shape=...) or padding to one length"
+                )
+            if not all(isinstance(size, int) for size in part.shape):
+                raise self._refusal(f"gives a tensor of shape {part.shape}, which looks like batches")
+        if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise UsageError(f"{self._origin}: the dataset has no end; leave .repeat() out, --epochs says how often")
+
+    def _refusal(self, seen: str) -> UsageError:
+        return UsageError(
+            f"{self._origin}: {seen}; return a tf.data.Dataset of single examples (inputs, labels) or "
+            f"(inputs, labels, weights), tensors of known shape or dicts and tuples of them, "
+            f"or two as {{'{TRAINING}': …, '{HELD_OUT}': …}}"
+        )
+
+    def _count(self, dataset: Stream, part: str) -> int:
+        count = int(dataset.cardinality())
+        if count < 0:
+            try:
+                count = int(dataset.reduce(tf.constant(0, tf.int64), lambda seen, *_: seen + 1))
+            except tf.errors.OpError as error:
+                # Which of TensorFlow's own nodes it was in is at the front and at the end; the cause stands last.
+                said = " ".join(re.sub(r"{{.*?}}|\[\[.*?\]\]", "", str(error.message), flags=re.DOTALL).split())[-200:]
+                raise UsageError(f"{self._origin}: reading the {part} examples failed: {said}; mend it") from error
+        if count == 0:
+            raise UsageError(f"{self._origin}: no {part} examples; give at least one")
+        return count
+
+
+def _every_fifth(dataset: Stream, *, held_out: bool) -> Stream:
+    """What is held out of a dataset that is given whole, or the rest: by the place of each example in it."""
+
+    def chosen(number: Any, _: Any) -> Any:
+        return tf.equal(number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1, held_out)
+
+    part = dataset.enumerate().filter(chosen).map(lambda _, example: example)
+    whole = int(dataset.cardinality()) if not tf.inside_function() else tf.data.UNKNOWN_CARDINALITY
+    if whole < 0:
+        return part
+    count = whole // _HELD_OUT_EVERY
+    return part.apply(tf.data.experimental.assert_cardinality(count if held_out else whole - count))
+
+
+def _batched(spec: Any) -> Any:
+    """The tf.TensorSpecs of a batch, of those of one example; named as the exported model takes them."""
+    if isinstance(spec, tf.TensorSpec):
+        return tf.TensorSpec((None, *spec.shape), spec.dtype)
+    if isinstance(spec, Mapping):
+        return {name: tf.TensorSpec((None, *one.shape), one.dtype, name=str(name)) for name, one in spec.items()}
+    return tf.nest.map_structure(_batched, spec)
+
+
+def _options() -> Any:
+    options = tf.data.Options()
+    options.deterministic = True
+    # Each worker takes its share of every global batch: the same batches whatever the number of workers.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return options

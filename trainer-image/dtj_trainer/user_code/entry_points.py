@@ -1,0 +1,115 @@
+"""The names of a user's functions on the command line, and whether their modules are there. Imports none of them."""
+
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dtj_trainer.config import options
+from dtj_trainer.config.options import Given, Option
+from dtj_trainer.process.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    """A function of a user's, as `--flag=module:function`."""
+
+    flag: str
+    module: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.flag}={self.module}:{self.function}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """What the user brings. Nothing: a task and a data set that ship."""
+
+    model: Name | None
+    data: Name | None
+    loss: str | None
+    class_weights: tuple[float, ...]
+    """Of the classes 0, 1, ...; empty: all count the same."""
+    shuffle: bool
+    callbacks: Name | None
+
+
+def own(given: Given) -> Own:
+    """Reads the options.
+
+    Raises:
+        UsageError: a name that is not `module:function`, or options that contradict each other.
+    """
+    mine = Own(
+        model=_name(given, options.MODEL),
+        data=_name(given, options.DATA),
+        loss=given.value(options.LOSS),
+        class_weights=given.value(options.CLASS_WEIGHTS),
+        shuffle=not given.value(options.NO_SHUFFLE),
+        callbacks=_name(given, options.CALLBACKS),
+    )
+    _exclude(given, options.MODEL, options.TASK)
+    _exclude(given, options.DATA, options.DATASET)
+    _exclude(given, options.DATA, options.DATA_DIR)
+    if mine.model and not any(map(given.source, (options.DATA, options.DATA_DIR, options.DATASET))):
+        raise UsageError(f"{mine.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships")
+    if mine.model and given.source(options.DATA_DIR) and not mine.loss:
+        raise UsageError(
+            f"{given.source(options.DATA_DIR)} and {mine.model}: give --loss as well, which says whether "
+            "labels are classes or numbers"
+        )
+    if mine.loss and not mine.model:
+        raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
+    if mine.class_weights and not mine.model:
+        raise UsageError(f"{given.source(options.CLASS_WEIGHTS)}: the tasks that ship have none; give --model as well")
+    if not mine.shuffle and not mine.data:
+        raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
+    if mine.callbacks and given.value(options.LOOP) != "fit":
+        raise UsageError(f"{mine.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
+    return mine
+
+
+def check(mine: Own) -> None:
+    """Makes sure that the modules can be found, in the working directory too, before anything waits for other tasks.
+
+    Raises:
+        UsageError: there is no such module.
+    """
+    for name in (mine.model, mine.data, mine.callbacks):
+        if name:
+            # `python -m` puts it there itself, an installed program does not.
+            if "" not in sys.path and os.getcwd() not in sys.path:
+                sys.path.insert(0, os.getcwd())
+            _find(name)
+
+
+def _find(name: Name) -> None:
+    path: Sequence[str] | None = None
+    parts = name.module.split(".")
+    for depth, part in enumerate(parts, start=1):
+        full = ".".join(parts[:depth])
+        # Without importing the packages on the way, which may want TensorFlow.
+        found = importlib.machinery.PathFinder.find_spec(part if path is None else full, path)
+        if found is None:
+            raise UsageError(
+                f"{name}: there is no module {full}; put it into the working directory ({os.getcwd()}) or name its "
+                "folder in PYTHONPATH"
+            )
+        path = found.submodule_search_locations or []
+
+
+def _name(given: Given, option: Option[str | None]) -> Name | None:
+    text = given.value(option)
+    if text is None:
+        return None
+    module, _, function = text.partition(":")
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"{given.source(option)}: give package.module:function")
+    return Name(flag=option.flag, module=module, function=function)
+
+
+def _exclude(given: Given, one: Option[str | None], other: Option[object]) -> None:
+    if given.source(one) and given.source(other):
+        raise UsageError(f"{given.source(one)} and {given.source(other)}: give one of the two")

@@ -1,0 +1,204 @@
+"""A loss of Keras' that is exact over a global batch, whatever share of it a replica has. Imports TensorFlow.
+
+Keras divides the sum over a replica's examples by their number, and then by the number of replicas. That is right if
+all replicas have the same number, and wrong if a mask, an ignored class or weights make the numbers differ. Here the
+sum is divided by the number over all replicas.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training.autograph import rewritten
+
+Tensor = Any
+_MEANS = ("sum_over_batch_size", "mean", "auto")
+_BY_WEIGHT = "mean_with_sample_weight"
+
+
+class Exact:
+    """What one loss gives for a replica's share of a batch; `keras_loss` is the Loss to compile the model with."""
+
+    def __init__(self, name: str, loss: Any, library: Any, *, batch: int | None) -> None:
+        """Args:
+        name: of the model, for a refusal.
+        loss: a name, a function, a Loss; None for an output without one.
+        batch: global batch size; None: each replica has whole batches, of any size.
+        """
+        self._name = name
+        self._library = library
+        self.batch = batch
+        self.loss = loss
+        self.keras_loss = _made(self, library)
+        # The replicas of a process are threads, which take turns wherever they meet.
+        self._last = threading.local()
+
+    @property
+    def mask(self) -> Tensor:
+        """Which elements of the last examples of this replica count; None: all."""
+        return getattr(self._last, "mask", None)
+
+    @property
+    def value(self) -> Tensor:
+        """What this loss was for them, before it is weighted."""
+        return self._last.value
+
+    def __call__(self, labels: Tensor, outputs: Tensor, weights: Tensor = None) -> Tensor:
+        """What these examples add to the loss over the global batch."""
+        loss = _object(self.loss, self._library, labels, outputs)
+        reduction = getattr(loss, "reduction", "auto")
+        if reduction in (None, "none"):
+            raise UsageError(
+                f"{self._name}: its loss {loss.name} is compiled with reduction=None; use another reduction"
+            )
+        if _overrides_call(loss, self._library):
+            if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+                raise UsageError(
+                    f"{self._name}: {type(loss).__name__}.__call__ reduces its loss by itself, which is not known to "
+                    "be right over several replicas; define call(y_true, y_pred) instead, one loss for each example"
+                )
+            self._last.value = tf.cast(loss(labels, outputs, weights), tf.float32)
+            return self._last.value
+        before = keras3.mask_of(outputs)
+        if self._library is keras:
+            labels, outputs = (keras.tree.map_structure(_cast(loss.dtype), one) for one in (labels, outputs))
+            if before is not None:
+                keras3.put_mask(outputs, before)
+        values = rewritten(loss.call)(labels, outputs)
+        if values.shape.rank == 0:
+            raise UsageError(
+                f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
+                "so that it can be divided by the global batch"
+            )
+        self._check(labels, outputs, values)
+        mask = _both(before, keras3.mask_of(values))
+        values = values if values.dtype.is_floating else tf.cast(values, tf.float32)
+        value = self._reduced(values, mask, weights, reduction)
+        self._last.mask, self._last.value = mask, value
+        return value
+
+    def _check(self, labels: Tensor, outputs: Tensor, values: Tensor) -> None:
+        if tf.is_tensor(labels) and tf.is_tensor(outputs) and values.shape.rank == 2:
+            ranks = (labels.shape.rank, outputs.shape.rank, outputs.shape[-1])
+            if ranks == (1, 2, 1) and values.shape[-1] != 1:
+                raise UsageError(
+                    f"{self._name}: its loss combines labels of shape [batch] with outputs of shape [batch, 1], which "
+                    "gives [batch, batch]; return labels of shape [1] for each example"
+                )
+
+    def _reduced(self, values: Tensor, mask: Tensor, weights: Tensor, reduction: str) -> Tensor:
+        count = tf.cast(tf.size(values), values.dtype)
+        floats = None if mask is None else tf.cast(mask, values.dtype)
+        if weights is not None:
+            weights = tf.cast(weights, values.dtype)
+            if floats is not None:
+                floats, weights = self._matched(floats, weights)
+                weights *= floats
+        else:
+            weights = floats
+        if weights is not None:
+            values, weights = self._matched(values, weights)
+            values *= weights
+        total = tf.reduce_sum(values)
+        if reduction == "sum":
+            return total
+        if reduction == _BY_WEIGHT and weights is not None:
+            return tf.math.divide_no_nan(total, self._over_replicas(tf.reduce_sum(weights)))
+        if floats is not None:
+            elements = tf.reduce_sum(floats) * count / tf.cast(tf.size(floats), values.dtype)
+            return tf.math.divide_no_nan(total, self._over_replicas(elements))
+        if self.batch is None:
+            return tf.math.divide_no_nan(total, count)
+        # All examples are of one shape: what the global batch has needs no question to the other replicas.
+        each = tf.math.divide_no_nan(count, tf.cast(tf.shape(values)[0], values.dtype))
+        return tf.math.divide_no_nan(total, each * self.batch)
+
+    def _over_replicas(self, value: Tensor) -> Tensor:
+        value = tf.stop_gradient(value)
+        context = tf.distribute.get_replica_context()
+        if self.batch is None or context is None or context.num_replicas_in_sync == 1:
+            return value
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+    def _matched(self, values: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and their weights as this Keras brings them to one rank."""
+        if self._library is not keras and 0 < weights.shape.rank == values.shape.rank - 1:
+            return values, weights[..., tf.newaxis]
+        return _alike(values, weights)
+
+
+def _made(exact: Exact, library: Any) -> Any:
+    class GlobalLoss(library.losses.Loss):  # type: ignore[misc]
+        """A Loss of the model's Keras that asks `Exact`."""
+
+        def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None) -> Tensor:
+            return exact(y_true, y_pred, sample_weight)
+
+        def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+            raise NotImplementedError
+
+    loss = exact.loss
+    name = loss if isinstance(loss, str) else getattr(loss, "name", None) or getattr(loss, "__name__", None)
+    # With the reduction "sum" tf_keras divides by nothing.
+    return GlobalLoss(name=name or type(loss).__name__, reduction="sum")
+
+
+def _object(loss: Any, library: Any, labels: Tensor, outputs: Tensor) -> Any:
+    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
+        if outputs.shape[-1] == 1:
+            loss = "binary_crossentropy"
+        elif labels.shape.rank < outputs.shape.rank or labels.shape[-1] == 1:
+            loss = "sparse_categorical_crossentropy"
+        else:
+            loss = "categorical_crossentropy"
+    found = library.losses.get(loss)
+    if isinstance(found, library.losses.Loss):
+        return found
+    return _Wrapped(found, library)
+
+
+class _Wrapped:
+    """A function as a Loss: what Keras makes of it."""
+
+    reduction = "sum_over_batch_size"
+
+    def __init__(self, function: Callable[..., Any], library: Any) -> None:
+        self._function = rewritten(function)
+        self._library = library
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self.dtype = keras.config.floatx()
+
+    def call(self, labels: Tensor, outputs: Tensor) -> Tensor:
+        """By element."""
+        if tf.is_tensor(labels) and tf.is_tensor(outputs):
+            labels, outputs = _alike(labels, outputs)
+        return self._function(labels, outputs)
+
+
+def _overrides_call(loss: Any, library: Any) -> bool:
+    return isinstance(loss, library.losses.Loss) and type(loss).__call__ is not library.losses.Loss.__call__
+
+
+def _cast(dtype: str) -> Callable[[Any], Any]:
+    return lambda value: tf.cast(value, dtype)
+
+
+def _both(one: Tensor, other: Tensor) -> Tensor:
+    if one is None or other is None:
+        return other if one is None else one
+    return tf.cast(one, tf.bool) & tf.cast(other, tf.bool)
+
+
+def _alike(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """As Keras brings two tensors to the same rank whose ranks differ by one."""
+    ranks = one.shape.rank, other.shape.rank
+    if ranks[0] == ranks[1] + 1 and one.shape[-1] == 1:
+        return (one, other[..., tf.newaxis]) if ranks[1] == 1 else (tf.squeeze(one, -1), other)
+    if ranks[1] == ranks[0] + 1 and other.shape[-1] == 1:
+        return (one[..., tf.newaxis], other) if ranks[0] == 1 else (one, tf.squeeze(other, -1))
+    return one, other

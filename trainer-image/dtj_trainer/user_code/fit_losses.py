@@ -1,0 +1,100 @@
+"""Ends the `fit` of a script whose loss is NaN or infinite, and lets Keras' callbacks save nothing that is.
+
+Keras' own TerminateOnNaN stops a `fit`, and the script goes on and exports what it has. Imports TensorFlow and Keras.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import tensorflow as tf
+
+from dtj_trainer.compat.keras_compat import variables
+from dtj_trainer.config.cluster import Cluster
+from dtj_trainer.process.errors import NotFinite
+from dtj_trainer.training.nonfinite import on_which, workers_of
+from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights
+
+_LOOK_BATCHES = 16
+"""So often losses are looked at: to read one waits for the device. All workers have to do it at the same batch."""
+
+
+class FitLosses:
+    """The losses of the models that are trained by `fit` in this process."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._of_models: WeakKeyDictionary[Any, _Fit] = WeakKeyDictionary()
+
+    def replicas(self, model: Any, not_finite: Any) -> None:
+        """Notes of which replicas of a model the loss of the present batch is not finite, as numbers."""
+        self._of(model).replicas = not_finite
+
+    def replicas_of(self, model: Any) -> Any:
+        """What `replicas` noted last; None where there is one replica."""
+        return self._of_models[model].replicas if model in self._of_models else None
+
+    def epoch(self, model: Any, epoch: int) -> None:
+        """Notes that an epoch begins; they count from 0."""
+        self._of(model).epoch = epoch
+
+    def batch(self, model: Any, batch: int, logs: Any) -> None:
+        """Notes the loss of a batch, or of the epoch up to it.
+
+        Args:
+            batch: the number of the batch in its epoch, from 0.
+
+        Raises:
+            NotFinite: it is not finite, or one before it is not.
+        """
+        fit = self._of(model)
+        if LOSS in (logs or {}):
+            fit.losses.add(logs[LOSS], fit.replicas)
+            fit.losses.taken(len(fit.places))
+            fit.places.append((fit.epoch, batch))
+            if len(fit.places) > _LOOK_BATCHES:
+                self.look(model)
+
+    def look(self, model: Any, *, weights: bool = False) -> None:
+        """Looks at all that is noted.
+
+        Args:
+            weights: whether the weights have to be finite, too.
+
+        Raises:
+            NotFinite: something of it is not.
+        """
+        fit = self._of(model)
+        if found := fit.losses.first_not_finite():
+            epoch, batch = fit.places[found.step]
+            raise NotFinite(self._line("the loss is", epoch, batch, found.replicas, model))
+        if weights and not Weights(variables(model.trainable_variables)).are_finite():
+            epoch, batch = fit.places[-1] if fit.places else (0, 0)
+            raise NotFinite(self._line("the weights are", epoch, batch, (), model))
+        fit.losses, fit.places = ReportedLosses(_strategy_of(model)), fit.places[-1:]
+
+    def _line(self, what: str, epoch: int, batch: int, replicas: Sequence[int], model: Any) -> str:
+        total = _strategy_of(model).num_replicas_in_sync
+        workers = on_which(workers_of(self._cluster, replicas, total=total))
+        return (
+            f"{what} not finite at step {batch + 1} of epoch {epoch + 1}{workers}; lower the learning rate, or look at "
+            "the examples of that step; --keras-override=off leaves it to the script"
+        )
+
+    def _of(self, model: Any) -> "_Fit":
+        if model not in self._of_models:
+            self._of_models[model] = _Fit(_strategy_of(model))
+        return self._of_models[model]
+
+
+class _Fit:
+    def __init__(self, strategy: Any) -> None:
+        self.losses = ReportedLosses(strategy)
+        self.places: list[tuple[int, int]] = []
+        """Epoch and batch of each loss."""
+        self.epoch = 0
+        self.replicas: Any = None
+
+
+def _strategy_of(model: Any) -> Any:
+    return model.distribute_strategy or tf.distribute.get_strategy()

@@ -1,0 +1,57 @@
+"""Imports a user's function and calls it; whatever goes wrong in it is one line that says where."""
+
+import importlib
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from dtj_trainer.process.errors import TrainerError, UsageError
+from dtj_trainer.user_code.entry_points import Name
+
+_LONGEST = 300
+_NOT_THEIRS = ("site-packages", "dtj_trainer/", "<", "/importlib/")
+
+
+def load(name: Name) -> Callable[[], Any]:
+    """The function.
+
+    Raises:
+        UsageError: the module cannot be imported, or has no such function.
+    """
+    module = guarded(name, f"importing {name.module}", lambda: importlib.import_module(name.module))
+    if not hasattr(module, name.function):
+        offered = [word for word, value in vars(module).items() if callable(value) and not word.startswith("_")]
+        raise UsageError(
+            f"{name}: {module.__name__} ({getattr(module, '__file__', None)}) has no {name.function}; "
+            f"it has {', '.join(offered[:10]) or 'no function'}"
+        )
+    function = getattr(module, name.function)
+    if not callable(function):
+        raise UsageError(f"{name}: of type {type(function).__name__}, no function; name one that takes no arguments")
+    return lambda: guarded(name, f"{name.function}()", function)
+
+
+def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
+    """Calls what may run code of the user's.
+
+    Raises:
+        UsageError: it raised something.
+    """
+    try:
+        return call()
+    except TrainerError:
+        raise
+    # Whatever a user's code may raise.
+    except Exception as error:
+        said = " ".join(traceback.format_exception_only(error)[-1].split())
+        said = said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."
+        raise UsageError(f"{name}: {what} raised {said}{_place(error)}; mend it") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where the user's code went wrong: the innermost line that is neither a library's nor this package's."""
+    if isinstance(error, SyntaxError):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not any(part in frame.filename for part in _NOT_THEIRS)]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""

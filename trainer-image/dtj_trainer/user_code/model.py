@@ -1,0 +1,308 @@
+"""A user's model as a task: its own loss, and the metric that goes with it. Imports TensorFlow."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer.data.source import Source
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.tasks import Serving, Tensor
+from dtj_trainer.tasks.heads import right
+from dtj_trainer.training.autograph import rewritten
+from dtj_trainer.user_code.entry_points import Name
+from dtj_trainer.user_code.layers import changed_by_data, exact_moments, separate_losses
+from dtj_trainer.user_code.loader import guarded
+from dtj_trainer.user_code.objective import CompiledObjective, DefaultMetric, compiled_metrics, given_losses, overrides
+
+_ACCURACY, _ERROR = "accuracy", "mean_absolute_error"
+_CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy")
+_NUMBERS = (
+    "mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error",
+    "huber", "log_cosh",
+)  # fmt: skip
+LOSSES = _CLASSES + _NUMBERS
+"""What `--loss` may be; a compiled model may have any."""
+_ACTIVATIONS = ("softmax", "sigmoid")
+_MEANS = ("sum_over_batch_size", "mean", "auto")
+BY_EXAMPLE = ("ParameterServer", "Pipeline")
+"""Strategies whose loss is the mean of `OwnTask.judge` over the examples."""
+
+
+class OwnTask:
+    """See `dtj_trainer.tasks.Task`. The exported model answers `outputs`, what the model itself gives."""
+
+    serving: Serving | None = None
+
+    def __init__(
+        self,
+        name: Name,
+        build: Callable[[], Any],
+        data: Source,
+        *,
+        loss: str | None,
+        say: Callable[[str], object],
+        strategy: str = "",
+    ) -> None:
+        """Builds the model once, to see what it is.
+
+        Args:
+            strategy: its name; those of BY_EXAMPLE take the mean of what `judge` says of single examples.
+
+        Raises:
+            UsageError: no Keras model, one that does not fit the data, or one of which nobody says the loss.
+        """
+        self._name = name
+        self._build = build
+        self._say = say
+        self._asked = loss
+        model = self._new(data)
+        self._changed: list[str] = []
+        if hasattr(data, "held_out") and model.non_trainable_weights:
+            inputs = next(iter(data.held_out(batch=2)))[0]
+            self._changed = guarded(name, "calling the model", lambda: changed_by_data(model, inputs))
+        self._loss = _Loss(name, model, loss)
+        if overrides(model, "test_step"):
+            say(
+                f"{name}: evaluations do not call {type(model).__name__}.test_step; they show the loss and the metrics "
+                "that the model was compiled with"
+            )
+        self.metrics = ("loss", *([self._loss.metric] if self._loss.metric else []))
+        self._output_names: list[str] = list(getattr(model, "output_names", None) or [])
+        if strategy in BY_EXAMPLE:
+            self._check_by_example(model, data, strategy)
+
+    def build_model(self, keras: ModuleType, data: Source) -> Any:
+        """The user's model; of the Keras that it was made with."""
+        model = self._new(data)
+        if keras.__name__ == "tf_keras" and keras_compat.of(model) is not keras:
+            raise UsageError(
+                f"{self._name}: a model of Keras 3, but this strategy needs one of tf_keras; "
+                "make it with `import tf_keras as keras`"
+            )
+        self._compile(model)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        kinds = sorted({tf.as_dtype(weight.dtype).name for weight in model.trainable_weights})
+        if replicas > 1 and len(kinds) > 1:
+            raise UsageError(
+                f"{self._name}: weights of {' and '.join(kinds)}, which TensorFlow cannot sum over replicas together; "
+                "give all layers weights of one type, or use strategy OneDevice"
+            )
+        if replicas > 1:
+            if self._changed:
+                raise UsageError(
+                    f"{self._name}: {', '.join(self._changed)} depends on the examples that the model is called with, "
+                    f"and each of {replicas} replicas would have its own; give add_weight an aggregation, such as "
+                    "'mean', or use strategy OneDevice"
+                )
+            separate_losses(model)
+        if replicas > 1 and (count := synchronise_batch_normalization(model)):
+            # Else each replica would keep statistics of its own share of a batch.
+            self._say(f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas")
+        return model
+
+    def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective:
+        """The loss and the metrics that the model was compiled with.
+
+        Args:
+            model: of `build_model`, with its optimizer; in the strategy's scope.
+            data: that it learns from.
+            batch: global batch size; None: whatever each batch has, on one replica.
+        """
+        default = None
+        if self._loss.metric:
+            default = DefaultMetric(self._loss.metric, threshold=self._loss.threshold, binary=self._loss.binary)
+        return CompiledObjective(self._name, model, data, batch=batch, default=default)
+
+    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+        """The model's own loss, and its metric."""
+        judged = {"loss": self._loss.each(outputs, labels)}
+        if self._loss.metric == _ACCURACY:
+            values = right(outputs, labels, threshold=self._loss.threshold, binary=self._loss.binary)
+            judged[_ACCURACY] = _mean(values)
+        elif self._loss.metric == _ERROR:
+            judged[_ERROR] = _mean(tf.abs(outputs - tf.cast(_like(labels, outputs), outputs.dtype)))
+        return judged
+
+    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+        """`outputs`; of several outputs each by its name."""
+        if tf.is_tensor(outputs):
+            return {"outputs": outputs}
+        if isinstance(outputs, Mapping):
+            return dict(outputs)
+        flat = tf.nest.flatten(outputs)
+        if len(flat) == 1:
+            return {"outputs": flat[0]}
+        names = (
+            self._output_names if len(self._output_names) == len(flat) else [f"output_{i}" for i in range(len(flat))]
+        )
+        return dict(zip(names, flat, strict=True))
+
+    def _new(self, data: Source) -> Any:
+        model = self._build()
+        tf_keras_model = keras_compat.of(model) is not keras
+        if not tf_keras_model and not isinstance(model, keras.Model):
+            raise UsageError(
+                f"{self._name}: returned a {type(model).__name__}; return a Keras model (of Keras 3 or tf_keras)"
+            )
+        spec = data.input_spec
+        if not model.built or not model.weights:
+            guarded(self._name, "calling the model", lambda: _build(model, spec))
+        if not tf.nest.is_nested(spec):
+            shape = getattr(model, "input_shape", None)
+            if isinstance(shape, tuple) and shape[:1] not in ((), (None,)):
+                raise UsageError(
+                    f"{self._name}: the model takes batches of {shape[0]} and no others, as a stateful layer needs; "
+                    "the last batch of an evaluation may be smaller, so give the model None for the batch"
+                )
+            if isinstance(shape, tuple) and not spec.shape.is_compatible_with(shape):
+                raise UsageError(
+                    f"{self._name}: the model takes {shape}, the examples of {data.name} come as {tuple(spec.shape)}; "
+                    "give the model that input, with None for the batch"
+                )
+        return model
+
+    def _check_by_example(self, model: Any, data: Source, strategy: str) -> None:
+        if found := self._loss.more_than_a_mean(model, data):
+            raise UsageError(
+                f"{self._name}: strategy {strategy} takes the mean of one loss over the examples and knows no {found}; "
+                "use strategy MultiWorkerMirrored"
+            )
+        if names := compiled_metrics(model):
+            self._say(
+                f"{self._name}: strategy {strategy} shows no {', '.join(names)} during the training, only in the "
+                "evaluation at its end"
+            )
+
+    def _compile(self, model: Any) -> None:
+        """With the loss of the command line, where there is one."""
+        if self._asked is None:
+            return
+        library = keras_compat.of(model)
+        optimizer = getattr(model, "optimizer", None)
+        library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.made(library))
+        if optimizer is None:
+            model.optimizer = None
+
+
+def _build(model: Any, spec: Any) -> None:
+    """Makes the weights of a model that is built by its first call, for batches of any size."""
+    if isinstance(model, keras_compat.of(model).Sequential) and not tf.nest.is_nested(spec):
+        # A call would fix the size of its batches.
+        model.build((None, *spec.shape[1:]))
+    else:
+        _call_on_zeros(model, spec)
+
+
+def _call_on_zeros(model: Any, spec: Any) -> None:
+    model(tf.nest.map_structure(lambda one: tf.zeros([2, *one.shape[1:]], one.dtype), spec))
+
+
+def synchronise_batch_normalization(model: Any) -> int:
+    """Lets every BatchNormalization of a model take its statistics over all replicas; returns how many there are."""
+    library = keras_compat.of(model)
+    found = [
+        layer
+        for layer in keras3.sublayers(model, recursive=True)
+        if isinstance(layer, library.layers.BatchNormalization)
+    ]
+    for layer in found:
+        layer.synchronized = True
+        exact_moments(layer)
+        if library is not keras:
+            # The fused kernel of tf_keras knows one replica only.
+            layer.fused = False
+    return len(found)
+
+
+class _Loss:
+    """The loss of a user's model by example, and which metric is told beside it."""
+
+    def __init__(self, name: Name, model: Any, asked: str | None) -> None:
+        self._name = name
+        self._given = asked or getattr(model, "loss", None) or None
+        if asked is not None and asked not in LOSSES:
+            raise UsageError(f"--loss={asked}: no such loss; this trainer knows {', '.join(LOSSES)}")
+        if self._given is None and not overrides(model, "train_step"):
+            raise UsageError(f"{name}: the model is not compiled; compile it with a loss, or give --loss")
+        loss = keras_compat.of(model).losses.get(self._given) if isinstance(self._given, str) else self._given
+        # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
+        self._function: Callable[..., Any] | None = None
+        if loss is not None and callable(loss):
+            self._function = rewritten(getattr(loss, "call", loss))
+        kind = getattr(getattr(loss, "fn", loss), "__name__", "")
+        # A loss that is compiled says itself what it takes; for one of --loss, the model's last layer does.
+        logits = bool(_options(loss).get("from_logits"))
+        self._options: dict[str, bool] = {}
+        if asked in _CLASSES:
+            logits = _last_activation(model) not in _ACTIVATIONS
+            self._options = {"from_logits": logits}
+            self._function = partial(keras_compat.of(model).losses.get(asked), **self._options)
+        self.threshold = 0.0 if logits else 0.5
+        self.binary = kind == "binary_crossentropy"
+        self.metric = _ACCURACY if kind in _CLASSES else _ERROR if kind in _NUMBERS else None
+
+    def more_than_a_mean(self, model: Any, data: Source) -> str | None:
+        """What there is about the loss that its mean over single examples leaves out."""
+        loss, options = self._given, _options(self._given)
+        weights = given_losses(model)[1]
+        outputs = getattr(model, "outputs", None) or []
+        found = {
+            "several outputs": len(outputs) > 1 or self._function is None,
+            "several inputs": tf.nest.is_nested(data.input_spec),
+            "weights of the examples": getattr(data, "weighted", False),
+            "loss_weights": weights is not None,
+            "ignore_class": options.get("ignore_class") is not None,
+            "masks": any(keras3.mask_of(output) is not None for output in outputs),
+            "compute_loss of the model's own": overrides(model, "compute_loss"),
+            f"reduction {getattr(loss, 'reduction', '')}": getattr(loss, "reduction", "mean") not in _MEANS,
+        }
+        return next((what for what, is_so in found.items() if is_so), None)
+
+    def made(self, library: ModuleType) -> Any:
+        """A Loss of this Keras; of one that the command line names."""
+        words = "".join(word.title() for word in str(self._given).split("_"))
+        return getattr(library.losses, words.replace("Logcosh", "LogCosh"))(**self._options)
+
+    def each(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """float32 [batch]."""
+        assert self._function is not None  # of one output
+        labels = _like(labels, outputs)
+        if isinstance(self._given, keras.losses.Loss):
+            labels, outputs = tf.cast(labels, self._given.dtype), tf.cast(outputs, self._given.dtype)
+        losses = tf.cast(self._function(labels, outputs), tf.float32)
+        if losses.shape.rank == 0:
+            raise UsageError(
+                f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
+                "so that it can be divided by the global batch"
+            )
+        return _mean(losses)
+
+
+def _options(loss: Any) -> Mapping[str, Any]:
+    """What a Loss of either Keras hands to its function."""
+    return keras3.options_of_loss(loss) or tf_keras.options_of_loss(loss)
+
+
+def _like(labels: Tensor, outputs: Tensor) -> Tensor:
+    """Labels [batch] as [batch, 1] beside outputs [batch, 1]: together they would be broadcast to [batch, batch]."""
+    if outputs.shape.rank == 2 and outputs.shape[-1] == 1 and labels.shape.rank == 1:
+        labels = labels[:, tf.newaxis]
+        return tf.cast(labels, outputs.dtype)
+    return labels
+
+
+def _mean(values: Tensor) -> Tensor:
+    """[batch] of [batch, ...]."""
+    return tf.reduce_mean(tf.reshape(values, [tf.shape(values)[0], -1]), axis=1) if values.shape.rank > 1 else values
+
+
+def _last_activation(model: Any) -> str:
+    layer = model.layers[-1] if model.layers else model
+    if type(layer).__name__ == "Softmax":
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", "")

@@ -1,0 +1,364 @@
+"""The loss and the metrics of a user's model as it was compiled, exact over the global batch. Imports TensorFlow.
+
+Keras computes them: its `compute_loss` with masks, weights, several outputs and `loss_weights`, its metric objects.
+Each Loss in it is replaced by one that is exact over the global batch. A metric is updated from zero at each step, and
+the increase of its variables is summed over steps, replicas and workers; its result is computed from the sums.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer.data.source import Source
+from dtj_trainer.process.errors import UsageError
+from dtj_trainer.tasks.heads import right
+from dtj_trainer.user_code.entry_points import Name
+from dtj_trainer.user_code.exact_loss import Exact
+from dtj_trainer.user_code.loader import guarded
+
+Tensor = Any
+
+
+class CompiledObjective:
+    """See `dtj_trainer.metrics.aggregation.Objective`."""
+
+    def __init__(self, name: Name, model: Any, data: Source, *, batch: int | None, default: Any) -> None:
+        """To be called in the strategy's scope, with the model's optimizer in place.
+
+        Args:
+            model: of either Keras, built and compiled; its losses are replaced.
+            data: that it learns from.
+            batch: global batch size; None: whatever each batch has, on one replica; only to evaluate.
+            default: `DefaultMetric`, where the model was compiled without metrics.
+
+        Raises:
+            UsageError: the loss or a metric does not fit the data, or is not known to be right over several replicas.
+        """
+        self._name = name
+        self._model = model
+        self._batch = batch
+        self._library = keras_compat.of(model)
+        self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if overrides(model, "compute_loss") and self._replicas > 1:
+            raise UsageError(
+                f"{name}: {type(model).__name__}.compute_loss is not known to be right over {self._replicas} replicas, "
+                "since nothing says how it divides; compile the model with a loss instead, or use strategy OneDevice"
+            )
+        self._exact: list[Exact] = []
+        self._replace_losses()
+        sample = next(iter(data.held_out(batch=2)))
+        # What a user's code raises here, it would raise in the midst of the first step.
+        guarded(name, "computing its loss and metrics", lambda: self._build(sample))
+        self._outputs = self._output_names()
+        self._default = default if default is not None and not self._compiled_metrics() else None
+        self._variables = self._metric_variables()
+        self._sizes = [int(np.prod(variable.shape)) for variable in self._variables]
+        self._own = self._metrics_of_own_step()
+        self._own_variables = [variable for metric in self._own for variable in metric.variables]
+        self._own_sizes = [int(np.prod(variable.shape)) for variable in self._own_variables]
+        self._check_metrics()
+        self._copies: list[Any] | None = None
+        self.size = 2 + len(self._outputs) + (2 if self._default else 0) + sum(self._sizes)
+        self.size += sum(self._own_sizes)
+
+    def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """See `dtj_trainer.metrics.aggregation.Objective`."""
+        total = tf.cast(self._total(outputs, labels, weights, inputs), tf.float32)
+        rows = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32)
+        batch = rows if self._batch is None else tf.constant(self._batch, tf.float32)
+        sums = [total * batch, rows]
+        if self._outputs:
+            sums += [tf.cast(exact.value, tf.float32) * batch for exact in self._exact]
+        if self._default:
+            sums += self._default.sums(labels, outputs, self._exact[0].mask)
+        gained = _flat(self._gained(outputs, labels, weights, inputs))
+        rest = tf.zeros(sum(self._own_sizes))
+        return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained, rest], axis=0))
+
+    @contextmanager
+    def by_batch(self) -> Iterator[None]:
+        """See `dtj_trainer.metrics.aggregation.Objective`."""
+        batch, self._batch = self._batch, None
+        for exact in self._exact:
+            exact.batch = None
+        try:
+            yield
+        finally:
+            self._batch = batch
+            for exact in self._exact:
+                exact.batch = batch
+
+    def after_step(self) -> Tensor | None:
+        """What a train step of the model's own adds to the sums, by metrics of its own; None if it has none."""
+        if not self._own_variables:
+            return None
+        gained = [tf.identity(variable.value) for variable in self._own_variables]
+        with tf.control_dependencies(gained):
+            for variable in self._own_variables:
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
+        return tf.concat([tf.zeros(self.size - sum(self._own_sizes)), *_flat(gained)], axis=0)
+
+    def means(self, sums: Any) -> Mapping[str, float]:
+        """See `dtj_trainer.metrics.aggregation.Objective`."""
+        sums = np.asarray(sums, np.float64)
+        own = self._results_of_own_step(sums[self.size - sum(self._own_sizes) :])
+        if not sums[1] and own:
+            # Its train step took the loss from elsewhere.
+            return own
+        examples = float(sums[1]) or math.nan
+        found = {"loss": float(sums[0]) / examples}
+        at = 2
+        for name in self._outputs:
+            found[name] = float(sums[at]) / examples
+            at += 1
+        if self._default:
+            found[self._default.name] = float(sums[at]) / (float(sums[at + 1]) or math.nan)
+            at += 2
+        values = []
+        for variable, size in zip(self._variables, self._sizes, strict=True):
+            values.append(tf.cast(tf.reshape(tf.constant(sums[at : at + size]), variable.shape), variable.dtype))
+            at += size
+        return own | self._results(values) | found
+
+    def _total(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> Tensor:
+        # Of the class: under `fit` the model's own attribute is this very function.
+        compute = type(self._model).compute_loss
+        evaluates = self._batch is None
+        training = keras3.compute_loss_arguments(self._model, training=not evaluates)
+        total = compute(self._model, inputs, labels, outputs, weights, **training)
+        if evaluates and self._replicas > 1 and (penalties := self._model.losses):
+            # Keras divides them by the number of replicas.
+            left = tf.add_n([tf.reduce_sum(tf.cast(one, total.dtype)) for one in penalties])
+            total += left * (1 - 1 / self._replicas)
+        return total
+
+    def _replace_losses(self) -> None:
+        def exact(loss: Any) -> Any:
+            if loss is None:
+                return None
+            self._exact.append(Exact(str(self._name), loss, self._library, batch=self._batch))
+            return self._exact[-1].keras_loss
+
+        model = self._model
+        if self._library is keras:
+            before = keras3.losses_of(model)
+            if before is not None:
+                losses, weights = keras3.given_losses(before)
+                if not keras.tree.is_nested(losses):
+                    # One loss for all outputs: each needs its own.
+                    one, outputs = losses, _shape_of_outputs(model)
+                    losses = keras.tree.map_structure(lambda _: one, outputs)
+                    if weights is not None and not keras.tree.is_nested(weights):
+                        factor = weights
+                        weights = keras.tree.map_structure(lambda _: factor, outputs)
+                keras3.replace_losses(model, keras.tree.map_structure(exact, losses), weights)
+        elif model.compiled_loss is not None:
+            before = model.compiled_loss
+            losses, weights = tf_keras.given_losses(before)
+            if not tf.nest.is_nested(losses):
+                losses = tf.nest.map_structure(lambda _: losses, _shape_of_outputs(model))
+            model.compiled_loss = type(before)(
+                tf.nest.map_structure(exact, losses), weights, output_names=model.output_names
+            )
+
+    def _build(self, sample: Any) -> None:
+        """Makes what Keras makes of losses and metrics with the first batch."""
+        model = self._model
+        inputs, labels, weights = unpacked(sample)
+        if self._library is keras:
+            keras3.build_by(model, (inputs, labels, weights))
+        else:
+            outputs = model(inputs, training=False)
+            if model.compiled_metrics is not None:
+                model.compiled_metrics.build(outputs, labels)
+
+    def _output_names(self) -> list[str]:
+        """Of the losses of the outputs, where there are several."""
+        if len(self._exact) < 2:
+            return []
+        if self._library is keras:
+            return [f"{loss.name}_loss" for loss in keras3.single_losses(self._model)]
+        return [f"{name}_loss" for name in self._model.output_names[: len(self._exact)]]
+
+    def _compiled_metrics(self) -> bool:
+        if self._library is keras:
+            compiled = keras3.metrics_of(self._model)
+            return bool(compiled is not None and compiled.metrics) or overrides(self._model, "compute_metrics")
+        compiled = self._model.compiled_metrics
+        return compiled is not None and bool(compiled.metrics)
+
+    def _metrics(self) -> list[Any]:
+        if not self._compiled_metrics():
+            return []
+        if self._library is not keras:
+            return list(self._model.compiled_metrics.metrics)
+        if overrides(self._model, "compute_metrics"):
+            own = [keras3.loss_tracker(self._model), *keras3.losses_of(self._model).metrics]
+            return [metric for metric in self._model.metrics if all(metric is not one for one in own)]
+        return list(keras3.metrics_of(self._model).metrics)
+
+    def _metrics_of_own_step(self) -> list[Any]:
+        model = self._model
+        if self._library is not keras or not overrides(model, "train_step"):
+            return []
+        known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
+        losses = keras3.losses_of(model)
+        if losses is not None:
+            known += losses.metrics
+        return [metric for metric in model.metrics if all(metric is not one for one in known)]
+
+    def _results_of_own_step(self, sums: Any) -> dict[str, float]:
+        if not self._own:
+            return {}
+        mapping, at = [], 0
+        for variable, size in zip(self._own_variables, self._own_sizes, strict=True):
+            value = tf.reshape(tf.constant(sums[at : at + size]), variable.shape)
+            mapping.append((variable, tf.cast(value, variable.dtype)))
+            at += size
+        with keras.StatelessScope(state_mapping=mapping):
+            return _numbers({metric.name: metric.result() for metric in self._own})
+
+    def _metric_variables(self) -> list[Any]:
+        return [variable for metric in self._metrics() for variable in metric.variables]
+
+    def _check_metrics(self) -> None:
+        for metric in [*self._metrics(), *self._own]:
+            for variable in metric.variables:
+                start = keras.ops.convert_to_numpy(tf.convert_to_tensor(keras_compat.variables([variable])[0]))
+                summed = str(getattr(variable, "aggregation", "sum")).rpartition(".")[2].lower() in ("sum", "none")
+                if not summed or start.any():
+                    raise UsageError(
+                        f"{self._name}: the metric {metric.name} keeps {variable.name}, which is no sum from zero, and "
+                        "cannot be added up over steps and replicas; leave the metric out, or keep sums"
+                    )
+
+    def _gained(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
+        """By how much each variable of the metrics grows with these examples."""
+        if not self._variables:
+            return []
+        model = self._model
+        if self._library is keras:
+            zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in self._variables]
+            with keras.StatelessScope(state_mapping=zeros) as scope:
+                if overrides(model, "compute_metrics"):
+                    type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
+                else:
+                    keras3.metrics_of(model).update_state(labels, outputs, weights)
+                return [scope.get_current_value(variable) for variable in self._variables]
+        model.compiled_metrics.update_state(labels, outputs, weights)
+        gained = [tf.identity(variable) for variable in self._variables]
+        with tf.control_dependencies(gained):
+            for variable in self._variables:
+                variable.assign(tf.zeros(variable.shape, variable.dtype))
+        return gained
+
+    def _results(self, values: list[Tensor]) -> dict[str, float]:
+        if not values:
+            return {}
+        if self._library is keras:
+            mapping = list(zip(self._variables, values, strict=True))
+            with keras.StatelessScope(state_mapping=mapping):
+                if overrides(self._model, "compute_metrics"):
+                    results = {metric.name: metric.result() for metric in self._metrics()}
+                else:
+                    results = keras3.metrics_of(self._model).result()
+            return _numbers(results)
+        if self._copies is None:
+            self._copies = [type(metric).from_config(metric.get_config()) for metric in self._metrics()]
+        left, results = list(values), {}
+        for metric in self._copies:
+            for variable in metric.variables:
+                variable.assign(left.pop(0))
+            results[metric.name] = metric.result()
+        return _numbers(results)
+
+
+class DefaultMetric:
+    """What is shown of a model that was compiled without metrics: its accuracy, or its mean absolute error."""
+
+    def __init__(self, name: str, *, threshold: float, binary: bool) -> None:
+        self.name = name
+        self._threshold = threshold
+        self._binary = binary
+
+    def sums(self, labels: Tensor, outputs: Tensor, mask: Tensor) -> list[Tensor]:
+        """The sum over all elements that count, and their number."""
+        labels, outputs = tf.nest.flatten(labels)[0], tf.nest.flatten(outputs)[0]
+        if self.name == "accuracy":
+            values = right(outputs, labels, threshold=self._threshold, binary=self._binary)
+        else:
+            labels = tf.cast(labels, outputs.dtype)
+            if labels.shape.rank == outputs.shape.rank - 1:
+                labels = labels[..., tf.newaxis]
+            values = tf.cast(tf.abs(outputs - labels), tf.float32)
+        if mask is None:
+            return [tf.reduce_sum(values), tf.cast(tf.size(values), tf.float32)]
+        counts = tf.cast(mask, tf.float32)
+        if counts.shape.rank == values.shape.rank - 1:
+            counts = counts[..., tf.newaxis]
+        counts *= tf.ones_like(values)
+        return [tf.reduce_sum(values * counts), tf.reduce_sum(counts)]
+
+
+def unpacked(examples: Any) -> tuple[Any, Any, Any]:
+    """Inputs, labels and the weights of the examples, which may be None."""
+    inputs, labels, *weights = examples
+    return inputs, labels, weights[0] if weights else None
+
+
+def compiled_metrics(model: Any) -> list[str]:
+    """The names of the metrics that a model was compiled with, beside its accuracy."""
+    compiled = keras3.metrics_of(model) if keras_compat.of(model) is keras else model.compiled_metrics
+    given = [] if compiled is None else keras3.given_metrics(compiled)
+    names = [
+        str(getattr(one, "name", getattr(one, "__name__", one))) for one in tf.nest.flatten(given) if one is not None
+    ]
+    return [name for name in names if name not in ("accuracy", "acc")]
+
+
+def given_losses(model: Any) -> tuple[Any, Any]:
+    """The losses and their weights that a model was compiled with, as the user gave them; None where there are none."""
+    compat, losses = (
+        (keras3, keras3.losses_of(model)) if keras_compat.of(model) is keras else (tf_keras, model.compiled_loss)
+    )
+    return (None, None) if losses is None else compat.given_losses(losses)
+
+
+def overrides(model: Any, method: str) -> bool:
+    """Whether a method of the model is the user's own."""
+    found = getattr(type(model), method, None)
+    module: str = getattr(found, "__module__", "")
+    return not module.startswith(("keras.", "tf_keras."))
+
+
+def _shape_of_outputs(model: Any) -> Any:
+    """The structure of the outputs of a model, with anything in it."""
+    names = getattr(model, "output_names", None) or []
+    outputs = keras3.structure_of_outputs(model)
+    if outputs is not None:
+        return keras.tree.map_structure(lambda _: 0, outputs)
+    return [0] * len(names) if len(names) > 1 else 0
+
+
+def _flat(values: list[Tensor]) -> list[Tensor]:
+    return [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values]
+
+
+def _numbers(results: Mapping[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            found |= _numbers(value)
+            continue
+        array = np.asarray(value, np.float64)
+        if array.ndim == 0:
+            found[name] = float(array)
+        else:
+            found |= {f"{name}_{index}": float(one) for index, one in enumerate(array.ravel())}
+    return found

@@ -1,0 +1,71 @@
+"""`--script`: which program a task runs in place of the trainer's own loop, as far as the command line tells.
+
+Must not import TensorFlow, nor anything of the script's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dtj_trainer.config import options
+from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Cluster
+from dtj_trainer.config.options import Given
+from dtj_trainer.process.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A Python file, or a module by its dotted name, and what it gets as its command line."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables that stand for what our own command line says of the job."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None for a module, which Python finds by itself."""
+        return Path(self.name) if self.name.endswith(".py") or "/" in self.name else None
+
+
+def find(given: Given) -> Script | None:
+    """The script that is asked for.
+
+    Raises:
+        UsageError: there are arguments for a script, and no script; or options that only the trainer's loop reads.
+    """
+    name = given.value(options.SCRIPT)
+    if name is None:
+        if given.rest is not None:
+            raise UsageError(f"-- {' '.join(given.rest)}: arguments for a script, but there is no --script; give one")
+        return None
+    if not name:
+        raise UsageError("--script=: empty; give a Python file or the dotted name of a module")
+    # What has a variable is handed on by it; these a session in the script reads, or its start gate.
+    read = (options.SCRIPT, options.START_TIMEOUT, options.LOGICAL_CPUS, options.PROGRESS_EVERY)
+    for group in options.GROUPS.values():
+        for option in group:
+            if option.flag in given.arguments and option.variable is None and option not in read:
+                raise UsageError(
+                    f"{given.source(option)}: only the trainer's own loop reads this, and --script={name} is run "
+                    f"in its place; leave it out, or give it to the script, after --"
+                )
+    return Script(name=name, arguments=given.rest or (), environ=_variables(given))
+
+
+def strategy(given: Given, here: Cluster) -> str:
+    """The job's strategy, else the one that TF_CONFIG looks like: a script may know it without telling us."""
+    if given.source(options.STRATEGY) is not None:
+        return given.value(options.STRATEGY)
+    if here.count(PS):
+        return "ParameterServer"
+    return "MultiWorkerMirrored" if here.count(CHIEF) + here.count(WORKER) > 1 else options.STRATEGY.default
+
+
+def _variables(given: Given) -> dict[str, str]:
+    return {
+        option.variable: given.arguments[option.flag]
+        for group in options.GROUPS.values()
+        for option in group
+        if option.variable is not None and option.flag in given.arguments
+    }

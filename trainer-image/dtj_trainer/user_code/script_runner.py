@@ -1,0 +1,139 @@
+"""Runs a script as Python itself would, and tells its end as a job needs it told.
+
+The script is `__main__`, with its own folder first among the places of imports, its arguments, and the environment as
+the operator set it. `sys.exit` ends with its code; an error shows the script's frames and ends with 1; what TensorFlow
+raises when another task is gone ends with 75. Its exit handlers run and its threads are awaited, as always in Python.
+
+Must not import TensorFlow: whether it is used is the script's affair.
+"""
+
+import atexit
+import importlib.util
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import MutableMapping
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from dtj_trainer.metrics import progress
+from dtj_trainer.process import environment
+from dtj_trainer.process.ending import leave_message
+from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.process.exit_codes import ExitCode
+from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.watchdog import LastResort
+from dtj_trainer.user_code import keras_import
+from dtj_trainer.user_code.script import Script
+
+_TEAR_DOWN_SECONDS = 30.0
+"""What the end of the interpreter may take after the script's own exit handlers; TensorFlow's part of it is 1 to 15."""
+
+
+def prepare(script: Script, environ: MutableMapping[str, str]) -> None:
+    """Sets the environment, and proves that there is something to run.
+
+    Raises:
+        UsageError: there is no such file or module, it cannot be read, or it is not Python.
+    """
+    environ.update(script.environ)
+    environment.limit_threads(environ)
+    if script.path is None:
+        sys.path.insert(0, os.getcwd())
+        _check_module(script.name)
+    else:
+        sys.path.insert(0, str(script.path.resolve().parent))
+        _check_file(script.name, script.path)
+
+
+def _check_file(name: str, path: Path) -> None:
+    try:
+        compile(path.read_bytes(), name, "exec", dont_inherit=True)
+    except FileNotFoundError:
+        raise UsageError(
+            f"--script={name}: no such file in {os.getcwd()}; mount or copy it there, or give its whole path"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"--script={name}: cannot be read ({error.strerror}); give a file of Python code") from None
+    except SyntaxError as error:
+        line = f"line {error.lineno}: " if error.lineno else ""
+        raise UsageError(f"--script={name}: {line}{error.msg}; give a file of Python code") from None
+    except ValueError as error:
+        raise UsageError(f"--script={name}: not Python ({error}); give a file of Python code") from None
+
+
+def _check_module(name: str) -> None:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise UsageError(
+            f"--script={name}: no such module ({error}); give the path of a file, ending in .py, or put the module "
+            "on PYTHONPATH"
+        ) from None
+    if found is None:
+        raise UsageError(
+            f"--script={name}: no such module; give the path of a file, ending in .py, or put the module on PYTHONPATH"
+        )
+
+
+def run(script: Script, host: Host) -> NoReturn:
+    """Runs the script to its end.
+
+    Raises:
+        SystemExit: the script is over.
+        TrainerError: so is the job, for a reason that is not the script's.
+    """
+    Host.current = host
+    progress.publish_on(host.board)
+    host.board.update(phase=progress.Phase.TRAINING)
+    host.termination.listen_openly()
+    sys.argv = [script.name, *script.arguments]
+    if host.config.keras_override:
+        keras_import.override(print, config=host.config)
+    tear_down = _TearDown()
+    try:
+        if script.path is None:
+            runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(str(script.path), run_name="__main__")
+    except SystemExit as end:
+        tear_down.code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+    except TrainerError:
+        raise
+    except Exception as error:
+        if lost := _peer_loss(error, host):
+            raise lost from error
+        traceback.print_exception(type(error), error, _of_the_script(error.__traceback__))
+        leave_message("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
+        tear_down.code = int(ExitCode.FAILED)
+    raise SystemExit(tear_down.code)
+
+
+def _peer_loss(error: Exception, host: Host) -> PeerLost | None:
+    """What an error of TensorFlow's means for which another task is the cause."""
+    if "tensorflow" not in sys.modules or not host.config.cluster.addresses:
+        return None
+    from dtj_trainer.distribution import strategies
+
+    return strategies.lost_peer(error, host.config.cluster, remote=bool(host.config.tpu_runtimes))
+
+
+def _of_the_script(at: TracebackType | None) -> TracebackType | None:
+    """The frames from the script's own on."""
+    while at is not None and at.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        at = at.tb_next
+    return at
+
+
+class _TearDown:
+    """Sets a limit to what comes after the last exit handler, which is the first to register."""
+
+    def __init__(self) -> None:
+        self.code = int(ExitCode.DONE)
+        atexit.register(self._limit)
+
+    def _limit(self) -> None:
+        LastResort(self.code).set(_TEAR_DOWN_SECONDS)
