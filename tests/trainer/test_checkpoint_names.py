@@ -70,8 +70,8 @@ def subclass(keras: Any) -> Any:
 
 
 def names(model: Any, optimizer: Any) -> dict[str, list[str]]:
+    from dtj_trainer import keras_compat
     from dtj_trainer.checkpoint import variable_names
-    from dtj_trainer.compat import keras_compat
 
     optimizer.build(model.trainable_variables)
     return variable_names.of_training(model, optimizer, keras_compat.state(optimizer))
@@ -136,9 +136,9 @@ def saved(tmp_path: Path) -> Any:
     import keras
     import tensorflow as tf
 
+    from dtj_trainer import keras_compat
     from dtj_trainer.checkpoint import variable_names
     from dtj_trainer.checkpoint.manager import State, Store
-    from dtj_trainer.compat import keras_compat
 
     def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras) -> tuple[Store, Any]:
         made = [of.layers.Dense(4, name=name) for name in layer_names]

@@ -67,7 +67,7 @@ def test_a_cosine_stays_down_after_its_last_step(library: ModuleType) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: ModuleType, optimizer: str) -> None:
-    from dtj_trainer.compat import keras_compat
+    from dtj_trainer import keras_compat
     from dtj_trainer.training import optimizers
 
     saved = set()

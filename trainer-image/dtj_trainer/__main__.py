@@ -30,7 +30,7 @@ def check(arguments: list[str]) -> dict[str, float | bool]:
 def main() -> None:
     """Runs to the end of the process."""
     if sys.argv[1:] == ["--self-check"]:
-        from dtj_trainer.compat import self_check
+        from dtj_trainer import self_check
 
         sys.exit(self_check.main())
     termination = Termination(leave=leave)

@@ -12,7 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dtj_trainer.compat import keras3, keras_compat
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3
 
 _NUMBER = re.compile(r"_(\d+)$")
 _PART = re.compile(r"/part_\d+$")

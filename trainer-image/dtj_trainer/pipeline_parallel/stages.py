@@ -11,9 +11,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State
-from dtj_trainer.compat import keras_compat, optimizers
+from dtj_trainer.compat import optimizers
 from dtj_trainer.pipeline_parallel.graph_cut import Part
 from dtj_trainer.pipeline_parallel.layout import PIPELINE
 from dtj_trainer.process.errors import UsageError

@@ -9,9 +9,9 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import manager, variable_names
 from dtj_trainer.checkpoint.manager import State
-from dtj_trainer.compat import keras_compat
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Run

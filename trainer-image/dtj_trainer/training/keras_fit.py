@@ -23,7 +23,8 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.metrics.aggregation import Measured
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.training.stepping import legs

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.compat import keras_compat
+from dtj_trainer import keras_compat
 from dtj_trainer.compat import optimizers as compat
 from dtj_trainer.config.optimizer import WARMED_UP, Learning
 from dtj_trainer.process.errors import UsageError

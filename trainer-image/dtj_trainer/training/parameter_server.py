@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State, Store
-from dtj_trainer.compat import keras_compat
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER
 from dtj_trainer.distribution.strategies import peer_loss

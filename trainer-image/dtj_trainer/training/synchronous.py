@@ -9,9 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State, Store
-from dtj_trainer.compat import keras3, keras_compat
+from dtj_trainer.compat import keras3
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.stall_watch import StallWatch

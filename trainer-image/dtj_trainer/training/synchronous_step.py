@@ -12,7 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, keras_compat
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
 from dtj_trainer.metrics.aggregation import ByExample, Measured, Objective
 from dtj_trainer.process.errors import UsageError

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, keras_compat
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.metrics.aggregation import Objective

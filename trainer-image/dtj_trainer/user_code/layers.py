@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3, tf_keras
 
 
 def separate_losses(model: Any) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.data.source import Source
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.tasks import Serving, Tensor

@@ -14,7 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.compat import keras3, keras_compat, tf_keras
+from dtj_trainer import keras_compat
+from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.data.source import Source
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.tasks.heads import right
