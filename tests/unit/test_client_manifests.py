@@ -62,7 +62,7 @@ def test_problems_name_the_document_and_the_field() -> None:
         ("\n", "the manifest: empty: there is no document in it"),
         ({"spec": {"at": Path("x")}}, "the manifest: not JSON: "),
         ({"spec": {"at": float("nan")}}, "the manifest: not JSON: "),
-        ({}, 'the manifest: apiVersion: must be "training.dtj.dev/v1alpha1", not empty'),
+        ({}, 'the manifest: apiVersion: Required value: write "training.dtj.dev/v1alpha1"'),
     ],
 )
 def test_what_is_no_manifest_is_one_line_that_says_why(source: Source, words: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dtj.api import names, rules, schema
+import json
+from collections.abc import Iterator
+
+from dtj.api import metadata, names, rules, schema
 from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.rules import Violation
@@ -24,17 +27,17 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     return rules.check(name=str(dig(body, "metadata", "name")), spec=spec)
 
 
-def _identity(body: JsonObject) -> list[Violation]:
+def _identity(body: JsonObject) -> Iterator[Violation]:
     """What must hold before the schema can be asked at all."""
-    found = []
     for key, wanted in (("apiVersion", names.API_VERSION), ("kind", names.KIND)):
-        if body.get(key) != wanted:
-            found.append(Violation(key, f'must be "{wanted}", not {_show(body.get(key))}'))
-    name = dig(body, "metadata", "name")
-    if not isinstance(name, str) or not name:
-        found.append(Violation("metadata.name", "Required value: name or generateName is required"))
-    return found
-
-
-def _show(value: object) -> str:
-    return f'"{value}"' if value is not None else "empty"
+        given = body.get(key)
+        if given is None:
+            yield Violation(key, f'Required value: write "{wanted}"')
+        elif given != wanted:
+            yield Violation(key, f'must be "{wanted}", not {json.dumps(given)}')
+    given = body.get("metadata")
+    if given is not None and not isinstance(given, dict):
+        yield Violation("metadata", "must be a mapping with a name")
+        return
+    yield from metadata.name_problems(given or {})
+    yield from metadata.problems(given or {})

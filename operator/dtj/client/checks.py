@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dtj.api import schema
+from dtj.api import names, schema
 from dtj.api.crd import job_schema
 from dtj.api.job import MAX_SPEC_BYTES, Job, length_of, spec_too_long
 from dtj.api.json import JsonObject
@@ -13,6 +13,7 @@ from dtj.api.printable import one_line
 from dtj.api.spec import JobSpec
 from dtj.api.validation import validate
 from dtj.client.manifest_files import Document, UnreadableFile, read
+from dtj.client.other_objects import is_other, is_tfjob, left_alone, must_be_converted
 from dtj.core.platform import Platform
 from dtj.core.validity import problems
 
@@ -28,10 +29,17 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What the files hold, in order: each item a manifest, or the lines that say what is wrong with it."""
+class Note:
+    """A line about an object that is no job, and is left alone."""
 
-    items: tuple[Manifest | tuple[str, ...], ...]
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the files hold, in order: each item a manifest, a note, or the lines that say what is wrong with it."""
+
+    items: tuple[Manifest | Note | tuple[str, ...], ...]
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -39,7 +47,11 @@ class Checked:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return tuple(line for item in self.items if not isinstance(item, Manifest) for line in item)
+        return tuple(line for item in self.items if isinstance(item, tuple) for line in item)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(item.line for item in self.items if isinstance(item, Note))
 
 
 def check(files: Iterable[str], platform: Platform | None) -> Checked:
@@ -56,11 +68,30 @@ def check(files: Iterable[str], platform: Platform | None) -> Checked:
 def check_documents(found: Iterable[Document | str], platform: Platform | None) -> Checked:
     """Check documents; what could not be read is in its place as the line that says so.
 
-    Without a platform, what depends on its configuration is left to whoever has one: a cluster's operator may know
-    accelerator profiles that are not shipped.
+    Objects of other kinds are left alone, but if there is no job at all, that is a problem. Without a platform, what
+    depends on its configuration is left to whoever has one: a cluster's operator may know accelerator profiles that are
+    not shipped.
     """
     seen: dict[tuple[str, str], str] = {}
-    return Checked(tuple((one_line(one),) if isinstance(one, str) else _check(one, platform, seen) for one in found))
+    items = [item for one in found for item in _items(one, platform, seen)]
+    if all(isinstance(item, Note) for item in items):
+        items.append((f"there is no {names.KIND} here",))
+    return Checked(tuple(items))
+
+
+def _items(
+    found: Document | str, platform: Platform | None, seen: dict[tuple[str, str], str]
+) -> Iterator[Manifest | Note | tuple[str, ...]]:
+    if isinstance(found, str):
+        yield (one_line(found),)
+        return
+    for document in found.items():
+        if is_tfjob(document.body):
+            yield (one_line(must_be_converted(document)),)
+        elif is_other(document.body):
+            yield Note(one_line(left_alone(document)))
+        else:
+            yield _check(document, platform, seen)
 
 
 def _check(

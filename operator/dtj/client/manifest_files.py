@@ -1,22 +1,24 @@
 """Manifests from files: YAML read as Kubernetes reads it, with one line for each thing that cannot be read.
 
-Nothing here knows what a job is; :mod:`dtj.client.checks` looks at the documents.
+Nothing here knows what a job holds; :mod:`dtj.client.checks` looks at the documents.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.client.manifest_yaml import ManifestError, values
 
 STDIN: Final = "-"
 _STDIN_NAME: Final = "standard input"
+_LISTS: Final = ("List", f"{names.KIND}List", "TFJobList")
 
 
 class UnreadableFile(Exception):
@@ -27,7 +29,8 @@ class UnreadableFile(Exception):
 class Document:
     """One document of a file; ``number`` counts from 1, ``alone`` where the file has no other.
 
-    ``path`` is None where it came from no file; ``origin`` then says from where.
+    ``path`` is None where it came from no file; ``origin`` then says from where. ``item`` is its place in a list, as
+    ``kubectl get -o yaml`` prints one; None if it is a document of its own.
     """
 
     path: str | None
@@ -35,6 +38,7 @@ class Document:
     alone: bool
     body: JsonObject
     origin: str = _STDIN_NAME
+    item: int | None = None
 
     @property
     def file(self) -> str:
@@ -51,9 +55,21 @@ class Document:
     def title(self) -> str:
         """How messages name it: ``digits.yaml: digits``, or ``jobs.yaml: document 2 (digits)``."""
         name = self.name if self.name.isprintable() else repr(self.name)
-        if self.alone:
+        if self.alone and self.item is None:
             return f"{self.file}: {name}" if name else self.file
-        return f"{self.file}: document {self.number}" + (f" ({name})" if name else "")
+        places = [] if self.alone else [f"document {self.number}"]
+        places += [] if self.item is None else [f"items[{self.item}]"]
+        return f"{self.file}: {': '.join(places)}" + (f" ({name})" if name else "")
+
+    def items(self) -> tuple[Document, ...]:
+        """The objects in it: those of a list, as ``kubectl get -o yaml`` prints it, or itself."""
+        if self.body.get("kind") not in _LISTS:
+            return (self,)
+        found = self.body.get("items")
+        return tuple(
+            replace(self, body=item if isinstance(item, dict) else {}, item=number)
+            for number, item in enumerate(found if isinstance(found, list) else ())
+        )
 
 
 def read(file: str) -> tuple[Document, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
@@ -16,6 +17,7 @@ Source: TypeAlias = "os.PathLike[str] | str | Mapping[str, object]"
 """A path, a string (YAML where it holds a line break or begins with ``{``, else the name of a file), or a mapping."""
 
 _ORIGIN = "the manifest"
+_LOG = logging.getLogger("dtj.client")
 
 
 def manifests_of(source: Source) -> tuple[Manifest, ...]:
@@ -25,7 +27,9 @@ def manifests_of(source: Source) -> tuple[Manifest, ...]:
 
 
 def sound(checked: Checked) -> tuple[Manifest, ...]:
-    """The manifests, of which none may have a problem. Raises InvalidManifest."""
+    """The manifests, of which none may have a problem. Objects of other kinds are logged. Raises InvalidManifest."""
+    for note in checked.notes:
+        _LOG.warning("%s", note)
     if checked.problems:
         raise InvalidManifest(checked.problems)
     return checked.manifests

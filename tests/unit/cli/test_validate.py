@@ -62,15 +62,6 @@ def test_an_unknown_accelerator_profile_is_a_mistake_too(tmp_path: Path, capsys:
     assert 'spec.accelerator.profile: there is no accelerator profile "abacus"' in capsys.readouterr().err
 
 
-def test_another_kind_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
-    assert run("validate", file) == 2
-    assert capsys.readouterr().err == (
-        f'{file}: x: apiVersion: must be "training.dtj.dev/v1alpha1", not "v1"\n'
-        f'{file}: x: kind: must be "DistributedTrainingJob", not "ConfigMap"\n'
-    )
-
-
 def test_a_name_that_is_used_twice_names_the_other_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = write(tmp_path, manifest("a"), name="first.yaml")
     second = write(tmp_path, manifest("a"), name="second.yaml")

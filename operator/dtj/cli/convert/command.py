@@ -30,7 +30,7 @@ def convert_files(files: tuple[str, ...], strategy: Strategy | None) -> int:
     from dtj.client.manifest_files import UnreadableFile
 
     try:
-        made = [text for file in files for text in converted(file, strategy)]
+        made = converted(files, strategy)
     except (UnreadableFile, NotConvertible) as error:
         say(str(error), err=True)
         return Exit.USAGE

@@ -22,9 +22,6 @@ from dtj.cli.convert.tfjob_pods import NotConvertible, Pods, mapping
 from dtj.core.policies.budgets import NON_RETRYABLE_EXIT_CODES
 from dtj.core.replicas import TRAINING_ROLES
 
-GROUP: Final = "kubeflow.org"
-KIND: Final = "TFJob"
-
 _MASTER: Final = "master"
 _ROLES: Final = {
     "chief": Role.CHIEF,
@@ -71,11 +68,6 @@ class Conversion:
 
     body: JsonObject
     notes: tuple[str, ...]
-
-
-def is_tfjob(body: JsonObject) -> bool:
-    """Whether a document is a TFJob of any version."""
-    return text(body.get("apiVersion")).partition("/")[0] == GROUP and body.get("kind") == KIND
 
 
 def convert(body: JsonObject, *, strategy: Strategy | None = None) -> Conversion:

@@ -29,9 +29,9 @@ def show_objects(
 ) -> int:
     """Print what would be created for the jobs of these files. Returns the exit code."""
     checked = check(files, platform)
+    for line in (*checked.notes, *checked.problems):
+        say(line, err=True)
     if checked.problems:
-        for line in checked.problems:
-            say(line, err=True)
         return Exit.USAGE
     for item in checked.manifests:
         if role is not None and item.spec.replicas(role) == 0:

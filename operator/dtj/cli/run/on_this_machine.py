@@ -66,6 +66,8 @@ def run_files(
     """Run the jobs of these files on this machine, in order. Returns the exit code."""
     output, errors = Console(highlight=False), Console(stderr=True, highlight=False)
     checked = check(files, Platform())
+    for note in checked.notes:
+        errors.print(Text(note), soft_wrap=True)
     try:
         if checked.problems:
             raise Refused(*checked.problems)

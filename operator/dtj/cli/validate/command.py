@@ -21,17 +21,17 @@ def validate(files: tuple[str, ...], platform: Platform) -> int:
     """Check manifests without a cluster.
 
     Prints for each document of each FILE (- is standard input) that it is valid, or what is wrong with it and how to
-    fix it, in the same words as `kubectl apply`.
+    fix it, in the same words as `kubectl apply`. Objects of other kinds are left alone, with a note.
 
     Exit codes: 0 all are valid, 2 some are not.
     """
-    from dtj.client.checks import Manifest, check
+    from dtj.client.checks import Manifest, Note, check
 
     checked = check(files, platform)
     for item in checked.items:
         if isinstance(item, Manifest):
             say(f"{item.document.file}: {item.job.name}: valid")
-        else:
-            for line in item:
-                say(line, err=True)
+            continue
+        for line in (item.line,) if isinstance(item, Note) else item:
+            say(line, err=True)
     return Exit.USAGE if checked.problems else Exit.OK
