@@ -140,7 +140,7 @@ def test_status_names_the_root_cause_of_a_failed_job(world: JobWorld, person: Pe
     world.end_pod("digits-worker-1", exit_code=1, message="ModuleNotFoundError: No module named 'flowers'")
     world.await_condition(Condition.FAILED)
     text = person.says("status", "digits")
-    assert "worker-1 (pod digits-worker-1) exited with code 1 (Error): ModuleNotFoundError" in text
+    assert "worker-1 (pod digits-worker-1) exited with code 1: ModuleNotFoundError" in text
     assert "hint: the image lacks a Python package" in text
     assert "dtj logs digits --first-error" in text
 

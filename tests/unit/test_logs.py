@@ -253,7 +253,7 @@ def test_the_first_error_as_a_person_sees_it() -> None:
     )
     what = FirstError(cause, ("step 3", "Traceback (most recent call last):", "ValueError: no"), 1, 7)
     assert printed(what) == (
-        "worker-1 exited with code 1 (Error)  pod digits-worker-1 on node n2\n"
+        "worker-1 exited with code 1  pod digits-worker-1 on node n2\n"
         "  step 3\n"
         "> Traceback (most recent call last):\n"
         "  ValueError: no\n"

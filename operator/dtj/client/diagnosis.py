@@ -60,6 +60,27 @@ def reasons(overview: Overview) -> tuple[Diagnosis, ...]:
     return tuple(_found(overview))
 
 
+def explaining_condition(job: Job) -> ConditionStatus | None:
+    """The condition that explains the state of a job to a person, by its message; None if no condition has one.
+
+    Of a job that runs and is not stalled, or that no operator has seen, there is nothing to explain.
+    """
+    kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.STALLED)
+    conditions = (job.status.condition(kind) for kind in kinds if job.status.is_true(kind))
+    found = next((condition for condition in conditions if condition is not None and condition.message), None)
+    if found is not None or job.status.terminal:
+        return found
+    ready = job.status.condition(Condition.PODS_READY)
+    return ready if ready is not None and ready.status == "False" and ready.message else None
+
+
+def how_it_ended(job: Job) -> str:
+    """One line for a job that has ended: ``digits has failed: ...``."""
+    condition = explaining_condition(job)
+    end = "failed" if job.status.is_true(Condition.FAILED) else "succeeded"
+    return f"{job.name} has {end}" + (f": {condition.message}" if condition is not None else "")
+
+
 def _found(overview: Overview) -> Iterator[Diagnosis]:
     job, status = overview.job, overview.job.status
     if job.deleting:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dtj.api.job import Job
-from dtj.api.names import Condition
 from dtj.client.container_log import ContainerLog
+from dtj.client.diagnosis import how_it_ended
 from dtj.client.logs import LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
 from dtj.client.pods import JobPod, pods_of, selector_of
 from dtj.kube.backoff import Backoff
@@ -241,12 +241,3 @@ class _Follower:
             return await pods_of(self._gateway, self._job)
         except ApiError:
             return ()  # what the watch has shown must do
-
-
-def how_it_ended(job: Job) -> str:
-    """One line for a job that has ended."""
-    failed = job.status.condition(Condition.FAILED)
-    if failed is not None and failed.status == "True":
-        return f"{job.name} has failed: {failed.message or failed.reason}"
-    complete = job.status.condition(Condition.COMPLETE)
-    return f"{job.name} has succeeded" + (f": {complete.message}" if complete is not None and complete.message else "")

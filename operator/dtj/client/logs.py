@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dtj.api.job import Job
-from dtj.api.names import Condition
 from dtj.api.spec import as_role
 from dtj.client.container_log import ContainerLog, StampedLine
+from dtj.client.diagnosis import explaining_condition
 from dtj.client.errors import ClientError
 from dtj.client.pods import JobPod, pods_of
 from dtj.kube.client import KubeGateway
@@ -226,8 +226,7 @@ def silence(pods: Iterable[JobPod], job: Job, selection: LogSelection) -> str:
 
 
 def _state(job: Job) -> str:
-    """The job's state, with the words of the condition that explains it."""
-    status = job.status
-    kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PODS_READY)
-    because = next((c for kind in kinds if (c := status.condition(kind)) is not None and c.message), None)
-    return (status.state or "no operator has seen it yet") + (f" ({because.message})" if because is not None else "")
+    """The job's state, with the message of the condition that explains it."""
+    because = explaining_condition(job)
+    state = job.status.state or "no operator has seen it yet"
+    return f"{state} ({because.message})" if because is not None else state

@@ -198,7 +198,8 @@ HINTS: Final = (
     Hint("aborted", "the program ended itself by abort(): look above for a failed check of a library", exit_code=134),
     Hint(
         "killed",
-        "something killed the program: most often the node ran out of memory; set resources.requests.memory",
+        "something killed the program, most often because memory ran out: use fewer replicas or smaller batches, "
+        "or set resources.requests.memory",
         exit_code=137,
     ),
     Hint(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from signal import Signals
 from typing import Final
 
 from dtj.api.names import Reason
@@ -97,8 +98,23 @@ def _signal(pod: Pod) -> int | None:
 
 
 def how_it_failed(cause: RootCause) -> str:
-    """A failure in one line: who, how, and its last words."""
-    how = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
-    why = f" ({cause.reason})" if cause.reason else ""
+    """A failure in one line: the replica, how it ended, and its last words."""
     last_words = f": {cause.message}" if cause.message else ""
-    return f"{cause.role}-{cause.index} (pod {cause.pod}) {how}{why}{last_words}"
+    return f"{cause.role}-{cause.index} (pod {cause.pod}) {how_it_ended(cause)}{last_words}"
+
+
+def how_it_ended(cause: RootCause) -> str:
+    """The end of a replica without its name: ``exited with code 137 (SIGKILL, OOMKilled)``.
+
+    The reason Error is left out: the runtime gives it to every container that does not exit with 0.
+    """
+    how = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
+    marks = (_signal_name(cause.signal), cause.reason if cause.reason != "Error" else "")
+    words = ", ".join(filter(None, marks))
+    return f"{how} ({words})" if words else how
+
+
+def _signal_name(signal: int | None) -> str:
+    if signal is None:
+        return ""
+    return Signals(signal).name if signal in set(Signals) else f"signal {signal}"

@@ -1,4 +1,4 @@
-"""The state of a pod in one word's worth of facts: whether it was asked to stop, and which container is the main one.
+"""The state of a pod: the word for it, whether it was asked to stop, and which container is the main one.
 
 What a program shows of a pod must not differ from what the planner decides by, so both ask here and in
 :mod:`dtj.core.pod_failure`.
@@ -7,15 +7,56 @@ What a program shows of a pod must not differ from what the planner decides by, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from enum import StrEnum
 
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Annotation
 from dtj.api.spec import as_role
-from dtj.core.observed import Pod
+from dtj.core.observed import Phase, Pod
 from dtj.core.pod_failure import PodFailureClass, terminated_pods
 from dtj.core.replicas import Replica
+
+
+class PodState(StrEnum):
+    """The states of a pod as programs show them. What keeps a pod from starting is shown by its own reason."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    NOT_READY = "Not ready"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    """It ended because it was asked to; see :func:`stopped_on_request`."""
+
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+def state_text(pod: Pod, *, on_request: Container[str] = ()) -> str:
+    """The state of a pod: a :class:`PodState`, ``Failed (3)`` with its exit code or reason, or ``ImagePullFailed``.
+
+    ``on_request`` has the names of the pods that ended because they were asked to, see :func:`stopped_on_request`.
+    """
+    if pod.succeeded:
+        return PodState.SUCCEEDED
+    if pod.failed:
+        return PodState.STOPPED if pod.name in on_request else _failed(pod)
+    if pod.terminating:
+        return PodState.STOPPING
+    if pod.ready:
+        return PodState.RUNNING
+    if pod.blocker is not None:
+        return str(pod.blocker.reason)
+    if pod.phase is Phase.RUNNING:
+        return PodState.NOT_READY
+    return PodState.STARTING if pod.node else PodState.PENDING
+
+
+def _failed(pod: Pod) -> str:
+    how = str(pod.termination.exit_code) if pod.termination is not None else pod.reason
+    return f"{PodState.FAILED} ({how})" if how else PodState.FAILED
 
 
 def replica_of(pod: Pod) -> Replica | None:

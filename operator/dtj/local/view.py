@@ -12,11 +12,9 @@ from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.spec import JobSpec, ReplicaSpec
 from dtj.core.observed import Phase, Pod
-from dtj.core.pod_state import main_container, stopped_on_request
+from dtj.core.pod_state import PodState, main_container, state_text, stopped_on_request
 from dtj.core.replicas import Replica, replicas
 from dtj.local.progress import Progress
-
-_STOPPED: Final = "Stopped"
 
 _WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
 """The trainer's phases whose own names say little to a person. At the gate it loads TensorFlow and finds its peers."""
@@ -96,15 +94,9 @@ def _replica(
 
 
 def _state(pod: Pod | None, progress: Progress, *, stopped: bool, on_request: frozenset[str]) -> str:
+    """The state of the pod; of one that runs, what its trainer does."""
     if pod is None:
-        return _STOPPED if stopped else "Pending"
-    if pod.succeeded:
-        return "Succeeded"
-    if pod.failed:
-        code = pod.termination.exit_code if pod.termination is not None else None
-        return _STOPPED if pod.name in on_request else f"Failed ({code})"
-    if pod.terminating:
-        return "Stopping"
-    if pod.phase is Phase.RUNNING:
-        return _WORDS.get(progress.phase, progress.phase) or "Running"
-    return str(pod.blocker.reason) if pod.blocker is not None else "Starting"
+        return PodState.STOPPED if stopped else PodState.PENDING
+    if pod.phase is Phase.RUNNING and not (pod.ended or pod.terminating):
+        return _WORDS.get(progress.phase, progress.phase) or PodState.RUNNING
+    return state_text(pod, on_request=on_request)

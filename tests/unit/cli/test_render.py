@@ -17,6 +17,7 @@ from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.render_lines import change_lines, progress_words
 from dtj.cli.run.render_table import run_table
 from dtj.client.manifest_files import Document
+from dtj.core.hints import hint
 from dtj.core.replicas import Replica
 from dtj.local.progress import Progress
 from dtj.local.run_directory import RunDirectory
@@ -176,10 +177,12 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: P
     assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # show everything on one page")
 
 
-def test_a_kill_is_told_by_its_signal_with_the_likely_reason(place: Place) -> None:
-    cause = RootCause(role="worker", index=0, exit_code=137, signal=9)
+def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: Place) -> None:
+    advice = hint(message="", reason="", exit_code=137)
+    cause = RootCause(role="worker", index=0, exit_code=137, signal=9, hint=advice)
     words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
-    assert "worker-0 was ended by SIGKILL (the kernel does this when memory runs out:" in words
+    assert "worker-0 exited with code 137 (SIGKILL)\n" in words
+    assert "most often because memory ran out" in words
 
 
 def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:

@@ -295,7 +295,7 @@ def test_the_page_says_what_went_wrong_and_what_to_do() -> None:
     for words in (
         "What went wrong",
         "worker-1 on node-b",
-        "exit code 1, UserError",
+        "exited with code 1, UserError",
         "a record cannot be read",
         "nodes is",
     ):

@@ -305,7 +305,7 @@ class TestFailure:
         assert world.events[-1] == Emit(
             "Warning",
             Reason.BACKOFF_LIMIT_EXCEEDED,
-            "worker-1 (pod digits-worker-1) exited with code 3 (Error): shapes do not match",
+            "worker-1 (pod digits-worker-1) exited with code 3: shapes do not match",
         )
 
     def test_failed_pods_are_kept_as_evidence(self) -> None:

@@ -60,6 +60,23 @@ def coloured(line: str, limit: int | None = None) -> Text:
     return Text().append(rich.text.Text.from_ansi("".join(cleaned)))
 
 
+_STATE_COLOURS: Final = {
+    "Succeeded": "green",
+    "Running": "cyan",
+    "Training": "cyan",
+    "Failed": "bold red",
+    "Stopping": "yellow",
+    "Suspended": "yellow",
+    "Restarting": "yellow",
+    "Stopped": "dim",
+}
+
+
+def coloured_state(state: str, *, otherwise: str = "") -> Text:
+    """The state of a job or of a pod, such as ``Failed (3)``, in its colour; one without a colour in ``otherwise``."""
+    return Text(state, style=_STATE_COLOURS.get(state.partition(" ")[0], otherwise))
+
+
 def stacked(lines: Iterable[Text]) -> rich.text.Text:
     """Lines below each other, as one thing to draw."""
     return rich.text.Text("\n").join(lines)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import resources
-from signal import Signals
 from typing import Final
 
 from dtj.api.status import RootCause
@@ -17,6 +16,7 @@ from dtj.cli.report.evidence import Log, Unread
 from dtj.cli.report.history import Look
 from dtj.cli.report.markup import safe
 from dtj.cli.report.view import EventLine, PageView, clock
+from dtj.core.outcome import how_it_ended
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
@@ -76,14 +76,11 @@ def _cause(view: PageView) -> str:
 
 def _root_cause(cause: RootCause) -> str:
     where = f"{cause.role}-{cause.index}" + (f" on {cause.node}" if cause.node else "")
-    how = [f"exit code {cause.exit_code}"] if cause.exit_code is not None else []
-    if cause.signal is not None:
-        how.append(Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}")
-    how += [word for word in (cause.reason, cause.kind) if word and word != "Error"]
+    how = ", ".join(filter(None, (how_it_ended(cause), cause.kind)))
     hint = f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
     tail = cause.log_tail or cause.message
     words = f"<pre>{safe(tail)}</pre>" if tail else ""
-    return f'<p>First to fail: <b>{safe(where)}</b> <span class="dim">{safe(", ".join(how))}</span></p>{hint}{words}'
+    return f'<p>First to fail: <b>{safe(where)}</b> <span class="dim">{safe(how)}</span></p>{hint}{words}'
 
 
 def _timeline(view: PageView) -> str:

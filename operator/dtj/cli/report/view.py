@@ -27,6 +27,7 @@ from dtj.cli.report.evidence import (
     replica_named,
 )
 from dtj.cli.report.history import History, Look, history
+from dtj.client.diagnosis import explaining_condition
 from dtj.core.pod_state import main_container_of
 
 MAX_EVENTS: Final = 300
@@ -149,12 +150,8 @@ def _image(pod: JsonObject) -> str:
 
 def _why(job: Job) -> str:
     """The operator's own sentence about a job that failed, cannot be run, or does not run yet."""
-    status = job.status
-    for kind in (Condition.FAILED, Condition.INVALID, Condition.STALLED):
-        if status.is_true(kind) and (condition := status.condition(kind)) is not None:
-            return condition.message
-    ready = status.condition(Condition.PODS_READY)
-    return ready.message if ready is not None and ready.status == "False" and not status.terminal else ""
+    because = explaining_condition(job)
+    return because.message if because is not None and not job.status.is_true(Condition.COMPLETE) else ""
 
 
 def _event(event: JsonObject) -> EventLine:

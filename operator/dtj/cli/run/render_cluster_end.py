@@ -8,11 +8,12 @@ from typing import TypeAlias
 
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.api.status import RootCause
 from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import restarts, short_number, short_time
 from dtj.cli.run.cluster_view import lasted
 from dtj.cli.run.render_end import cause_lines, command, field, headline, measures
+from dtj.client.diagnosis import explaining_condition
+from dtj.core.outcome import how_it_ended
 
 CommandLine: TypeAlias = Callable[..., str]
 """Makes of a command's words the line to type."""
@@ -29,8 +30,8 @@ def end_of_job(job: Job, *, again: CommandLine, now: datetime) -> Iterator[Text]
         yield from _failure(job)
     else:
         yield headline(job.name, "cannot run", "bold red", after=after)
-        invalid = job.status.condition(Condition.INVALID)
-        yield field("cause", invalid.message if invalid is not None else "not known")
+        because = explaining_condition(job)
+        yield field("cause", because.message if because is not None else "not known")
     yield from next_commands(job, again=again)
 
 
@@ -65,20 +66,13 @@ def _results(job: Job) -> Iterator[Text]:
 
 
 def _failure(job: Job) -> Iterator[Text]:
-    failed = job.status.condition(Condition.FAILED)
-    if failed is not None:
-        yield field("why", failed.message or failed.reason)
+    because = explaining_condition(job)
+    if because is not None:
+        yield field("why", because.message)
     cause = job.status.root_cause
     if cause is not None:
-        yield from cause_lines(cause, how=_how(cause))
+        yield from cause_lines(cause, how=how_it_ended(cause) + (f" on {cause.node}" if cause.node else ""))
     yield from _restarts(job)
-
-
-def _how(cause: RootCause) -> str:
-    """``exited with code 137 (OOMKilled) on node-3``."""
-    code = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "was lost"
-    reason = f" ({cause.reason})" if cause.reason not in ("", "Error") else ""
-    return code + reason + (f" on {cause.node}" if cause.node else "")
 
 
 def _restarts(job: Job) -> Iterator[Text]:

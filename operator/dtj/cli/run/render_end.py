@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from signal import Signals
 from typing import Final
 
 from dtj.api.names import Condition
@@ -14,13 +13,12 @@ from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import short_number, short_time, shown_path
 from dtj.client.manifest_files import Document
+from dtj.core.outcome import how_it_ended
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
 
 _CAUSE_LINES: Final = 12
 """How many of the last lines of a failed replica are shown; the whole log is one command away."""
-
-_OUT_OF_MEMORY: Final = "the kernel does this when memory runs out: use fewer replicas or smaller batches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ def _failed(ended: FinishedRun, place: Place) -> Iterator[Text]:
     yield _headline(ended, "failed", "bold red")
     cause = ended.status.root_cause
     if cause is not None:
-        yield from cause_lines(cause, how=_how(cause))
+        yield from cause_lines(cause, how=how_it_ended(cause))
         yield field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
     else:
         condition = ended.status.condition(Condition.FAILED)
@@ -126,15 +124,6 @@ def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
         yield Text(f"               {line}")
     if cause.hint:
         yield field("hint", cause.hint)
-
-
-def _how(cause: RootCause) -> str:
-    """``exited with code 3``, or ``was ended by SIGKILL (…)``."""
-    if cause.signal is None:
-        return f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
-    name = Signals(cause.signal).name if cause.signal in set(Signals) else f"signal {cause.signal}"
-    hint = f" ({_OUT_OF_MEMORY})" if name == "SIGKILL" else ""
-    return f"was ended by {name}{hint}"
 
 
 def _folders(place: Place) -> Iterator[Text]:

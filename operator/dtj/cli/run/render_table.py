@@ -10,18 +10,9 @@ from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from dtj.cli.common.console import Text
+from dtj.cli.common.console import Text, coloured_state
 from dtj.cli.common.formatting import short_number, short_time
 from dtj.local.view import ReplicaView, RunView
-
-_COLOURS: Final = {
-    "Succeeded": "green",
-    "Running": "cyan",
-    "Training": "cyan",
-    "Failed": "bold red",
-    "Stopping": "yellow",
-    "Stopped": "dim",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +59,8 @@ def _bar(view: RunView, width: int) -> Iterator[RenderableType]:
 def _headline(view: RunView) -> Text:
     """What matters most comes first: a narrow terminal cuts the end off."""
     elapsed = (short_time(view.elapsed), "dim")
-    parts = ((view.job, "bold"), "  ", _coloured(view.state), "  ", elapsed, "  ", (view.strategy, "dim"))
+    parts = ((view.job, "bold"), "  ", coloured_state(view.state), "  ", elapsed, "  ", (view.strategy, "dim"))
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
-
-
-def _coloured(state: str) -> Text:
-    return Text(state, style=_COLOURS.get(state.partition(" ")[0], ""))
 
 
 def _steps(view: ReplicaView) -> Text:
@@ -100,7 +87,7 @@ _ROOMY: Final = 72
 
 _COLUMNS: Final = (
     _Column("Replica", lambda view: Text(view.name), width=11),
-    _Column("State", lambda view: _coloured(view.state), width=12),
+    _Column("State", lambda view: coloured_state(view.state), width=12),
     _Column("Step", _steps, width=13, right=True),
     _Column("Loss", lambda view: Text(view.progress.metrics.get("loss", "")), width=9, least=50, right=True),
     _Column("Examples/s", _rate, width=10, least=66, right=True),

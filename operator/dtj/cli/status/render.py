@@ -15,14 +15,13 @@ from dtj.api.job import parse_time
 from dtj.api.json import dig, text
 from dtj.api.names import Condition, Reason, State
 from dtj.api.status import JobStatus, Progress
-from dtj.cli.common.console import Text, coloured
+from dtj.cli.common.console import Text, coloured, coloured_state
 from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview, Part
 from dtj.client.pods import JobPod
-from dtj.core.observed import Phase
 from dtj.core.outcome import how_it_failed
-from dtj.core.pod_state import main_container
+from dtj.core.pod_state import main_container, state_text, stopped_on_request
 from dtj.core.replicas import deciding_replica
 
 Typed = Callable[[Sequence[str]], str]
@@ -40,15 +39,6 @@ _ROOMY: Final = 70
 """Width of a terminal in which all columns stand side by side."""
 
 _WIDEST_BAR: Final = 60
-
-_COLOURS: Final = {
-    "Succeeded": "green",
-    "Running": "cyan",
-    "Failed": "bold red",
-    "Stopping": "yellow",
-    "Suspended": "yellow",
-    "Restarting": "yellow",
-}
 
 
 def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableType:
@@ -102,7 +92,7 @@ def _summary(overview: Overview) -> Iterator[RenderableType]:
     yield Text.assemble(
         (job.name, "bold"),
         "  ",
-        (state, _COLOURS.get(state, "")),
+        coloured_state(state),
         f" {status.ready}" if status.ready and not status.terminal else "",
         f" for {since}" if since and not status.terminal else f" {since} ago" if since else "",
         (f"  {reason}" if (reason := _told_reason(status)) else "", "dim"),
@@ -250,6 +240,7 @@ def _is_well(each: JobPod) -> bool:
 def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str], *, width: int) -> Table:
     roomy = width >= _ROOMY
     current = {each.uid for each in overview.current_pods}
+    on_request = stopped_on_request(each.pod for each in overview.pods.items)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     progress = overview.job.status.progress
     steps = ("STEP",) if progress is not None and progress.reported else ()
@@ -259,7 +250,7 @@ def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str
     for each in rows:
         cells = {
             "POD": Text(each.title),
-            "STATE": _state_of(each),
+            "STATE": coloured_state(state_text(each.pod, on_request=on_request), otherwise="yellow"),
             "NODE": Text(each.pod.node),
             "RESTARTS": Text(_restarts_of(each)),
             "STEP": Text(_step_of(overview, each)),
@@ -269,26 +260,6 @@ def _pod_table(overview: Overview, rows: Sequence[JobPod], missing: Sequence[str
     for name in missing:
         table.add_row(Text(name.removeprefix(f"{overview.job.name}-")), Text("Missing", style="yellow"))
     return table
-
-
-def _state_of(each: JobPod) -> Text:
-    pod = each.pod
-    if pod.succeeded:
-        words = "Succeeded"
-    elif pod.failed:
-        code = f" ({pod.termination.exit_code})" if pod.termination is not None else f" ({pod.reason})"
-        words = f"Failed{code if code != ' ()' else ''}"
-    elif pod.terminating:
-        words = "Stopping"
-    elif pod.ready:
-        words = "Running"
-    elif pod.blocker is not None:
-        words = str(pod.blocker.reason)
-    elif pod.phase is Phase.RUNNING:
-        words = "Not ready"
-    else:
-        words = "Starting" if pod.node else "Pending"
-    return Text(words, style=_COLOURS.get(words.partition(" ")[0], "yellow"))
 
 
 def _restarts_of(each: JobPod) -> str:
