@@ -63,7 +63,7 @@ class Desk:
             if line.startswith("python"):
                 # Documents name alternatives, none of which goes on from the checkpoints of another.
                 shutil.rmtree(self.folder / "dtj-output", ignore_errors=True)
-            setting = SETTING if line.startswith(("python", "dtj")) else "true"
+            setting = SETTING if line.startswith(("python", "dtj", "cd ")) else "true"
             self._said[once] = self.run("bash", "-euo", "pipefail", "-c", f"{setting}; cd ./{where}; {line}", **environ)
         return self._said[once]
 
@@ -221,6 +221,30 @@ def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, pl
     said = desk.says(f"python {script.name}", DTJ_STATUS_PORT=str(port), DTJ_CHECKPOINT_DIR=f"checkpoints-{place}")
     status = json.loads(said.splitlines()[-1])
     assert (status["step"], status["totalSteps"]) == shown
+
+
+def test_epochs_resume_in_the_middle_of_one_with_the_same_bits(desk: Desk) -> None:
+    [piece] = [block.text for block in blocks(ROOT / "docs/epochs.md") if block.language == "python"]
+    script, stopped = desk.folder / "epochs.py", desk.folder / "epochs_stopped.py"
+    script.write_text(piece)
+    turn = "        loss = train_step(batch)\n"
+    assert piece.count(turn) == 1
+    stop = "        if step == 43:\n            import os, signal\n            os.kill(os.getpid(), signal.SIGTERM)\n"
+    stopped.write_text(piece.replace(turn, turn + stop))
+
+    whole = desk.says(f"python {script.name}", DTJ_CHECKPOINT_DIR="epochs-whole").splitlines()
+    exited = desk.says(f"python {stopped.name} || echo exited $?", DTJ_CHECKPOINT_DIR="epochs-stopped").splitlines()
+    resumed = desk.says(f"python ./{script.name}", DTJ_CHECKPOINT_DIR="epochs-stopped").splitlines()
+
+    assert exited[-1] == "exited 42"
+    epochs = [line for line in whole if line.startswith("epoch ")]
+    assert len(epochs) == 4
+    again = [line for line in resumed if line.startswith("epoch ")]
+    assert again
+    assert again == epochs[-len(again) :]
+    assert len([line for line in exited if line.startswith("epoch ")]) + len(again) == 4
+    assert resumed[-1] == whole[-1]
+    assert whole[-1].startswith("weights ")
 
 
 def free_port() -> int:

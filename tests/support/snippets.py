@@ -31,6 +31,7 @@ TRIES_PYTHON: Final = {
     "docs/bring-your-own.md": "tests/local/test_documents.py",
     "docs/client.md": "tests/api/test_client_docs.py",
     "docs/contributing-first-test.md": "tests/unit/test_first_test_page.py",
+    "docs/epochs.md": "tests/local/test_documents.py",
     "docs/export.md": "tests/trainer/test_export.py",
     "docs/looking.md": "tests/api/test_documents.py",
 }

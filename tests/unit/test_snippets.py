@@ -41,6 +41,9 @@ NEEDED = {
     "docker": {"docker"},
     "kind": {"kind"},
     "gcloud": {"gcloud"},
+    "eksctl": {"AWS"},
+    "aws": {"AWS"},
+    "az": {"Azure"},
     "curl": {"TensorFlow Serving"},
     "pip": {"network"},
 }

@@ -1,0 +1,100 @@
+"""Jobs that a backup tool has created again: they have new UIDs, and their objects have no owners (docs/backup.md)."""
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreateClaim, CreatePod, DeletePod, DeleteService
+from dtj.core.observed import Phase
+from world import World, live, running
+
+pytestmark = pytest.mark.unit
+
+
+def restored(before: World, *, status: bool) -> World:
+    """The job of this world in another cluster, with its status or without, and without any of its objects."""
+    stored = before.job if status else replace(before.job, status=job().status)
+    return World(replace(stored, uid="restored"), now=before.now)
+
+
+def without_owners(before: World) -> World:
+    """The same with the pods, the Service and the claim that it had, which now belong to nothing."""
+    after = restored(before, status=False)
+    after.pods = {name: replace(pod, owner_uid="") for name, pod in before.pods.items()}
+    assert before.service is not None
+    after.service = replace(before.service, owner_uid="")
+    return after
+
+
+def test_objects_that_came_back_without_owners_are_reported_and_left_alone() -> None:
+    world = without_owners(running())
+    world.settle()
+    world.advance(60)
+    world.settle()
+    assert world.job.status.reason == Reason.NAME_TAKEN
+    assert world.taken(CreatePod) == world.taken(DeletePod) == world.taken(DeleteService) == []
+
+
+def test_a_job_begins_when_the_objects_without_owners_are_deleted() -> None:
+    world = without_owners(running())
+    world.settle()
+    world.pods, world.service = {}, None
+    world.advance(60)
+    world.settle()
+    assert live(world) == {"digits-worker-0", "digits-worker-1"}
+    assert world.job.status.attempt == 1
+
+
+def test_a_finished_job_without_its_status_runs_again() -> None:
+    world = running()
+    world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+    again = restored(world, status=False)
+    again.settle()
+    assert again.taken(CreatePod)
+
+
+def test_a_finished_job_with_its_status_stays_finished() -> None:
+    world = running()
+    world.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    after = restored(world, status=True)
+    after.settle()
+    assert after.is_true(Condition.COMPLETE)
+    assert after.taken(CreatePod) == []
+
+
+def test_a_running_job_with_its_status_goes_on_as_a_new_attempt_that_no_error_pays_for() -> None:
+    world = restored(running(), status=True)
+    world.settle()
+    world.advance(30)
+    world.settle()
+    assert world.job.status.attempt == 2
+    assert world.job.status.restarts.user == 0
+    assert world.job.status.restarts.disruption == 1
+    assert len(live(world)) == 2
+
+
+def test_a_claim_that_came_back_is_used_as_a_volume_but_not_as_the_jobs_own_claim() -> None:
+    own = World(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+    own.settle()
+    assert own.claim is not None
+    orphan = replace(own.claim, owner_uid="")
+
+    template = World(replace(own.job, uid="restored", status=job().status), claim=orphan)
+    template.advance(60)
+    template.settle()
+    assert template.job.status.reason == Reason.NAME_TAKEN
+
+    volume = {"volume": {"persistentVolumeClaim": {"claimName": orphan.name}}, "path": "/dtj/checkpoint"}
+    as_volume = World(job(checkpoint=volume), claim=orphan)
+    as_volume.settle()
+    assert as_volume.taken(CreatePod)
+    assert as_volume.taken(CreateClaim) == []
