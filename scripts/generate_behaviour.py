@@ -47,6 +47,7 @@ CHAPTERS = {
     "Progress and stalls": (
         "unit/core/test_progress.py",
         "unit/test_engine_progress.py",
+        "unit/test_engine_status_port.py",
         "api/test_operator_progress.py",
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py", "api/test_operator_tensorboard.py"),

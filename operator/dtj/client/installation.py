@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.client.overview import NODES, Part
+from dtj.client.partial_reads import Part, all_of, one, part
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi
 from dtj.engine.gangs import resource_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
-from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource
+from dtj.kube.gateway import EVENTS, JOBS, NODES, PODS, Resource
 from dtj.kube.lease import LEASES
 from dtj.kube.rbac import CRDS, FOR_GANGS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 
@@ -149,15 +147,15 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
     served = bool(await gateway.served([JOBS]))
     operators, rights, crd, gangs, refusal = await asyncio.gather(
         _operators(gateway, namespace, operator_namespace),
-        _part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
-        _part(_one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
-        _part(_gangs(gateway)),
+        part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
+        part(one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
+        part(_gangs(gateway)),
         _refusal(gateway, namespace) if served else _nothing(),
     )
     nodes, quotas, limits = await asyncio.gather(
-        _part(_all(gateway.list(NODES, namespace=None))),
-        _part(_all(gateway.list(QUOTAS, namespace=namespace))),
-        _part(_all(gateway.list(LIMIT_RANGES, namespace=namespace))),
+        part(all_of(gateway.list(NODES, namespace=None))),
+        part(all_of(gateway.list(QUOTAS, namespace=namespace))),
+        part(all_of(gateway.list(LIMIT_RANGES, namespace=namespace))),
     )
     return Installation(
         server=gateway.server,
@@ -181,16 +179,16 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
 
 async def _operators(gateway: KubeGateway, namespace: str, where: str | None) -> Part[Operator]:
     """The operators of the cluster, or of one namespace where that is given."""
-    found = await _part(_all(gateway.list(DEPLOYMENTS, namespace=where, selector=OPERATOR_LABEL)))
+    found = await part(all_of(gateway.list(DEPLOYMENTS, namespace=where, selector=OPERATOR_LABEL)))
     seen = await asyncio.gather(*(_seen(gateway, Operator(body), namespace) for body in found.items))
     return Part(tuple(seen), found.unread)
 
 
 async def _seen(gateway: KubeGateway, operator: Operator, namespace: str) -> Operator:
     lease, rights, profiles = await asyncio.gather(
-        _part(_lease(gateway, operator.lease_key)),
-        _part(_rights_of(gateway, operator, namespace)),
-        _part(_profiles(gateway, operator)),
+        part(_lease(gateway, operator.lease_key)),
+        part(_rights_of(gateway, operator, namespace)),
+        part(_profiles(gateway, operator)),
     )
     return Operator(operator.body, lease, rights, profiles)
 
@@ -234,7 +232,7 @@ async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -
 
 
 async def _profiles(gateway: KubeGateway, operator: Operator) -> tuple[str, ...]:
-    listing = await _all(gateway.list(CONFIG_MAPS, namespace=operator.namespace, selector=OPERATOR_LABEL))
+    listing = await all_of(gateway.list(CONFIG_MAPS, namespace=operator.namespace, selector=OPERATOR_LABEL))
     files = (dig(body, "data", "accelerator-profiles.yaml") for body in listing)
     return tuple(text(file) for file in files if file is not None)
 
@@ -302,22 +300,6 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
 
 async def _nothing() -> Part[str]:
     return Part(unread="jobs are not known to the API server")
-
-
-async def _one(call: Coroutine[Any, Any, JsonObject]) -> tuple[JsonObject, ...]:
-    return (await call,)
-
-
-async def _all(call: Coroutine[Any, Any, Listing]) -> tuple[JsonObject, ...]:
-    return tuple(msgspec.json.decode(item, type=dict) for item in (await call).items)
-
-
-async def _part(call: Coroutine[Any, Any, tuple[T, ...]]) -> Part[T]:
-    """What was answered, or why nothing was."""
-    try:
-        return Part(await call)
-    except ApiError as error:
-        return Part(unread=error.message)
 
 
 def _list_at(parent: JsonObject, key: str) -> list[Any]:

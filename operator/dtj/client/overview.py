@@ -6,40 +6,27 @@ Whoever may read the job may not be allowed to read the rest. A part that cannot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Generic, TypeVar
-
-import msgspec
+from typing import Any, Final
 
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import as_role
+from dtj.client.partial_reads import Part, all_of, part
 from dtj.client.pods import JobPod, owned, selector_of
 from dtj.core.replicas import incarnation, pod_name, replicas
 from dtj.core.status import recorded_completions
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, NotFound
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Listing, Resource
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES
 from dtj.kube.records import plain_from_object, pod_from_object
-
-NODES: Final = Resource("v1", "Node", "nodes")
 
 _MAX_PODS_ASKED: Final = 5
 """Of so many pods that do not run, the events are read."""
 
 _MAX_NODES_ASKED: Final = 10
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Part(Generic[T]):
-    """Some of what was gathered; ``unread`` says why it could not be read, in the server's words."""
-
-    items: tuple[T, ...] = ()
-    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +116,19 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
     job = Job.from_object(body)
     of_job = selector_of(job)
     pods, services, claims, job_events = await asyncio.gather(
-        _list(gateway.list(PODS, namespace=namespace, selector=of_job)),
-        _list(gateway.list(SERVICES, namespace=namespace, selector=of_job)),
-        _list(gateway.list(CLAIMS, namespace=namespace, selector=of_job)),
-        _list(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}")),
+        part(all_of(gateway.list(PODS, namespace=namespace, selector=of_job))),
+        part(all_of(gateway.list(SERVICES, namespace=namespace, selector=of_job))),
+        part(all_of(gateway.list(CLAIMS, namespace=namespace, selector=of_job))),
+        part(all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={job.uid}"))),
     )
     mine = owned((JobPod.of(pod_from_object(item)) for item in pods.items), job)
     waiting = [each for each in mine if not (each.pod.ready or each.pod.ended)][:_MAX_PODS_ASKED]
-    asked = (gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}") for each in waiting)
-    of_pods = await asyncio.gather(*map(_list, asked))
-    events = [*job_events.items, *(event for part in of_pods for event in part.items)]
+    asked = (
+        all_of(gateway.list(EVENTS, namespace=namespace, field_selector=f"regarding.uid={each.uid}"))
+        for each in waiting
+    )
+    of_pods = await asyncio.gather(*map(part, asked))
+    events = [*job_events.items, *(event for read in of_pods for event in read.items)]
     nodes = await _nodes(gateway, mine)
     return Overview(
         job=job,
@@ -182,15 +172,6 @@ async def _nodes(gateway: KubeGateway, pods: Iterable[JobPod]) -> Part[JsonObjec
     return Part(tuple(found))
 
 
-async def _list(call: Coroutine[Any, Any, Listing]) -> Part[JsonObject]:
-    """The objects of a list, or why they cannot be read."""
-    try:
-        listing = await call
-    except ApiError as error:
-        return Part(unread=error.message)
-    return Part(tuple(msgspec.json.decode(item, type=dict) for item in listing.items))
-
-
-def _owned_by(job: Job, part: Part[JsonObject]) -> Part[JsonObject]:
-    mine = (body for body in part.items if job.owns(plain_from_object(body).metadata))
-    return Part(tuple(mine), part.unread)
+def _owned_by(job: Job, read: Part[JsonObject]) -> Part[JsonObject]:
+    mine = (body for body in read.items if job.owns(plain_from_object(body).metadata))
+    return Part(tuple(mine), read.unread)

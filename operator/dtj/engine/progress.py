@@ -1,18 +1,14 @@
 """How far each job is, asked of the pod that knows: the chief, or worker 0.
 
-A pod may lie, hang, flood or be gone: each answer has a time limit and a size limit, what makes no sense in it is left
-out, and who does not answer is asked ever more rarely. Nobody waits for anybody.
+A pod that does not answer is asked at growing intervals, and no pod is waited for while others are asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
-
-import msgspec
 
 from dtj.api.job import Job
 from dtj.api.names import Condition
@@ -24,6 +20,7 @@ from dtj.core.status import is_ready
 from dtj.engine.metrics import Metrics
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.status_port import fetch, read_progress
 from dtj.kube.backoff import Backoff
 from dtj.kube.records import Key
 
@@ -33,39 +30,8 @@ INTERVAL: Final = 10.0
 AT_ONCE: Final = 32
 """Pods that are asked at the same time."""
 
-TIMEOUT: Final = 3.0
-"""Seconds that an answer may take."""
-
-MAX_BYTES: Final = 64 * 1024
-"""Size of the largest answer that is read."""
-
 SILENCE: Final = Backoff(base=INTERVAL, cap=120.0)
 """After how long a pod that did not answer is asked again: an image of a user's own may serve nothing."""
-
-
-async def fetch(host: str, port: int, *, request: str = "GET /status", timeout: float = TIMEOUT) -> bytes | None:
-    """The body of the answer; None if none came in time, or one that is too large."""
-    with suppress(OSError, TimeoutError, ValueError):
-        async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(host, port, limit=MAX_BYTES)
-            try:
-                writer.write(f"{request} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-                answer = bytearray()
-                while len(answer) <= MAX_BYTES and (more := await reader.read(MAX_BYTES)):
-                    answer += more
-            finally:
-                writer.close()
-        head, _, body = bytes(answer).partition(b"\r\n\r\n")
-        if len(answer) <= MAX_BYTES and head.split(b" ", 2)[1:2] == [b"200"]:
-            return body
-    return None
-
-
-def read(body: bytes) -> Progress | None:
-    """What an answer says of the training; None if there is nothing in it that can be read."""
-    with suppress(msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
-        return Progress.from_object(msgspec.json.decode(body))
-    return None
 
 
 def is_running(job: Job) -> bool:
@@ -122,7 +88,7 @@ class ProgressReader:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
         async with self._slots:
             body = await fetch(pod.ip, port)
-        progress = read(body) if body is not None else None
+        progress = read_progress(body) if body is not None else None
         self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:
             self._not_heard(job, pod)

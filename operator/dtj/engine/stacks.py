@@ -13,7 +13,7 @@ from typing import Final
 from dtj.core.observed import Pod
 from dtj.core.platform import Platform
 from dtj.core.pod_state import replica_of
-from dtj.engine.progress import fetch
+from dtj.engine.status_port import fetch
 
 AT_ONCE: Final = 8
 """Pods that are asked at the same time."""

@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 from typing import Final, NoReturn
 
-import msgspec
-
 from dtj.api.job import Job
 from dtj.api.spec import COLLECTIVE, JobSpec
-from dtj.api.status import MOST
 from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, training_replicas
 from dtj.core.stragglers import FEWEST, Reading, Straggler, lasting, slow, streaks
 from dtj.engine.job_cache import StepTimings
-from dtj.engine.progress import fetch, is_running, pod_of
+from dtj.engine.progress import is_running, pod_of
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.status_port import fetch, read_step_timing
 from dtj.kube.backoff import Backoff
 from dtj.kube.records import Key
 
@@ -36,28 +34,6 @@ MAX_ASKED: Final = 64
 
 SILENCE: Final = Backoff(base=INTERVAL, cap=900.0)
 """After how long a job is asked again whose pods have nothing to compare."""
-
-
-def read(body: bytes, *, at: float) -> Reading | None:
-    """What an answer says of a replica's own pace; None if there is nothing that can be read."""
-    try:
-        content = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):  # the latter of brackets in brackets
-        return None
-    if not isinstance(content, dict):
-        return None
-    step, seconds = content.get("step"), content.get("stepSeconds")
-    return Reading(
-        at,
-        step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MOST else None,
-        step_seconds=_duration(seconds),
-    )
-
-
-def _duration(value: object) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return float(value) if 0 < value <= MOST else None
 
 
 class StragglerFinder:
@@ -118,7 +94,7 @@ class StragglerFinder:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
         async with self._slots:
             body = await fetch(pod.ip, port)
-        reading = read(body, at=_loop_time()) if body is not None else None
+        reading = read_step_timing(body, at=_loop_time()) if body is not None else None
         if reading is not None:
             readings[replica.hostname] = reading
 

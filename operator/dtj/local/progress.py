@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-import msgspec
-
+from dtj.api.status import Progress
 from dtj.core.replicas import Replica
-from dtj.engine import progress
+from dtj.engine import status_port
 from dtj.local.platform import HOST
 
 INTERVAL: Final = 0.5
 """Seconds between two questions to a replica."""
 
 _TIMEOUT: Final = 1.0
-
-
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """What ``GET /status`` of a trainer says, as far as it is shown; what it does not know is None."""
-
-    phase: str = ""
-    step: int | None = None
-    total_steps: int | None = None
-    eta_seconds: float | None = None
-    examples_per_second: float | None = None
-    metrics: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-_decode = msgspec.json.Decoder(Progress, strict=False).decode
 
 
 @dataclass(slots=True)
@@ -57,7 +41,5 @@ class ProgressBoard:
 
 async def fetch(port: int) -> Progress | None:
     """One answer, or None where none came that can be read."""
-    body = await progress.fetch(HOST, port, timeout=_TIMEOUT)
-    with suppress(msgspec.DecodeError):
-        return _decode(body) if body is not None else None
-    return None
+    body = await status_port.fetch(HOST, port, timeout=_TIMEOUT)
+    return status_port.read_progress(body) if body is not None else None

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.spec import JobSpec, ReplicaSpec
+from dtj.api.status import Progress
 from dtj.core.observed import Phase, Pod
 from dtj.core.pod_state import PodState, main_container, state_text, stopped_on_request
 from dtj.core.replicas import Replica, replicas
-from dtj.local.progress import Progress
 
 _WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
 """The trainer's phases whose own names say little to a person. At the gate it loads TensorFlow and finds its peers."""
@@ -88,7 +86,7 @@ def _replica(
 ) -> ReplicaView:
     if pod is not None and pod.succeeded and progress.total_steps is not None:
         # Its port closed with it: the last answer may be some steps short of the end.
-        progress = msgspec.structs.replace(progress, step=progress.total_steps, eta_seconds=None)
+        progress = progress.model_copy(update={"step": progress.total_steps, "eta_seconds": None})
     state = _state(pod, progress, stopped=stopped, on_request=on_request)
     return ReplicaView(replica=replica, state=state, progress=progress)
 

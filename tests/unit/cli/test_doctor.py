@@ -19,7 +19,7 @@ from dtj.api.json import JsonObject, dig
 from dtj.cli.doctor.checks import OLDEST_KUBERNETES, Finding, Verdict, findings, schema_differences
 from dtj.cli.doctor.render import report
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
-from dtj.client.overview import Part
+from dtj.client.partial_reads import Part
 from dtj.core.gang.discovery import APIS
 from dtj.kube.rbac import FOR_GANGS, NAMESPACE_RULES
 

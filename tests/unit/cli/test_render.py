@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from builders import manifest
 from dtj.api.spec import Role
-from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, RootCause
+from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.render_lines import change_lines, progress_words
@@ -19,7 +19,6 @@ from dtj.cli.run.render_table import run_table
 from dtj.client.manifest_files import Document
 from dtj.core.hints import hint
 from dtj.core.replicas import Replica
-from dtj.local.progress import Progress
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
 from dtj.local.view import ReplicaView, RunView
@@ -30,7 +29,7 @@ TRAINING = Progress(
     phase="Training",
     step=120,
     total_steps=225,
-    eta_seconds=62.4,
+    eta_seconds=62,
     examples_per_second=2543.4,
     metrics={"loss": "0.1543", "accuracy": "0.951"},
 )

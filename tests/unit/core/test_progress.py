@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
@@ -393,28 +391,6 @@ class TestNoStall:
         assert not world.is_true(Condition.STALLED)
 
 
-@asynccontextmanager
-async def serving(answer: bytes, *, hang: bool = False, flood: bool = False) -> AsyncIterator[int]:
-    """A pod's status port that answers this."""
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        writer.write(answer)
-        try:
-            while flood:
-                writer.write(b"x" * 65536)
-                await writer.drain()
-            if hang:
-                await reader.read()
-        except ConnectionError:
-            pass
-        writer.close()
-
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
-
-
 @dataclass(frozen=True)
 class OnePort(ClusterNetwork):
     """All pods serve their progress on this port."""
@@ -426,18 +402,6 @@ class OnePort(ClusterNetwork):
 
 
 class TestAsking:
-    async def test_an_answer_is_read(self) -> None:
-        async with serving(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}") as port:
-            assert await progress.fetch("127.0.0.1", port) == b"{}"
-
-    async def test_a_pod_that_hangs_is_given_up(self) -> None:
-        async with serving(b"HTTP/1.0 200 OK\r\n\r\n{", hang=True) as port:
-            assert await progress.fetch("127.0.0.1", port, timeout=0.05) is None
-
-    async def test_a_pod_that_floods_is_cut_off(self) -> None:
-        async with serving(b"HTTP/1.0 200 OK\r\n\r\n", flood=True) as port:
-            assert await progress.fetch("127.0.0.1", port) is None
-
     async def test_stacks_are_asked_for_by_another_request_and_nobody_waits(self) -> None:
         lines: list[bytes] = []
         heard = asyncio.Event()
@@ -456,21 +420,6 @@ class TestAsking:
             assert lines == []
             await asyncio.wait_for(heard.wait(), 5)
         assert lines == [b"POST /stacks HTTP/1.0\r\n"]
-
-    async def test_another_status_is_no_answer(self) -> None:
-        async with serving(b"HTTP/1.0 404 Not Found\r\n\r\n{}") as port:
-            assert await progress.fetch("127.0.0.1", port) is None
-
-    @pytest.mark.parametrize("host", ["127.0.0.1", "no such host", "256.1.1.1"])
-    async def test_a_pod_that_cannot_be_reached_is_no_error(self, host: str) -> None:
-        assert await progress.fetch(host, 1, timeout=2) is None
-
-    @pytest.mark.parametrize("body", [b"", b"hello", b"\xff", b"[" * 60_000, b'{"step": '])
-    def test_an_answer_that_is_no_document_is_none(self, body: bytes) -> None:
-        assert progress.read(body) is None
-
-    def test_an_answer_tells_of_the_training(self) -> None:
-        assert progress.read(b'{"step": 5}') == Progress(step=5)
 
     async def test_of_the_replica_that_knows_the_latest_pod_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         world = running()

@@ -17,6 +17,7 @@ from dtj.core.stragglers import FEWEST, MIN_STEPS, READINGS, Reading, Straggler,
 from dtj.engine import stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
+from dtj.engine.status_port import read_step_timing
 from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.backoff import Backoff
 from dtj.kube.informer import Change
@@ -42,7 +43,7 @@ def in_step(own: float) -> Reading:
     part = OwnPart(clock=clock)
     for step in range(4):
         board.update(step=step, step_seconds=part.mark(step, waited=step * (1 - own)))
-    reading = stragglers.read(json.dumps(board.document()).encode(), at=1.0)
+    reading = read_step_timing(json.dumps(board.document()).encode(), at=1.0)
     assert reading is not None
     return reading
 
@@ -79,30 +80,10 @@ class TestWhoIsSlow:
     def test_one_that_started_again_is_not_compared(self) -> None:
         assert slow(at(0, a=0, b=0, c=900), at(30, a=60, b=60, c=2), in_step=False) == ()
 
-    @pytest.mark.parametrize(
-        ("body", "step", "seconds"),
-        [
-            (b'{"step": 5, "stepSeconds": 0.5}', 5, 0.5),
-            (b'{"step": -5, "stepSeconds": -1}', None, None),
-            (b'{"step": true, "stepSeconds": true}', None, None),
-            (b'{"step": "many", "stepSeconds": "long"}', None, None),
-            (b'{"step": 1e300, "stepSeconds": 1e300}', None, None),
-            (b'{"stepSeconds": 0}', None, None),
-        ],
-    )
-    def test_of_a_pod_that_lies_what_makes_sense_is_read(
-        self, body: bytes, step: int | None, seconds: float | None
-    ) -> None:
-        assert stragglers.read(body, at=1.0) == Reading(1.0, step, seconds)
-
     def test_of_workers_in_step_the_one_that_the_trainers_of_the_others_wait_for(self) -> None:
         found = slow({}, {f"worker-{n}": in_step(own) for n, own in enumerate((0.2, 0.21, 1.0))}, in_step=True)
         assert [straggler.hostname for straggler in found] == ["worker-2"]
         assert found[0].times == pytest.approx(1.0 / 0.21)
-
-    @pytest.mark.parametrize("body", [b"", b"[]", b"hello", b"\xff", b"[" * 60_000])
-    def test_what_is_no_document_is_no_reading(self, body: bytes) -> None:
-        assert stragglers.read(body, at=1.0) is None
 
 
 class Pods:

@@ -6,12 +6,10 @@ import asyncio
 import io
 import json
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import Final, TypeVar
-
-import msgspec
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
@@ -22,6 +20,7 @@ from dtj.cli.doctor.render import report as doctor_lines
 from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
+from dtj.client.partial_reads import all_of, one, part
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import deciding_replica
 from dtj.kube.errors import NotFound
@@ -35,8 +34,6 @@ _OPERATORS: Final = f"{Label.APP_NAME}=dtj-operator"
 """What the chart's labels are."""
 
 T = TypeVar("T")
-
-_decode: Callable[[bytes], JsonObject] = msgspec.json.Decoder(dict).decode
 
 
 async def gather(client: AsyncClient, name: str) -> Evidence:
@@ -52,7 +49,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
     )
     claims = await asyncio.gather(*(gathering.get(f"claim {c}", CLAIMS, c) for c in _claims(pods)))
     logs = await gathering.logs(pods)
-    doctor = await gathering.tried("what dtj doctor says", _doctor(client))
+    texts = await gathering.texts()
     operator_logs = [
         log for operator in operators for log in await gathering.log(operator, main_container(_spec(operator)))
     ]
@@ -68,7 +65,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
             "nodes": tuple(_capacity(node) for node in nodes),
             "operator": tuple(_version(operator) for operator in operators),
         },
-        texts={"doctor": doctor} if doctor is not None else {},
+        texts=texts,
         logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in operator_logs)),
         unread=tuple(gathering.unread),
     )
@@ -78,6 +75,7 @@ class _Gathering:
     """Calls of which none may fail the whole."""
 
     def __init__(self, client: AsyncClient, job: JsonObject) -> None:
+        self._client = client
         self._gateway = client.gateway
         self._namespace = client.namespace
         self._job = Job.from_object(job)
@@ -89,12 +87,11 @@ class _Gathering:
         self, what: str, resource: Resource, *, selector: str = "", everywhere: bool = False
     ) -> list[JsonObject]:
         namespace = None if everywhere else self._namespace
-        listing = await self.tried(what, self._gateway.list(resource, namespace=namespace, selector=selector))
-        return [_named(resource, _decode(item)) for item in listing.items] if listing is not None else []
+        listing = all_of(self._gateway.list(resource, namespace=namespace, selector=selector))
+        return [_named(resource, item) for item in await self._noted(what, listing)]
 
     async def get(self, what: str, resource: Resource, name: str) -> list[JsonObject]:
-        found = await self.tried(what, self._gateway.get(resource, namespace=self._namespace, name=name))
-        return [found] if found is not None else []
+        return [*await self._noted(what, one(self._gateway.get(resource, namespace=self._namespace, name=name)))]
 
     async def service(self, name: str) -> list[JsonObject]:
         """The job's Service; a job that has ended, or is suspended, has none."""
@@ -128,20 +125,24 @@ class _Gathering:
             shown = f"{title}.previous" if previous else title
             query = LogQuery(container=inside, tail=LOG_LINES, previous=previous)
             read = _last(self._gateway.log(query, namespace=text(dig(pod, "metadata", "namespace")), pod=name))
-            content = await self.tried(f"log of {shown}", read)
-            if content:
-                logs.append(Log(shown, content, stamped=True))
-            elif content is not None:
-                self.unread.append(Unread(f"log of {shown}", "it is empty"))
+            for content in await self._noted(f"log of {shown}", one(read)):
+                if content:
+                    logs.append(Log(shown, content, stamped=True))
+                else:
+                    self.unread.append(Unread(f"log of {shown}", "it is empty"))
         return logs
 
-    async def tried(self, what: str, call: Awaitable[T]) -> T | None:
-        """What a call gives; None where it is refused, which is noted."""
-        try:
-            return await call
-        except ApiError as error:
-            self.unread.append(Unread(what, error.message))
-            return None
+    async def texts(self) -> dict[str, str]:
+        """The output of commands, by the name of the file that shall hold it."""
+        output = await self._noted("what dtj doctor says", one(_doctor(self._client)))
+        return {"doctor": output[0]} if output else {}
+
+    async def _noted(self, what: str, call: Awaitable[tuple[T, ...]]) -> tuple[T, ...]:
+        """What a call returns; nothing if it is refused, which is noted as unread."""
+        found = await part(call)
+        if found.unread:
+            self.unread.append(Unread(what, found.unread))
+        return found.items
 
     def _rank(self, pod: JsonObject) -> tuple[int, str]:
         cause = self._job.status.root_cause

@@ -9,10 +9,10 @@ from typing import Final
 from dtj.api.job import Job, parse_time
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import JobSpec
+from dtj.api.status import Progress
 from dtj.core.observed import Pod
 from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica, deciding_replica, replicas
-from dtj.local.progress import Progress
 from dtj.local.view import RunView, run_view
 
 _BEGINNING: Final = datetime.min.replace(tzinfo=UTC)
@@ -33,7 +33,7 @@ def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime)
     progress = {replica: _silent_progress(newest.get(replica)) for replica in replicas(spec)}
     decider = deciding_replica(spec)
     if decider is not None and job.status.progress is not None and job.status.progress.reported:
-        progress[decider] = _reported_progress(job)
+        progress[decider] = job.status.progress
     return run_view(
         job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), stopped=job.status.terminal
     )
@@ -77,16 +77,3 @@ def _reason(job: Job, kind: Condition) -> tuple[str, str] | None:
 def _silent_progress(pod: Pod | None) -> Progress:
     """What is known of a replica that says nothing here: whether its pod is ready."""
     return Progress() if pod is not None and pod.ready else Progress(phase="Gate")
-
-
-def _reported_progress(job: Job) -> Progress:
-    progress = job.status.progress
-    assert progress is not None
-    return Progress(
-        phase=progress.phase,
-        step=progress.step,
-        total_steps=progress.total_steps,
-        eta_seconds=progress.eta_seconds,
-        examples_per_second=progress.examples_per_second,
-        metrics=progress.metrics,
-    )

@@ -18,7 +18,8 @@ from dtj.api.status import JobStatus, Progress
 from dtj.cli.common.console import Text, coloured, coloured_state
 from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
 from dtj.client.diagnosis import reasons
-from dtj.client.overview import Event, Overview, Part
+from dtj.client.overview import Event, Overview
+from dtj.client.partial_reads import Part
 from dtj.client.pods import JobPod
 from dtj.core.outcome import how_it_failed
 from dtj.core.pod_state import main_container, state_text, stopped_on_request

@@ -1,0 +1,91 @@
+"""The status port of a pod: how it is asked, and what is read of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dtj.api.status import Progress
+from dtj.core.stragglers import Reading
+from dtj.engine.status_port import fetch, read_progress, read_step_timing
+
+pytestmark = pytest.mark.unit
+
+
+@asynccontextmanager
+async def serving(answer: bytes, *, hang: bool = False, flood: bool = False) -> AsyncIterator[int]:
+    """A pod's status port that answers this."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        try:
+            while flood:
+                writer.write(b"x" * 65536)
+                await writer.drain()
+            if hang:
+                await reader.read()
+        except ConnectionError:
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_an_answer_is_read() -> None:
+    async with serving(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{}") as port:
+        assert await fetch("127.0.0.1", port) == b"{}"
+
+
+async def test_a_pod_that_hangs_is_given_up() -> None:
+    async with serving(b"HTTP/1.0 200 OK\r\n\r\n{", hang=True) as port:
+        assert await fetch("127.0.0.1", port, timeout=0.05) is None
+
+
+async def test_a_pod_that_floods_is_cut_off() -> None:
+    async with serving(b"HTTP/1.0 200 OK\r\n\r\n", flood=True) as port:
+        assert await fetch("127.0.0.1", port) is None
+
+
+async def test_another_status_is_no_answer() -> None:
+    async with serving(b"HTTP/1.0 404 Not Found\r\n\r\n{}") as port:
+        assert await fetch("127.0.0.1", port) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no such host", "256.1.1.1"])
+async def test_a_pod_that_cannot_be_reached_is_no_error(host: str) -> None:
+    assert await fetch(host, 1, timeout=2) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"hello", b"\xff", b"[" * 60_000, b'{"step": '])
+def test_an_answer_that_is_no_document_is_none(body: bytes) -> None:
+    assert read_progress(body) is None
+
+
+def test_an_answer_tells_of_the_training() -> None:
+    assert read_progress(b'{"step": 5}') == Progress(step=5)
+
+
+@pytest.mark.parametrize(
+    ("body", "step", "seconds"),
+    [
+        (b'{"step": 5, "stepSeconds": 0.5}', 5, 0.5),
+        (b'{"step": -5, "stepSeconds": -1}', None, None),
+        (b'{"step": true, "stepSeconds": true}', None, None),
+        (b'{"step": "many", "stepSeconds": "long"}', None, None),
+        (b'{"step": 1e300, "stepSeconds": 1e300}', None, None),
+        (b'{"stepSeconds": 0}', None, None),
+    ],
+)
+def test_of_a_pod_that_lies_what_makes_sense_is_read(body: bytes, step: int | None, seconds: float | None) -> None:
+    assert read_step_timing(body, at=1.0) == Reading(1.0, step, seconds)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"hello", b"\xff", b"[" * 60_000])
+def test_what_is_no_document_is_no_reading(body: bytes) -> None:
+    assert read_step_timing(body, at=1.0) is None
