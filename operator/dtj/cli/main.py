@@ -21,10 +21,10 @@ from dtj.cli.completion import PROGRAM, VARIABLE
 START = """\
 dtj trains TensorFlow models from one manifest, on this machine or on a cluster.
 
-  dtj init first                  write a manifest and a script to start from
-  cd first && dtj run job.yaml    train on this machine
-  dtj explain job.yaml            what a cluster would be asked for
-  dtj run --cluster job.yaml      train on a cluster, and follow it from here
+  dtj init first                       write a manifest and a script to start from
+  cd first && dtj run job.yaml         train on this machine
+  dtj explain job.yaml                 what a cluster would be asked for
+  dtj run --cluster --code . job.yaml  train on a cluster with the files of this directory, and follow it from here
 
 Have a TFJob of Kubeflow? dtj convert tfjob.yaml > job.yaml
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dtj.client.aio import AsyncClient
     from dtj.client.errors import (
         ClientError,
+        CodeError,
         ConditionUnreachable,
         InvalidManifest,
         InvalidRequest,
@@ -35,6 +36,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "ClientError",
+    "CodeError",
     "Condition",
     "ConditionUnreachable",
     "ConfigError",
@@ -62,6 +64,7 @@ _MODULES: Final = {
     "AsyncClient": "dtj.client.aio",
     "Client": "dtj.client.sync",
     "ClientError": "dtj.client.errors",
+    "CodeError": "dtj.client.errors",
     "Condition": "dtj.api.names",
     "ConditionUnreachable": "dtj.client.errors",
     "ConfigError": "dtj.kube.config",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Final, Self
@@ -14,6 +16,9 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from dtj.client.checks import Manifest
+from dtj.client.code_config_map import CodeConfigMap, SubmittedJob
+from dtj.client.code_manifest import JobWithCode, with_code
+from dtj.client.code_pack import CodePack, pack
 from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
@@ -25,7 +30,7 @@ from dtj.client.watching import snapshots
 from dtj.core.observed import Pod
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
-from dtj.kube.errors import NotFound
+from dtj.kube.errors import ApiError, NotFound, Unavailable
 from dtj.kube.gateway import EVENTS, JOBS, PODS
 from dtj.kube.records import decode_pod
 
@@ -181,17 +186,28 @@ class AsyncClient:
 
     # -- acting ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, manifest: Source, *, namespace: str | None = None) -> Job:
+    async def submit(
+        self, manifest: Source, *, code: str | os.PathLike[str] | CodePack | None = None, namespace: str | None = None
+    ) -> Job:
         """Create the one job of a manifest: a path, YAML text, or a mapping.
 
-        It is checked first by the rules of ``dtj validate``. Raises InvalidManifest, whose lines name the fields, and
-        AlreadyExists.
+        ``code`` is a directory whose files the pods find in their working directory, as with ``dtj submit --code``.
+
+        It is checked first by the rules of ``dtj validate``. Raises InvalidManifest, whose lines name the fields,
+        CodeError if the directory cannot be packed, and AlreadyExists.
         """
         found = manifests_of(manifest)
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
-        (job,) = await self._create(found, namespace)
-        return job
+        if code is None:
+            (job,) = await self._create(found, namespace)
+            return job
+        packed = with_code(found[0], code if isinstance(code, CodePack) else pack(code))
+        ((_, where),) = self.placed(found, namespace=namespace)
+        submitted = await self.create_with_code(packed, namespace=where)
+        if submitted.warning:
+            warnings.warn(submitted.warning, stacklevel=2)
+        return submitted.job
 
     async def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order, after all of them were checked; otherwise as :meth:`submit`.
@@ -216,6 +232,30 @@ class AsyncClient:
     async def create(self, manifest: Manifest, *, namespace: str) -> Job:
         """Create a job that was checked. Fields that the cluster's CRD does not know are errors."""
         return Job.from_object(await self.gateway.create(JOBS, namespace=namespace, body=manifest.body, strict=True))
+
+    async def create_with_code(self, job: JobWithCode, *, namespace: str) -> SubmittedJob:
+        """Create a job that was checked, and the ConfigMap of its code, which is deleted with the job.
+
+        Raises CodeError if another ConfigMap has that name. If the job is refused, no ConfigMap stays.
+        """
+        config_map = CodeConfigMap(self.gateway, namespace, job.config_map)
+        uid = await config_map.provide()
+        try:
+            created = await self.create(job.manifest, namespace=namespace)
+        except Unavailable:  # the job may be there
+            raise
+        except ApiError:
+            if uid:
+                with suppress(ApiError):
+                    await config_map.delete(uid)
+            raise
+        try:
+            await config_map.give_to(created)
+        except ApiError as error:
+            remedy = f"delete it with kubectl delete configmap -n {namespace} {config_map.name}"
+            warning = f"ConfigMap {config_map.name} will stay when the job is deleted ({error.message}): {remedy}"
+            return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid), warning=warning)
+        return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid))
 
     async def suspend(self, name: str, *, namespace: str | None = None) -> Job:
         """Have the job's pods save a checkpoint and end; the job stays, and :meth:`resume` goes on with it.

@@ -21,6 +21,10 @@ class InvalidRequest(ClientError, ValueError):
     """What was asked cannot be done with this job, such as to scale one that is not elastic. Nothing was changed."""
 
 
+class CodeError(ClientError, ValueError):
+    """Code that cannot be brought into pods. The message names the file or the name, and the remedy, in one line."""
+
+
 class WaitTimeout(ClientError, TimeoutError):
     """The time is over. ``job`` is as it was seen last."""
 

@@ -17,7 +17,7 @@ from dtj.core.observed import GangApi
 from dtj.engine.gangs import resource_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
-from dtj.kube.gateway import EVENTS, JOBS, NODES, PODS, Resource
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, Resource
 from dtj.kube.lease import LEASES
 from dtj.kube.rbac import CRDS, FOR_GANGS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 
@@ -25,7 +25,6 @@ OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
 """What the chart gives all objects of an operator."""
 
 DEPLOYMENTS: Final = Resource("apps/v1", "Deployment", "deployments")
-CONFIG_MAPS: Final = Resource("v1", "ConfigMap", "configmaps")
 QUOTAS: Final = Resource("v1", "ResourceQuota", "resourcequotas")
 LIMIT_RANGES: Final = Resource("v1", "LimitRange", "limitranges")
 

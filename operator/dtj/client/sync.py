@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Any, Self, TypeVar
 
 from dtj.api.job import Job
 from dtj.client.aio import AsyncClient
+from dtj.client.code_pack import CodePack
 from dtj.client.logs import LogLine, LogNote, LogSelection
 from dtj.client.manifests import Source
 from dtj.client.overview import Event
@@ -97,9 +99,11 @@ class Client:
 
     # -- acting ---------------------------------------------------------------------------------------------------
 
-    def submit(self, manifest: Source, *, namespace: str | None = None) -> Job:
-        """Create the one job of a manifest."""
-        return self._loop.run(lambda: self._client.submit(manifest, namespace=namespace))
+    def submit(
+        self, manifest: Source, *, code: str | os.PathLike[str] | CodePack | None = None, namespace: str | None = None
+    ) -> Job:
+        """Create the one job of a manifest; ``code`` is a directory whose files its pods find."""
+        return self._loop.run(lambda: self._client.submit(manifest, code=code, namespace=namespace))
 
     def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order."""

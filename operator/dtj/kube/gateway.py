@@ -34,6 +34,7 @@ PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
 

@@ -46,9 +46,22 @@ def test_the_next_commands_are_said(tmp_path: Path, capsys: Caught, monkeypatch:
     assert capsys.readouterr().out == (
         "Wrote my first/job.yaml and my first/train.py. Next:\n\n"
         "  cd 'my first'\n"
-        "  dtj run job.yaml        train here, 3 workers\n"
-        "  dtj explain job.yaml    what a cluster would be asked for\n"
+        "  dtj run job.yaml                       train here, 3 workers\n"
+        "  dtj explain job.yaml                   what a cluster would be asked for\n"
+        "  dtj run --cluster --code . job.yaml    train on a cluster\n"
     )
+
+
+@pytest.mark.parametrize(("style", "strategy"), PAIRS)
+def test_every_pair_can_be_submitted_with_its_code(
+    tmp_path: Path, capsys: Caught, style: Style, strategy: Strategy
+) -> None:
+    assert run("init", tmp_path / "first", "--style", style, "--strategy", strategy) == 0
+    capsys.readouterr()
+    assert run("submit", "--code", tmp_path / "first", "-o", "yaml", tmp_path / "first" / "job.yaml") == 0
+    config_map, job = yaml.safe_load_all(capsys.readouterr().out)
+    volumes = job["spec"]["template"]["spec"]["volumes"]
+    assert config_map["metadata"]["name"] in [volume.get("configMap", {}).get("name") for volume in volumes]
 
 
 def test_without_a_directory_it_is_the_current_one(

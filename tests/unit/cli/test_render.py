@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from builders import manifest
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
+from dtj.cli.run.cluster_needs import ClusterNeeds
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.render_lines import change_lines, progress_words
 from dtj.cli.run.render_table import run_table
@@ -147,6 +149,30 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  dtj tensorboard --run runs/digits/1  # show the curves\n"
         "  dtj run 'my digits.yaml'  # run it again\n"
         "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
+    )
+
+
+@pytest.mark.parametrize(
+    ("needs", "line"),
+    [
+        (ClusterNeeds(code=True), "dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"),
+        (
+            ClusterNeeds(objects=("ConfigMap a", "Secret b")),
+            "kubectl apply -f 'my digits.yaml'  # run it on a cluster that has ConfigMap a and Secret b",
+        ),
+    ],
+)
+def test_the_command_for_a_cluster_brings_or_names_what_the_job_needs(
+    place: Place, needs: ClusterNeeds, line: str
+) -> None:
+    assert said(ended(End.SUCCEEDED), replace(place, needs=needs)).endswith(f"\n  {line}")
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_start(place: Place) -> None:
+    assert "dtj run --resume 'my digits.yaml'  # continue" in said(ended(End.STOPPED), place)
+    (place.directory.checkpoint / "ckpt-225.index").unlink()
+    assert said(ended(End.STOPPED), place).endswith(
+        "\n  dtj run 'my digits.yaml'  # run it from the start: it has written no checkpoint"
     )
 
 

@@ -83,5 +83,11 @@ def _say_next(directory: Path, made: Starter) -> None:
     say("")
     if directory.absolute() != Path.cwd():
         say(f"  cd {shlex.quote(str(directory))}")
-    say(f"  dtj run {MANIFEST}        train here, {counted(made.workers, 'worker')}")
-    say(f"  dtj explain {MANIFEST}    what a cluster would be asked for")
+    commands = {
+        f"dtj run {MANIFEST}": f"train here, {counted(made.workers, 'worker')}",
+        f"dtj explain {MANIFEST}": "what a cluster would be asked for",
+        f"dtj run --cluster --code . {MANIFEST}": "train on a cluster",
+    }
+    width = max(map(len, commands))
+    for command, purpose in commands.items():
+        say(f"  {command:{width}}    {purpose}")

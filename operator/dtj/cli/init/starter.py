@@ -86,8 +86,7 @@ def _manifest(name: str, strategy: Strategy, style: Style, workers: int) -> str:
     return f"""\
 # {name}: {_MEANING[style]}.
 #   on this machine:  dtj run {MANIFEST}
-#   on a cluster:     kubectl create configmap {name}-code --from-file={SCRIPT}
-#                     kubectl apply -f {MANIFEST}
+#   on a cluster:     dtj run --cluster --code . {MANIFEST}
 apiVersion: {names.API_VERSION}
 kind: {names.KIND}
 metadata:
@@ -107,16 +106,10 @@ spec:
       - name: trainer
         # TensorFlow and dtj_trainer. On this machine it is not pulled: the trainer's environment runs the script.
         image: registry.example/dtj-trainer:{__version__}{_IMAGES.get(strategy, "")}
+        # {SCRIPT} comes into the pods by --code; or build an image on this one that has it in its working directory.
         args: [{", ".join(arguments)}]
-        # Where {SCRIPT} is in a pod. More than a few files belong into an image built on this one.
-        workingDir: /code
-        volumeMounts:
-        - {{name: code, mountPath: /code, readOnly: true}}
         resources:
           requests: {{cpu: 500m, memory: 1Gi}}
-      volumes:
-      - name: code
-        configMap: {{name: {name}-code}}
 """
 
 

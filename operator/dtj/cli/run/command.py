@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from dtj.cli.common import connection
+from dtj.cli.common.code_option import OPTION, code_option
 from dtj.cli.common.run_options import runs_option
 
 
@@ -33,6 +34,7 @@ from dtj.cli.common.run_options import runs_option
     is_flag=True,
     help="Submit to a cluster and follow the job; Ctrl-C detaches, and the job continues to run.",
 )
+@code_option
 @connection.place_options
 def run(
     files: tuple[str, ...],
@@ -42,6 +44,7 @@ def run(
     trainer_python: str | None,
     ignore_memory: bool,
     on_cluster: bool,
+    code: str | None,
     place: connection.Place,
 ) -> int:
     """Run manifests here, or with --cluster on a cluster.
@@ -57,7 +60,7 @@ def run(
     if on_cluster:
         from dtj.cli.run.on_cluster import run_files as run_files_on_cluster
 
-        return run_files_on_cluster(files, place, timeout=timeout)
+        return run_files_on_cluster(files, place, code=code, timeout=timeout)
     from dtj.cli.run import on_this_machine
 
     return on_this_machine.run_files(
@@ -77,7 +80,7 @@ _HERE = {
     "trainer_python": "--trainer-python",
     "ignore_memory": "--ignore-memory",
 }
-_THERE = {"namespace": "--namespace", "context": "--context", "kubeconfig": "--kubeconfig"}
+_THERE = {"code": OPTION, "namespace": "--namespace", "context": "--context", "kubeconfig": "--kubeconfig"}
 
 
 def _check_options(context: click.Context, on_cluster: bool) -> None:

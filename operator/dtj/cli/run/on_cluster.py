@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
+from dtj.cli.common.code_option import Submission, submissions
 from dtj.cli.common.connection import Place, format_api_error, with_client
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
@@ -20,28 +21,29 @@ from dtj.cli.run.render_cluster_end import end_of_job, next_commands
 from dtj.cli.run.screen import screen
 from dtj.cli.submit.command import refusal
 from dtj.client import ApiError, AsyncClient, Unavailable
-from dtj.client.checks import Manifest, check
+from dtj.client.checks import check
 from dtj.client.manifests import sound
 
 
-def run_files(files: tuple[str, ...], place: Place, *, timeout: float | None) -> int:
-    """Submit each job of these files, and follow it to its end, up to the first that does not succeed. Returns the
-    exit code."""
+def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout: float | None) -> int:
+    """Submit each job of these files with the files of the directory ``code``, and follow it to its end, up to the
+    first that does not succeed. Returns the exit code."""
     console = Console(highlight=False)
     checked = check(files, None)
 
     async def run_all(client: AsyncClient) -> int:
-        jobs = client.placed(sound(checked))
-        for number, (manifest, namespace) in enumerate(jobs, start=1):
-            rest = [later.job.name for later, _ in jobs[number:]]
+        found = client.placed(sound(checked))
+        jobs = submissions((manifest for manifest, _ in found), code)
+        for number, (job, (_, namespace)) in enumerate(zip(jobs, found, strict=True), start=1):
+            rest = [later.manifest.job.name for later in jobs[number:]]
             try:
-                code = await _run_one(client, manifest, namespace, timeout=timeout, console=console)
+                exit_code = await _run_one(client, job, namespace, timeout=timeout, console=console)
             except asyncio.CancelledError:
                 _say_rest(rest, console)
                 raise
-            if code != Exit.OK:
+            if exit_code != Exit.OK:
                 _say_rest(rest, console)
-                return code
+                return exit_code
             if number < len(jobs):
                 console.print()
         return Exit.OK
@@ -50,17 +52,17 @@ def run_files(files: tuple[str, ...], place: Place, *, timeout: float | None) ->
 
 
 async def _run_one(
-    client: AsyncClient, manifest: Manifest, namespace: str, *, timeout: float | None, console: Console
+    client: AsyncClient, submission: Submission, namespace: str, *, timeout: float | None, console: Console
 ) -> int:
     try:
-        job = await client.create(manifest, namespace=namespace)
+        job, _ = await submission.create(client, namespace=namespace)
     except Unavailable:
         raise
     except ApiError as error:
-        say(refusal(manifest, error), err=True)
+        say(refusal(submission.manifest, error), err=True)
         return Exit.API
     shown = screen(console)
-    shown.say(_first_line(job, manifest.spec))
+    shown.say(_first_line(job, submission.manifest.spec))
     try:
         with shown.shown():
             async with asyncio.timeout(timeout) as limit:

@@ -19,6 +19,7 @@ from dtj.api.json import JsonObject
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed, shown_path
+from dtj.cli.run.cluster_needs import cluster_needs
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.screen import Screen, screen
 from dtj.client.checks import Manifest, check
@@ -107,7 +108,9 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     if not options.ignore_memory:
         _check_memory(manifest)
     earlier, directory = _directory(manifest, options)
-    place = Place(document=manifest.document, directory=directory, base=Path.cwd(), command=options.command)
+    base = Path.cwd()
+    needs = cluster_needs(pods, base)
+    place = Place(document=manifest.document, directory=directory, base=base, command=options.command, needs=needs)
     shown = screen(console)
     for line in _first_lines(manifest, pods, options.trainer, place):
         shown.say(line)

@@ -11,7 +11,8 @@ from typing import Final
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.common.console import Text
-from dtj.cli.common.formatting import short_number, short_time, shown_path
+from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
+from dtj.cli.run.cluster_needs import NOTHING, ClusterNeeds
 from dtj.client.manifest_files import Document
 from dtj.core.outcome import how_it_ended
 from dtj.local.run_directory import RunDirectory
@@ -25,13 +26,15 @@ _CAUSE_LINES: Final = 12
 class Place:
     """Where a run came from and where it is.
 
-    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again.
+    ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``needs`` what it
+    needs on a cluster.
     """
 
     document: Document
     directory: RunDirectory
     base: Path
     command: tuple[str, ...] = ("dtj", "run")
+    needs: ClusterNeeds = NOTHING
 
     def shown(self, path: Path) -> str:
         return shown_path(path, base=self.base)
@@ -104,8 +107,12 @@ def _stopped(ended: FinishedRun, place: Place) -> Iterator[Text]:
     yield from _folders(place)
     if place.document.path is not None:
         yield Text("Next")
-        again = shlex.join((*place.command, "--resume", place.document.path))
-        yield command(again, "continue from the last checkpoint")
+        if _has_checkpoint(place):
+            again = shlex.join((*place.command, "--resume", place.document.path))
+            yield command(again, "continue from the last checkpoint")
+        else:
+            again = shlex.join((*place.command, place.document.path))
+            yield command(again, "run it from the start: it has written no checkpoint")
 
 
 def headline(job: str, word: str, style: str, *, after: str) -> Text:
@@ -127,10 +134,13 @@ def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
 
 
 def _folders(place: Place) -> Iterator[Text]:
-    directory = place.directory
-    if any(not path.name.startswith(".") for path in directory.checkpoint.iterdir()):
-        yield field("checkpoints", place.shown(directory.checkpoint))
-    yield field("logs", place.shown(directory.logs))
+    if _has_checkpoint(place):
+        yield field("checkpoints", place.shown(place.directory.checkpoint))
+    yield field("logs", place.shown(place.directory.logs))
+
+
+def _has_checkpoint(place: Place) -> bool:
+    return any(not path.name.startswith(".") for path in place.directory.checkpoint.iterdir())
 
 
 def _next_steps(place: Place) -> Iterator[Text]:
@@ -139,14 +149,28 @@ def _next_steps(place: Place) -> Iterator[Text]:
     yield _look(place, ("tensorboard",), "show the curves")
     if place.document.path is not None:
         yield command(shlex.join((*place.command, place.document.path)), "run it again")
-        yield command(shlex.join(("kubectl", "apply", "-f", place.document.path)), "run it on a cluster")
+        yield _on_a_cluster(place, place.document.path)
+
+
+def _on_a_cluster(place: Place, file: str) -> Text:
+    """The command that runs the job on a cluster, with what has to be there first."""
+    purpose = "run it on a cluster"
+    if place.needs.objects:
+        purpose += f" that has {listed(place.needs.objects)}"
+    if place.needs.code:
+        return command(shlex.join((*_program(place), "run", "--cluster", "--code", ".", file)), purpose)
+    return command(shlex.join(("kubectl", "apply", "-f", file)), purpose)
+
+
+def _program(place: Place) -> tuple[str, ...]:
+    """``dtj`` as it was typed."""
+    return place.command[: place.command.index("run")]
 
 
 def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
     """A command that looks at the run."""
-    program = place.command[: place.command.index("run")]
     name, *options = words
-    return command(shlex.join((*program, name, "--run", place.shown(place.directory.path), *options)), purpose)
+    return command(shlex.join((*_program(place), name, "--run", place.shown(place.directory.path), *options)), purpose)
 
 
 def field(name: str, value: str) -> Text:

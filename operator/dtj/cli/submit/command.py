@@ -7,48 +7,103 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dtj.cli.common.connection import cluster_command, format_api_error
+from dtj.cli.common.code_option import Submission, code_option, submissions
+from dtj.cli.common.connection import Place, format_api_error, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import named
-from dtj.cli.common.terminal import say
+from dtj.cli.common.terminal import say, write
 
 if TYPE_CHECKING:
+    from dtj.api.json import JsonObject
     from dtj.client import ApiError, AsyncClient
     from dtj.client.checks import Manifest
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@cluster_command
-async def submit(client: AsyncClient, files: tuple[str, ...]) -> int:
+@code_option
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(("yaml", "json")),
+    help="Print what would be created, for kubectl, and create nothing; no cluster is needed.",
+)
+@place_options
+def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Place) -> int:
     """Submit jobs to a cluster.
 
     Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does, except for
     accelerator profiles, which the cluster checks. If one is invalid, none is created.
 
+    With --code no image has to be built for a change of the code. `dtj submit --code . -o yaml job.yaml` prints the
+    same objects for `kubectl apply --server-side -f -`.
+
     Exit codes: 0 all were created, 2 bad input, 4 the cluster refused one or did not answer.
     """
+    if form is not None:
+        return _print(files, code, form, place)
+    return with_client(place, lambda client: _create(client, files, code))
+
+
+async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None) -> int:
     from dtj.client import ApiError, Unavailable
     from dtj.client.checks import check
     from dtj.client.manifests import sound
 
-    code = Exit.OK
+    exit_code = Exit.OK
     created = []
-    for manifest, namespace in client.placed(sound(check(files, None))):
+    found = client.placed(sound(check(files, None)))
+    jobs = submissions((manifest for manifest, _ in found), code)
+    for submission, (_, namespace) in zip(jobs, found, strict=True):
         try:
-            job = await client.create(manifest, namespace=namespace)
+            job, line = await submission.create(client, namespace=namespace)
         except Unavailable:
             raise
         except ApiError as error:
-            say(refusal(manifest, error), err=True)
-            code = Exit.API
+            say(refusal(submission.manifest, error), err=True)
+            exit_code = Exit.API
         else:
             created.append(job.name)
+            if line:
+                say(line)
             say(f"{named(job.name)} created")
     if len(created) == 1 and sys.stdout.isatty():
         say(f"Follow it: {next_command('status', *created)}", err=True)
-    return code
+    return exit_code
+
+
+def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) -> int:
+    """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
+    from dtj.cli.common.objects import dumped
+    from dtj.cli.common.yaml_text import as_yaml
+    from dtj.client import ClientError, InvalidManifest
+    from dtj.client.checks import check
+    from dtj.client.manifests import placed, sound
+
+    try:
+        found = placed(sound(check(files, None)), namespace="", asked=place.namespace)
+        jobs = submissions((manifest for manifest, _ in found), code)
+    except ClientError as error:
+        for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
+            say(line, err=True)
+        return Exit.USAGE
+    bodies = [body for job, (_, where) in zip(jobs, found, strict=True) for body in _objects(job, where)]
+    write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
+    return Exit.OK
+
+
+def _objects(job: Submission, namespace: str) -> list[JsonObject]:
+    """A job and the ConfigMap of its code. Without a namespace, that is for kubectl to choose."""
+    bodies = [job.manifest.body] if job.with_code is None else [job.with_code.config_map, job.manifest.body]
+    return [_in_namespace(body, namespace) if namespace else body for body in bodies]
+
+
+def _in_namespace(body: JsonObject, namespace: str) -> JsonObject:
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict), "it was checked"
+    return {**body, "metadata": {**metadata, "namespace": namespace}}
 
 
 def refusal(manifest: Manifest, error: ApiError) -> str:

@@ -1,0 +1,194 @@
+"""A job together with its code: the manifest, changed so that the pods find the code, and the ConfigMap of it. Pure.
+
+The code is a compressed tar in a ConfigMap. An init container unpacks it into an emptyDir, which is the working
+directory of the container that trains. Mounting the files of a ConfigMap directly needs no init container, but then the
+directory is read-only, which breaks any script that writes ``logs/`` or ``model.keras``; a ConfigMap holds about a
+quarter of the code, and neither links nor modes; and ``kubectl apply`` takes less of it, since it keeps a copy in an
+annotation. The init container has the image, the user and at most the resources of the one that trains, so
+that pod security, quotas and the quality of service of the pod are as before. All of it stands in the manifest: the
+operator knows nothing of code.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dtj.api import names, quantities
+from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.api.names import Label
+from dtj.client.checks import Manifest, check_documents
+from dtj.client.code_pack import CodePack
+from dtj.client.errors import InvalidManifest
+from dtj.client.manifests import sound
+from dtj.core.pod_state import main_container
+
+WORKING_DIR: Final = "/code"
+"""Where the code is if the manifest sets no ``workingDir``."""
+
+ARCHIVE: Final = "code.tar.gz"
+"""The key in the ConfigMap."""
+
+MANAGER: Final = "dtj"
+
+UNPACK: Final = "dtj-unpack-code"
+VOLUME: Final = "dtj-code"
+ARCHIVE_VOLUME: Final = "dtj-code-archive"
+
+_ARCHIVE_MOUNT: Final = "/dtj/code-archive"
+_DIGITS: Final = 10
+"""Digits of the digest in the name of the ConfigMap; all of them are in its annotation."""
+
+_PROGRAM: Final = f"""\
+import sys, tarfile
+safe = {{"filter": "data"}} if hasattr(tarfile, "data_filter") else {{}}
+with tarfile.open("{_ARCHIVE_MOUNT}/{ARCHIVE}") as archive:
+    archive.extractall(sys.argv[1], **safe)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobWithCode:
+    """A job whose pods unpack the code that ``config_map`` holds; both are complete."""
+
+    manifest: Manifest
+    config_map: JsonObject
+
+
+def with_code(manifest: Manifest, pack: CodePack) -> JobWithCode:
+    """The job with this code. Raises InvalidManifest if the code has no place in it."""
+    config_map = _config_map(manifest.job.name, pack)
+    body = copy.deepcopy(manifest.document.body)
+    problems = tuple(_add_to_templates(object_at(body, "spec"), text(dig(config_map, "metadata", "name"))))
+    if problems:
+        raise InvalidManifest(tuple(f"{manifest.document.title}: {problem}" for problem in problems))
+    (changed,) = sound(check_documents([replace(manifest.document, body=body)], None))
+    return JobWithCode(changed, config_map)
+
+
+def _config_map(job: str, pack: CodePack) -> JsonObject:
+    """Its name carries the digest: another submit with other code makes another ConfigMap, and changes no running
+    job."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{job}-code-{pack.digest[:_DIGITS]}",
+            "labels": {Label.APP_PART_OF: job, Label.APP_MANAGED_BY: MANAGER, Label.JOB_NAME: job},
+            "annotations": {f"{names.GROUP}/code-digest": f"sha256:{pack.digest}"},
+        },
+        "immutable": True,
+        "binaryData": {ARCHIVE: base64.b64encode(pack.archive).decode()},
+    }
+
+
+def _add_to_templates(spec: JsonObject, config_map: str) -> Iterator[str]:
+    """Change each pod template of a job; what keeps it from that, as ``field: message``."""
+    shared = [role for role in _roles(spec).values() if not isinstance(role.get("template"), dict)]
+    if shared:
+        yield from _add(object_at(spec, "template"), "spec.template", shared, config_map)
+    for name, role in _roles(spec).items():
+        template = role.get("template")
+        if isinstance(template, dict):
+            yield from _add(template, f"spec.replicaSpecs.{name}.template", [role], config_map)
+
+
+def _roles(spec: JsonObject) -> dict[str, JsonObject]:
+    roles = spec.get("replicaSpecs")
+    return {name: role for name, role in roles.items() if isinstance(role, dict)} if isinstance(roles, dict) else {}
+
+
+def _add(template: JsonObject, path: str, roles: Iterable[JsonObject], config_map: str) -> Iterator[str]:
+    """Change the template of these roles."""
+    pod_spec = object_at(template, "spec")
+    main = main_container(pod_spec)
+    container = f"{path}.spec.containers[{max(0, _place(pod_spec, main))}]"
+    directory = posixpath.normpath(text(main.get("workingDir")) or WORKING_DIR)
+    problems = tuple(_problems(pod_spec, main, directory))
+    if problems:
+        yield from (f"{container}.{problem}" for problem in problems)
+        return
+    main["workingDir"] = directory
+    mount: JsonObject = {"name": VOLUME, "mountPath": directory}
+    extend(main, "volumeMounts", (mount,))
+    extend(
+        pod_spec,
+        "volumes",
+        ({"name": VOLUME, "emptyDir": {}}, {"name": ARCHIVE_VOLUME, "configMap": {"name": config_map}}),
+    )
+    unpack = _unpack(main, directory, _least_resources(main, roles))
+    pod_spec["initContainers"] = [unpack, *objects(pod_spec.get("initContainers"))]
+
+
+def _place(pod_spec: JsonObject, main: JsonObject) -> int:
+    return next((place for place, each in enumerate(objects(pod_spec.get("containers"))) if each is main), -1)
+
+
+def _problems(pod_spec: JsonObject, main: JsonObject, directory: str) -> Iterator[str]:
+    """Why code has no place in a pod, as ``field of the main container: message``."""
+    if not text(main.get("image")):
+        yield "image: Required value: with --code an init container of the same image unpacks the code"
+    if not directory.startswith("/") or directory == "/":
+        yield f'workingDir: "{directory}" cannot hold the code: leave it out, or name a directory such as {WORKING_DIR}'
+    if any(volume.get("name") in (VOLUME, ARCHIVE_VOLUME) for volume in objects(pod_spec.get("volumes"))):
+        yield f"volumeMounts: the manifest has its code already (volume {VOLUME}): leave out --code"
+        return
+    for index, mount in enumerate(objects(main.get("volumeMounts"))):
+        if posixpath.normpath(text(mount.get("mountPath"))) == directory:
+            name = text(mount.get("name"))
+            yield (
+                f"volumeMounts[{index}].mountPath: {directory} is where the code of --code goes: remove this mount "
+                f"and volume {name}, or set another workingDir"
+            )
+
+
+def _unpack(main: JsonObject, directory: str, resources: JsonObject) -> JsonObject:
+    container: JsonObject = {
+        "name": UNPACK,
+        "image": main["image"],
+        "command": ["python3", "-c", _PROGRAM, directory],
+        "volumeMounts": [
+            {"name": VOLUME, "mountPath": directory},
+            {"name": ARCHIVE_VOLUME, "mountPath": _ARCHIVE_MOUNT, "readOnly": True},
+        ],
+    }
+    for field in ("imagePullPolicy", "securityContext"):
+        if field in main:
+            container[field] = copy.deepcopy(main[field])
+    if resources:
+        container["resources"] = resources
+    return container
+
+
+def _least_resources(main: JsonObject, roles: Iterable[JsonObject]) -> JsonObject:
+    """CPU and memory that the main container has in each of these roles, which may replace them.
+
+    A pod requests the most of what its init containers and its other containers request, so this raises the request of
+    none. Without limits, a quota that limits containers would refuse the pod.
+    """
+    given = [own if isinstance(own := role.get("resources"), dict) else main.get("resources") for role in roles]
+    least: JsonObject = {}
+    for kind in ("limits", "requests"):
+        for name in ("cpu", "memory"):
+            sizes = {
+                size: str(amount)
+                for resources in given
+                if (size := quantities.parse(amount := dig(resources, kind, name))) is not None
+            }
+            if sizes:
+                object_at(least, kind)[name] = sizes[min(sizes)]
+    _bound_requests(least)
+    return least
+
+
+def _bound_requests(resources: JsonObject) -> None:
+    """A request may not be above the limit, and they may come from two roles."""
+    requests = resources.get("requests")
+    for name, amount in list(requests.items()) if isinstance(requests, dict) else ():
+        limit = dig(resources, "limits", name)
+        if limit is not None and (quantities.parse(amount) or 0) > (quantities.parse(limit) or 0):
+            object_at(resources, "requests")[name] = limit

@@ -1,0 +1,235 @@
+"""Code without an image: its ConfigMap and its job on a real API server, with the real garbage collector."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig, objects, text
+from dtj.client import AlreadyExists, Client, CodeError
+from dtj.client.code_manifest import UNPACK, with_code
+from dtj.client.code_pack import pack
+from dtj.client.manifests import manifests_of
+from support.command_line import CommandLine
+from support.job_world import JobWorld
+from support.local_runs import write
+from support.operator_process import OperatorProcess
+from support.refusals import refuses_pods
+
+pytestmark = pytest.mark.api
+
+KIND = "distributedtrainingjob.training.dtj.dev"
+
+
+@pytest.fixture
+def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
+    """``dtj`` as an administrator, in a directory with a script."""
+    command_line = CommandLine(tmp_path, world.plane.kubeconfig, world.namespace)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('first')")
+    yield command_line
+    command_line.close()
+
+
+def config_maps(world: JobWorld) -> dict[str, JsonObject]:
+    """Those with code, by name."""
+    path = f"/api/v1/namespaces/{world.namespace}/configmaps?labelSelector=training.dtj.dev/job-name"
+    found = objects(world.api.request("GET", path)["items"])
+    return {text(dig(body, "metadata", "name")): body for body in found}
+
+
+def owners(config_map: JsonObject) -> list[object]:
+    return [owner["name"] for owner in objects(dig(config_map, "metadata", "ownerReferences"))]
+
+
+def change(folder: Path) -> None:
+    """Change the code in the folder."""
+    (folder / "code" / "train.py").write_text("print('second')")
+
+
+def submit(dtj: CommandLine, *names: str) -> subprocess.CompletedProcess[str]:
+    """``dtj submit --code code`` of jobs of these names."""
+    return dtj.run("submit", "--code", "code", write(dtj.folder, *map(manifest, names)))
+
+
+def test_a_job_is_submitted_with_its_code_which_goes_with_it(world: JobWorld, dtj: CommandLine) -> None:
+    done = submit(dtj, "a")
+    assert done.returncode == 0, done.stderr
+    ((name, config_map),) = config_maps(world).items()
+    assert done.stdout == f"configmap/{name} created\n{KIND}/a created\n"
+    assert done.stderr.startswith("Code of code: 1 file, 14 bytes, packed ")
+    assert config_map["immutable"] is True
+    assert owners(config_map) == ["a"]
+    volumes = objects(dig(world.body("a"), "spec", "template", "spec", "volumes"))
+    assert name in [dig(volume, "configMap", "name") for volume in volumes]
+    world.delete_job("a")
+    world.eventually(lambda: _assert_equal(config_maps(world), {}))
+
+
+def test_a_second_submit_with_other_code_changes_nothing_of_the_first(world: JobWorld, dtj: CommandLine) -> None:
+    assert submit(dtj, "a").returncode == 0
+    first = config_maps(world)
+    change(dtj.folder)
+    refused = submit(dtj, "a")
+    assert (refused.returncode, refused.stdout) == (4, "")
+    assert '"a" already exists' in refused.stderr
+    assert config_maps(world) == first, "that of the job that was refused is gone, too"
+    assert submit(dtj, "b").returncode == 0
+    assert len(config_maps(world)) == 2
+
+
+def test_code_that_a_running_job_has_stays_its_own_where_a_second_job_of_its_name_is_refused(
+    world: JobWorld, dtj: CommandLine
+) -> None:
+    assert submit(dtj, "a").returncode == 0
+    before = config_maps(world)
+    assert submit(dtj, "a").returncode == 4
+    assert config_maps(world) == before
+
+
+def test_a_config_map_that_nobody_owns_yet_is_taken(world: JobWorld, dtj: CommandLine) -> None:
+    """As a program leaves it that is killed between the two."""
+    (found,) = manifests_of(manifest("a"))
+    left = with_code(found, pack(dtj.folder / "code")).config_map
+    world.create("configmaps", left)
+    done = submit(dtj, "a")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"configmap/{dig(left, 'metadata', 'name')} unchanged\n{KIND}/a created\n"
+    assert [owners(body) for body in config_maps(world).values()] == [["a"]]
+
+
+def test_a_job_that_is_created_again_at_once_keeps_its_code(world: JobWorld, dtj: CommandLine) -> None:
+    """The garbage collector removes that of its predecessor, which has the same name."""
+    for _ in range(3):
+        assert submit(dtj, "a").returncode == 0
+        uid = world.job("a").uid
+        world.delete_job("a")
+    done = submit(dtj, "a")
+    assert done.returncode == 0, done.stderr
+    uid = world.job("a").uid
+
+    def kept() -> None:
+        ((_, config_map),) = config_maps(world).items()
+        assert [owner["uid"] for owner in objects(dig(config_map, "metadata", "ownerReferences"))] == [uid]
+
+    world.eventually(kept)
+
+
+def test_another_config_map_of_that_name_is_not_used(world: JobWorld, dtj: CommandLine) -> None:
+    (found,) = manifests_of(manifest("a"))
+    other = with_code(found, pack(dtj.folder / "code")).config_map
+    world.create("configmaps", {**other, "binaryData": {"code.tar.gz": "AAAA"}})
+    done = submit(dtj, "a")
+    assert (done.returncode, done.stdout) == (2, "")
+    name = dig(other, "metadata", "name")
+    assert done.stderr.splitlines()[-1] == (
+        f"ConfigMap {name} in namespace {world.namespace} has other content than the code: delete it with "
+        f"kubectl delete configmap -n {world.namespace} {name}"
+    )
+    assert world.jobs() == []
+
+
+@pytest.mark.parametrize("apply", [("apply",), ("apply", "--server-side"), ("create",)], ids=" ".join)
+def test_what_is_printed_is_complete_for_kubectl(world: JobWorld, dtj: CommandLine, apply: tuple[str, ...]) -> None:
+    printed = dtj.run("submit", "--code", "code", "-o", "yaml", write(dtj.folder, manifest("a")))
+    world.plane.kubectl(*apply, "--validate=strict", "-n", world.namespace, "-f", "-", stdin=printed.stdout)
+    ((name, config_map),) = config_maps(world).items()
+    _, job = yaml.safe_load_all(printed.stdout)
+    assert dig(world.body("a"), "spec", "template") == dig(job, "spec", "template")
+    assert owners(config_map) == []
+    assert name in printed.stdout
+
+
+def test_code_of_the_largest_size_is_taken_by_the_server_and_by_kubectl(world: JobWorld, dtj: CommandLine) -> None:
+    (dtj.folder / "code" / "weights").write_bytes(random.Random(1).randbytes(2**20 - 2000))
+    assert submit(dtj, "a").returncode == 0
+    printed = dtj.run("submit", "--code", "code", "-o", "json", write(dtj.folder, manifest("b")))
+    world.plane.kubectl("apply", "--server-side", "-n", world.namespace, "-f", "-", stdin=printed.stdout)
+    assert len(config_maps(world)) == 2
+
+
+def grant(world: JobWorld, user: str, *verbs: str) -> None:
+    """Let a user create jobs, and do this to ConfigMaps."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
+    rules = [
+        {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["create"]},
+        *([{"apiGroups": [""], "resources": ["configmaps"], "verbs": list(verbs)}] if verbs else []),
+    ]
+    group = "rbac.authorization.k8s.io"
+    world.api.request("POST", f"{rbac}/roles", {"metadata": {"name": user}, "rules": rules})
+    binding: JsonObject = {
+        "metadata": {"name": user},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": user},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
+    }
+    world.api.request("POST", f"{rbac}/rolebindings", binding)
+
+
+def test_without_a_right_to_config_maps_nothing_is_created(world: JobWorld, dtj: CommandLine) -> None:
+    grant(world, "coder")
+    dtj.kubeconfig = world.plane.kubeconfig_for("coder")
+    done = submit(dtj, "a")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert 'User "coder" cannot create resource "configmaps"' in done.stderr.splitlines()[-1]
+    assert world.jobs() == []
+
+
+def test_a_config_map_that_cannot_be_given_to_its_job_is_named(world: JobWorld, dtj: CommandLine) -> None:
+    grant(world, "coder", "create", "get")
+    dtj.kubeconfig = world.plane.kubeconfig_for("coder")
+    done = submit(dtj, "a")
+    assert done.returncode == 0, done.stderr
+    (name,) = config_maps(world)
+    warning = done.stderr.splitlines()[-1]
+    assert warning.startswith(f"ConfigMap {name} will stay when the job is deleted (configmaps ")
+    assert warning.endswith(f": delete it with kubectl delete configmap -n {world.namespace} {name}")
+    assert world.job("a").uid
+
+
+def test_the_pods_are_created_where_the_restricted_standard_is_enforced(
+    world: JobWorld, dtj: CommandLine, operator: OperatorProcess
+) -> None:
+    world.plane.kubectl("label", "namespace", world.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    world.eventually(lambda: refuses_pods(world))
+    assert submit(dtj, "digits").returncode == 0
+    world.await_pods(["worker-0", "worker-1"])
+    for pod in world.pods().values():
+        (unpack,) = objects(dig(pod, "spec", "initContainers"))
+        assert unpack["name"] == UNPACK
+        assert dig(unpack, "securityContext", "capabilities") == {"drop": ["ALL"]}
+
+
+def test_the_pods_are_created_under_a_quota_that_limits_each_container(
+    world: JobWorld, dtj: CommandLine, operator: OperatorProcess
+) -> None:
+    hard = {"requests.cpu": "2", "requests.memory": "2Gi", "limits.cpu": "2", "limits.memory": "2Gi"}
+    world.create("resourcequotas", {"metadata": {"name": "all"}, "spec": {"hard": hard}})
+    body = manifest("digits")
+    (container,) = objects(dig(body, "spec", "template", "spec", "containers"))
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    container["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
+    done = dtj.run("submit", "--code", "code", write(dtj.folder, body))
+    assert done.returncode == 0, done.stderr
+    world.await_pods(["worker-0", "worker-1"])
+    assert {dig(pod, "status", "qosClass") for pod in world.pods().values()} == {"Guaranteed"}
+
+
+def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -> None:
+    with Client(namespace=world.namespace, kubeconfig=str(world.plane.kubeconfig)) as client:
+        job = client.submit(manifest("a"), code=dtj.folder / "code")
+        assert [owners(body) for body in config_maps(world).values()] == [["a"]]
+        with pytest.raises(AlreadyExists):
+            client.submit(manifest("a"), code=dtj.folder / "code")
+        with pytest.raises(CodeError, match="none: directory not found"):
+            client.submit(manifest("b"), code=dtj.folder / "none")
+        assert [found.uid for found in client.list()] == [job.uid]
+
+
+def _assert_equal(found: object, expected: object) -> None:
+    assert found == expected

@@ -1,0 +1,104 @@
+"""``dtj submit`` as far as it needs no cluster: what it prints for kubectl, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject
+from dtj.cli.main import cli
+from support.local_runs import write
+
+pytestmark = pytest.mark.unit
+
+Caught = pytest.CaptureFixture[str]
+
+
+def run(*arguments: object) -> object:
+    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("pass")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whoever asked for a cluster would fail."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_what_would_be_created_is_printed_each_config_map_before_its_job(
+    tmp_path: Path, code: Path, capsys: Caught, form: str
+) -> None:
+    assert run("submit", "--code", code, "-o", form, write(tmp_path, manifest("a"), manifest("b"))) == 0
+    said = capsys.readouterr()
+    found = list(yaml.safe_load_all(said.out)) if form == "yaml" else json.loads(said.out)["items"]
+    assert [each["kind"] for each in found] == ["ConfigMap", "DistributedTrainingJob"] * 2
+    assert [each["metadata"].get("namespace") for each in found] == [None] * 4
+    assert found[0]["metadata"]["name"] != found[2]["metadata"]["name"], "each job has its own"
+    assert said.err == f"Code of {code}: 1 file, 4 bytes, packed {len_packed(found[0])} bytes\n"
+
+
+def len_packed(config_map: JsonObject) -> int:
+    """The bytes of the archive in a ConfigMap."""
+    data = config_map["binaryData"]
+    assert isinstance(data, dict)
+    return len(base64.b64decode(str(data["code.tar.gz"])))
+
+
+def test_without_code_the_jobs_alone_are_printed(tmp_path: Path, capsys: Caught) -> None:
+    assert run("submit", "-o", "yaml", write(tmp_path, manifest("a"))) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == manifest("a")
+
+
+def test_the_namespace_that_was_asked_for_is_printed(tmp_path: Path, code: Path, capsys: Caught) -> None:
+    file = write(tmp_path, manifest("a"))
+    assert run("submit", "--code", code, "-o", "yaml", "-n", "theirs", file) == 0
+    found = yaml.safe_load_all(capsys.readouterr().out)
+    assert [each["metadata"]["namespace"] for each in found] == ["theirs", "theirs"]
+
+
+def test_what_is_printed_is_valid(tmp_path: Path, code: Path, capsys: Caught) -> None:
+    run("submit", "--code", code, "-o", "yaml", write(tmp_path, manifest("a")))
+    _, job = yaml.safe_load_all(capsys.readouterr().out)
+    assert run("validate", write(tmp_path, job, name="printed.yaml")) == 0
+
+
+@pytest.mark.parametrize("options", [["-o", "yaml"], []])
+def test_a_directory_that_is_not_there_is_one_line_whether_printed_or_submitted(
+    tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    kubeconfig = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "current-context": "c",
+    }
+    monkeypatch.setenv("KUBECONFIG", str(write(tmp_path, kubeconfig, name="kubeconfig")))
+    assert run("submit", "--code", tmp_path / "none", *options, write(tmp_path, manifest("a"))) == 2
+    assert capsys.readouterr().err == f"--code: {tmp_path}/none: directory not found\n"
+
+
+def test_a_bad_manifest_and_a_contradicting_namespace_are_refused(tmp_path: Path, capsys: Caught) -> None:
+    assert run("submit", "-o", "yaml", write(tmp_path, manifest("a", port=0), manifest("b", port=0))) == 2
+    assert capsys.readouterr().err.count("spec.port: ") == 2
+    there = {**manifest("a"), "metadata": {"name": "a", "namespace": "there"}}
+    assert run("submit", "-o", "yaml", "-n", "here", write(tmp_path, there)) == 2
+    assert 'is "there", but the namespace asked for is "here"' in capsys.readouterr().err
+
+
+def test_code_for_a_run_on_this_machine_is_refused(tmp_path: Path, code: Path, capsys: Caught) -> None:
+    with pytest.raises(click.UsageError, match="--code needs --cluster"):
+        run("run", "--code", code, write(tmp_path, manifest("a")))

@@ -1,0 +1,208 @@
+"""A job with its code: what is added to its pods, what has no place in them, and that pods really unpack it."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig, objects
+from dtj.client import InvalidManifest
+from dtj.client.code_manifest import ARCHIVE, JobWithCode, with_code
+from dtj.client.code_pack import CodePack, pack
+from dtj.client.manifests import manifests_of
+from dtj.core.manifests.pod import PodRenderer
+from dtj.core.platform import Platform
+from dtj.core.replicas import Replica
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> CodePack:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('trained')")
+    return pack(tmp_path / "code")
+
+
+def coded(packed: CodePack, **spec: object) -> JobWithCode:
+    (found,) = manifests_of(manifest(**spec))  # type: ignore[arg-type]
+    return with_code(found, packed)
+
+
+def template(**container: object) -> JsonObject:
+    return {"spec": {"containers": [{"name": "trainer", "image": "example/trainer:1", **container}]}}  # type: ignore[dict-item]
+
+
+def pod_spec(job: JobWithCode, *path: str) -> JsonObject:
+    found = dig(job.manifest.body, "spec", *(path or ("template",)), "spec")
+    assert isinstance(found, dict)
+    return found
+
+
+def unpacking(job: JobWithCode, *path: str) -> JsonObject:
+    first, *_ = objects(pod_spec(job, *path)["initContainers"])
+    assert first["name"] == "dtj-unpack-code"
+    return first
+
+
+def problems(packed: CodePack, **spec: object) -> tuple[str, ...]:
+    with pytest.raises(InvalidManifest) as refused:
+        coded(packed, **spec)
+    return refused.value.problems
+
+
+def test_the_config_map_has_the_digest_in_its_name_and_cannot_be_changed(packed: CodePack) -> None:
+    config_map = coded(packed).config_map
+    assert dig(config_map, "metadata", "name") == f"digits-code-{packed.digest[:10]}"
+    assert dig(config_map, "metadata", "annotations", "training.dtj.dev/code-digest") == f"sha256:{packed.digest}"
+    assert config_map["immutable"] is True
+    archive = dig(config_map, "binaryData", ARCHIVE)
+    assert isinstance(archive, str)
+    assert base64.b64decode(archive) == packed.archive
+
+
+def test_the_code_is_the_working_directory_of_the_container_that_trains(packed: CodePack) -> None:
+    sidecar: JsonObject = {"name": "sidecar", "image": "example/sidecar:1"}
+    spec: JsonObject = {"containers": [sidecar, *objects(dig(template(), "spec", "containers"))]}
+    job = coded(packed, template={"spec": spec})
+    beside, trainer = objects(pod_spec(job)["containers"])
+    assert beside == sidecar
+    assert trainer["workingDir"] == "/code"
+    assert trainer["volumeMounts"] == [{"name": "dtj-code", "mountPath": "/code"}]
+    assert pod_spec(job)["volumes"] == [
+        {"name": "dtj-code", "emptyDir": {}},
+        {"name": "dtj-code-archive", "configMap": {"name": dig(job.config_map, "metadata", "name")}},
+    ]
+
+
+def test_what_the_manifest_has_stays(packed: CodePack) -> None:
+    body = template(workingDir="/srv/job/", volumeMounts=[{"name": "data", "mountPath": "/data"}])
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    spec |= {"volumes": [{"name": "data", "emptyDir": {}}], "initContainers": [{"name": "own", "image": "own:1"}]}
+    job = coded(packed, template=body)
+    (trainer,) = objects(pod_spec(job)["containers"])
+    assert [mount["mountPath"] for mount in objects(trainer["volumeMounts"])] == ["/data", "/srv/job"]
+    assert [volume["name"] for volume in objects(pod_spec(job)["volumes"])] == ["data", "dtj-code", "dtj-code-archive"]
+    assert [each["name"] for each in objects(pod_spec(job)["initContainers"])] == ["dtj-unpack-code", "own"]
+
+
+def test_the_manifest_that_was_read_is_not_changed(packed: CodePack) -> None:
+    (found,) = manifests_of(manifest())
+    with_code(found, packed)
+    assert found.body == found.document.body == manifest()
+
+
+def test_each_template_of_a_role_unpacks_with_its_own_image(packed: CodePack) -> None:
+    roles = {"worker": {"replicas": 2}, "evaluator": {"template": template(image="example/evaluator:1")}}
+    job = coded(packed, replicaSpecs=roles)
+    assert unpacking(job)["image"] == "example/trainer:1"
+    assert unpacking(job, "replicaSpecs", "evaluator", "template")["image"] == "example/evaluator:1"
+
+
+def test_a_template_that_all_roles_replace_needs_none(packed: CodePack) -> None:
+    roles = {"worker": {"replicas": 2, "template": template()}}
+    job = coded(packed, replicaSpecs=roles, template=None)
+    assert dig(job.manifest.body, "spec", "template") is None
+    assert unpacking(job, "replicaSpecs", "worker", "template")["image"] == "example/trainer:1"
+
+
+def test_the_code_is_unpacked_by_the_user_and_with_the_rights_of_the_container_that_trains(packed: CodePack) -> None:
+    context = {"runAsUser": 1000, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    job = coded(packed, template=template(securityContext=context, imagePullPolicy="Always"))
+    assert unpacking(job)["securityContext"] == context
+    assert unpacking(job)["imagePullPolicy"] == "Always"
+
+
+def test_the_operator_gives_it_what_a_restricted_namespace_requires(packed: CodePack) -> None:
+    job = coded(packed)
+    assert job.manifest.job.spec is not None
+    renderer = PodRenderer(job.manifest.job, job.manifest.spec, Platform(restricted=True))
+    (unpack,) = objects(dig(renderer.render(Replica(job.manifest.spec.roles()[0], 0)), "spec", "initContainers"))
+    assert unpack["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+@pytest.mark.parametrize(
+    ("main", "roles", "expected"),
+    [
+        ({}, {}, None),
+        (
+            {"limits": {"cpu": "2", "memory": "4Gi", "example.com/gpu": 1}, "requests": {"cpu": "2", "memory": "4Gi"}},
+            {},
+            {"limits": {"cpu": "2", "memory": "4Gi"}, "requests": {"cpu": "2", "memory": "4Gi"}},
+        ),
+        (
+            {"requests": {"cpu": "2", "memory": "4Gi"}},
+            {"ps": {"replicas": 1, "resources": {"requests": {"cpu": "500m", "memory": "5Gi"}}}},
+            {"requests": {"cpu": "500m", "memory": "4Gi"}},
+        ),
+        (
+            {"requests": {"cpu": "4"}},
+            {"ps": {"replicas": 1, "resources": {"limits": {"cpu": "1"}}}},
+            {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
+        ),
+        ({"requests": {"cpu": 1}}, {}, {"requests": {"cpu": "1"}}),
+    ],
+)
+def test_it_has_resources_where_a_quota_asks_for_them_and_raises_the_request_of_no_pod(
+    packed: CodePack, main: JsonObject, roles: JsonObject, expected: JsonObject | None
+) -> None:
+    strategy = "ParameterServer" if roles else "MultiWorkerMirrored"
+    others = {"chief": {}, **roles} if roles else {}
+    job = coded(
+        packed,
+        strategy=strategy,
+        replicaSpecs={"worker": {"replicas": 2}, **others},
+        template=template(resources=main),
+    )
+    assert unpacking(job).get("resources") == expected
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"image": None}, "image: Required value: with --code an init container of the same image unpacks the code"),
+        ({"workingDir": "/"}, 'workingDir: "/" cannot hold the code: leave it out, or name a directory such as /code'),
+        ({"workingDir": "here"}, 'workingDir: "here" cannot hold the code: leave it out, or'),
+        (
+            {"volumeMounts": [{"name": "own", "mountPath": "/code/"}]},
+            "volumeMounts[0].mountPath: /code is where the code of --code goes: remove this mount and volume own, or",
+        ),
+    ],
+)
+def test_code_that_has_no_place_is_one_line_that_names_the_field(
+    packed: CodePack, container: JsonObject, words: str
+) -> None:
+    body = template(**container)
+    spec = body["spec"]
+    assert isinstance(spec, dict)
+    for each in objects(spec["containers"]):
+        if each["image"] is None:
+            del each["image"]
+    spec["volumes"] = [{"name": "own", "emptyDir": {}}]
+    (problem,) = problems(packed, template=body)
+    assert problem.startswith(f"the manifest: digits: spec.template.spec.containers[0].{words}")
+
+
+def test_a_manifest_that_was_printed_with_its_code_is_not_given_other_code(packed: CodePack) -> None:
+    with pytest.raises(InvalidManifest, match=r"the manifest has its code already \(volume dtj-code\): leave out --"):
+        with_code(coded(packed).manifest, packed)
+    (printed,) = manifests_of(coded(packed).manifest.body)
+    with pytest.raises(InvalidManifest, match="the manifest has its code already"):
+        with_code(printed, packed)
+
+
+def test_the_program_of_the_init_container_unpacks_the_code(packed: CodePack, tmp_path: Path) -> None:
+    archive = tmp_path / ARCHIVE
+    archive.write_bytes(packed.archive)
+    _, option, program, directory = unpacking(coded(packed))["command"]  # type: ignore[misc, str-unpack]
+    assert (option, directory) == ("-c", "/code")
+    here = str(program).replace("/dtj/code-archive", str(tmp_path))
+    (tmp_path / "target").mkdir()
+    subprocess.run([sys.executable, "-W", "error", "-c", here, tmp_path / "target"], check=True)
+    assert (tmp_path / "target" / "train.py").read_text() == "print('trained')"
