@@ -208,7 +208,7 @@ def test_the_pods_are_created_where_the_restricted_standard_is_enforced(
 def test_the_pods_are_created_under_a_quota_that_limits_each_container(
     world: JobWorld, dtj: CommandLine, operator: OperatorProcess
 ) -> None:
-    hard = {"requests.cpu": "2", "requests.memory": "2Gi", "limits.cpu": "2", "limits.memory": "2Gi"}
+    hard: JsonObject = {"requests.cpu": "2", "requests.memory": "2Gi", "limits.cpu": "2", "limits.memory": "2Gi"}
     world.create("resourcequotas", {"metadata": {"name": "all"}, "spec": {"hard": hard}})
     body = manifest("digits")
     (container,) = objects(dig(body, "spec", "template", "spec", "containers"))

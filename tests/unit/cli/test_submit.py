@@ -80,7 +80,7 @@ def test_what_is_printed_is_valid(tmp_path: Path, code: Path, capsys: Caught) ->
 def test_a_directory_that_is_not_there_is_one_line_whether_printed_or_submitted(
     tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    kubeconfig = {
+    kubeconfig: JsonObject = {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
@@ -94,7 +94,7 @@ def test_a_directory_that_is_not_there_is_one_line_whether_printed_or_submitted(
 def test_a_bad_manifest_and_a_contradicting_namespace_are_refused(tmp_path: Path, capsys: Caught) -> None:
     assert run("submit", "-o", "yaml", write(tmp_path, manifest("a", port=0), manifest("b", port=0))) == 2
     assert capsys.readouterr().err.count("spec.port: ") == 2
-    there = {**manifest("a"), "metadata": {"name": "a", "namespace": "there"}}
+    there: JsonObject = {**manifest("a"), "metadata": {"name": "a", "namespace": "there"}}
     assert run("submit", "-o", "yaml", "-n", "here", write(tmp_path, there)) == 2
     assert 'is "there", but the namespace asked for is "here"' in capsys.readouterr().err
 
