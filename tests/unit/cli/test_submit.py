@@ -43,12 +43,12 @@ def test_what_would_be_created_is_printed_each_config_map_before_its_job(
     tmp_path: Path, code: Path, capsys: Caught, form: str
 ) -> None:
     assert run("submit", "--code", code, "-o", form, write(tmp_path, manifest("a"), manifest("b"))) == 0
-    said = capsys.readouterr()
-    found = list(yaml.safe_load_all(said.out)) if form == "yaml" else json.loads(said.out)["items"]
+    output = capsys.readouterr()
+    found = list(yaml.safe_load_all(output.out)) if form == "yaml" else json.loads(output.out)["items"]
     assert [each["kind"] for each in found] == ["ConfigMap", "DistributedTrainingJob"] * 2
     assert [each["metadata"].get("namespace") for each in found] == [None] * 4
     assert found[0]["metadata"]["name"] != found[2]["metadata"]["name"], "each job has its own"
-    assert said.err == f"Code of {code}: 1 file, 4 bytes, packed {len_packed(found[0])} bytes\n"
+    assert output.err == f"Code of {code}: 1 file, 4 bytes, packed {len_packed(found[0])} bytes\n"
 
 
 def len_packed(config_map: JsonObject) -> int:
