@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from dtj.api.spec import Gang
+from dtj.convert.object_records import resource_of
 from dtj.core.actions import LookForGangs, Plan
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, Observed
-from dtj.engine.gangs import resource_of
 from support.engine_rig import rigged
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time

@@ -12,9 +12,10 @@ from builders import job, pod
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label, Reason
+from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Blocker, Phase, Pod
 from dtj.engine.patching import merge_patch
-from dtj.engine.stores import ChildStore, Labelled, pod_from
+from dtj.engine.stores import ChildStore, Labelled
 from dtj.kube.informer import Change
 from dtj.kube.records import decode_pod
 

@@ -12,9 +12,9 @@ from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.client.partial_reads import Part, all_of, one, part
+from dtj.convert.object_records import resource_of
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi
-from dtj.engine.gangs import resource_of
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
 from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, Resource

@@ -9,8 +9,8 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.names import Label
 from dtj.api.spec import Role
+from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Pod
-from dtj.engine.stores import pod_from
 from dtj.kube.gateway import PODS, Gateway
 from dtj.kube.records import PodRecord, decode_pod
 

@@ -17,6 +17,8 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
+from dtj.convert.object_records import claim_from, service_from
+from dtj.convert.pod_records import pod_from
 from dtj.core.actions import CheckPods
 from dtj.core.observed import Child, CreationRefusal, GangObject, Pod, TemplateVerdict
 from dtj.engine.expectations import Expectation, Expectations, Operation
@@ -24,7 +26,6 @@ from dtj.engine.gangs import seen_gang
 from dtj.engine.job_cache import JobCaches, UnlabelledObject
 from dtj.engine.logs import about
 from dtj.engine.slow_start import slow_start
-from dtj.engine.stores import claim_from, pod_from, service_from
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource

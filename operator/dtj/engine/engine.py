@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from dtj.api.names import Label
+from dtj.convert.object_records import claim_from, network_policy_from, service_from
+from dtj.convert.pod_records import pod_from
 from dtj.core.observed import Child, GangObject, Pod
 from dtj.core.platform import Platform
 from dtj.engine.controller import Controller, PlanFunction
@@ -27,7 +29,7 @@ from dtj.engine.progress import ProgressReader
 from dtj.engine.queue import WorkQueue
 from dtj.engine.stacks import StackRequests
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import ChildStore, Labelled, R, claim_from, labelled, network_policy_from, pod_from, service_from
+from dtj.engine.stores import ChildStore, Labelled, R, labelled
 from dtj.engine.stragglers import StragglerFinder
 from dtj.kube.backoff import Backoff
 from dtj.kube.events import EventRecorder

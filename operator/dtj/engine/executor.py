@@ -18,6 +18,7 @@ from typing import Final
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
+from dtj.convert.object_records import resource_of
 from dtj.core.actions import (
     Action,
     AskForStacks,
@@ -50,7 +51,7 @@ from dtj.core.obstacles import tensorboard_failed, worth_reporting
 from dtj.engine import job_metrics
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
 from dtj.engine.expectations import Expectation, Expectations, Operation
-from dtj.engine.gangs import Gangs, resource_of
+from dtj.engine.gangs import Gangs
 from dtj.engine.job_cache import JobCaches
 from dtj.engine.job_store import JobStore
 from dtj.engine.logs import about

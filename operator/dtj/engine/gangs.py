@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any, Final
 
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.convert.object_records import gang_from, resource_of
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
-from dtj.engine.stores import Labelled, gang_from, labelled
+from dtj.engine.stores import Labelled, labelled
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import Gateway, Resource
 from dtj.kube.informer import Change, Informer
@@ -24,11 +25,6 @@ from dtj.kube.records import decode_gang, gang_from_object
 
 FRESH_SECONDS: Final = 30.0
 """For how long one answer serves all jobs that ask."""
-
-
-def resource_of(api: GangApi) -> Resource:
-    """The API as the Gateway knows it."""
-    return Resource(api.api_version, api.kind, api.plural)
 
 
 _BY_RESOURCE: Final = {resource_of(api): api for api in APIS}

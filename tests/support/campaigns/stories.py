@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.api.spec import Gang
+from dtj.convert.object_records import resource_of
 from dtj.core.gang.discovery import APIS
-from dtj.engine.gangs import resource_of
 from dtj.kube.gateway import JOBS, PODS, SERVICES
 from support.campaigns.model_api import time_text
 from support.campaigns.model_cluster import ModelCluster

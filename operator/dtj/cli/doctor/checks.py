@@ -15,8 +15,8 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.cli.common.formatting import counted, listed, short_time
 from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
+from dtj.convert.profile_file import ProfilesError, read_profiles
 from dtj.core.observed import GangApi
-from dtj.engine.profile_file import ProfilesError, read_profiles
 from dtj.kube.rbac import FOR_GANGS
 
 OLDEST_KUBERNETES: Final = (1, 30)
