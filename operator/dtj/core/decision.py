@@ -17,6 +17,8 @@ class Decision:
 
     actions: Plan = ()
     status: JobStatus | None = None
+    alone: bool = False
+    """Whether nothing is done next to it: the job goes, and with it all that it owns."""
 
     @classmethod
     def of(cls, *actions: Action) -> Decision:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from dtj.api import names
 from dtj.api.json import dig
-from dtj.core.actions import DeleteJob, Plan
+from dtj.core.actions import Plan
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.observed import Observed
@@ -86,7 +86,7 @@ THEN: Final[tuple[Policy, ...]] = (
 
 FINISHED: Final[tuple[Policy, ...]] = (
     # Pods may still have to be stopped; only then does the time to live count.
-    lambda context: Decision.of(*stopping) if (stopping := cleanup.stop_pods(context)) else None,
+    cleanup.stop_before_ttl,
     ttl.delete_when_expired,
 )
 """Policies of a job that has ended."""
@@ -104,7 +104,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if job.spec is None:
         return _unreadable(context)
     decision = _finished(context) if job.status.terminal else _unfinished(context)
-    if DeleteJob() in decision.actions:
+    if decision.alone:
         return decision.actions
     return (
         *decision.actions,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import NoReturn
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
@@ -39,7 +39,6 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
-    Query,
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
@@ -150,33 +149,35 @@ class Executor:
         return Result(after=running.after)
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
-        """Carry out neighbours of one kind."""
-        wanted = [_wanted(action) for action in actions if isinstance(action, _CREATIONS)]
-        if wanted and held > 0.0:
-            running.come_back(held)
-        elif wanted:
-            await self._creator.create(running.job, wanted)
-        deletions = [action for action in actions if isinstance(action, DeletePod)]
-        if deletions:
-            await self._delete_pods(running.job, deletions)
+        """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
+        creations: list[Wanted] = []
+        deletions: list[DeletePod] = []
         for action in actions:
             match action:
-                case CheckPods() | LookForGangs() | ReadFlavors():
-                    await self._ask(running, action, held=held)
-                case DeleteGang():
-                    await self._delete(resource_of(action.api), running.job, name=action.name, uid=action.uid)
-                case ReleaseQuota():
-                    await self._release(running.job, action)
+                case CheckPods():
+                    await self._check(running.job, action)
+                case LookForGangs():
+                    await self._look_for_gangs()
+                case ReadFlavors():
+                    await self._read_flavors(running, action, held=held)
+                case CreateService() | CreateClaim() | CreateGang() | CreateNetworkPolicy() | CreatePod():
+                    creations.append(_wanted(action))
+                case UpdateServiceSelector():
+                    await self._point_service(running.job, action)
                 case UpdateNetworkPolicy():
                     await self._update_network_policy(running.job, action)
+                case ReleaseQuota():
+                    await self._release(running.job, action)
+                case DeletePod():
+                    deletions.append(action)
+                case DeleteGang():
+                    await self._delete(resource_of(action.api), running.job, name=action.name, uid=action.uid)
                 case DeleteNetworkPolicy():
                     await self._delete(NETWORK_POLICIES, running.job, name=action.name, uid=action.uid)
                 case DeleteService():
                     await self._delete(SERVICES, running.job, name=action.name, uid=action.uid)
                 case DeleteJob():
                     await self._delete_job(running.job)
-                case UpdateServiceSelector():
-                    await self._point_service(running.job, action)
                 case AskForStacks():
                     self._stacks.ask(action.pods)
                 case BestEffort():
@@ -187,17 +188,18 @@ class Executor:
                     running.emits.append(action)
                 case RequeueAfter():
                     running.come_back(action.seconds)
+        await self._create(running, creations, held=held)
+        await self._delete_pods(running.job, deletions)
 
-    async def _ask(self, running: _Pass, query: Query, *, held: float) -> None:
-        """Ask the API server, and plan again with the answer (raises Replan)."""
-        match query:
-            case CheckPods():
-                await self._check(running.job, query)
-            case LookForGangs():
-                await self._gangs.look()
-                raise Replan
-            case ReadFlavors():
-                await self._read_flavors(running, query, held=held)
+    async def _create(self, running: _Pass, wanted: Sequence[Wanted], *, held: float) -> None:
+        if wanted and held > 0.0:
+            running.come_back(held)
+        elif wanted:
+            await self._creator.create(running.job, wanted)
+
+    async def _look_for_gangs(self) -> NoReturn:
+        await self._gangs.look()
+        raise Replan
 
     async def _best_effort(self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
@@ -224,7 +226,7 @@ class Executor:
         else:
             memory.best_effort_failures = 0
 
-    async def _check(self, job: Job, check: CheckPods) -> None:
+    async def _check(self, job: Job, check: CheckPods) -> NoReturn:
         self._memories.of(job.uid).verdict = await self._creator.check(check, job)
         raise Replan
 
@@ -339,9 +341,6 @@ class Executor:
     def _emit(self, job: Job, emit: Emit) -> None:
         subject = Subject(namespace=job.namespace, name=job.name, uid=job.uid)
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
-
-
-_CREATIONS: Final = (CreateService, CreateClaim, CreateGang, CreateNetworkPolicy, CreatePod)
 
 
 def _wanted(action: Creation) -> Wanted:

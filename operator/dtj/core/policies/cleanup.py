@@ -13,6 +13,7 @@ from dtj.api.spec import CleanPodPolicy
 from dtj.api.status import JobStatus
 from dtj.core.actions import DeletePod, Plan, RequeueAfter
 from dtj.core.context import JobContext
+from dtj.core.decision import Decision
 from dtj.core.observed import Pod
 from dtj.core.pod_failure import GRACEFUL_EXIT_CODES, ended_at, terminated_pods
 from dtj.core.pod_state import replica_of
@@ -38,6 +39,12 @@ def to_stop(context: JobContext) -> tuple[Pod, ...]:
         return context.own
     running = policy is CleanPodPolicy.RUNNING
     return tuple(pod for pod in context.own if (pod.sidecars if pod.ended else running))
+
+
+def stop_before_ttl(context: JobContext) -> Decision | None:
+    """Stop the pods of a job that has ended, as its clean-up policy says."""
+    actions = stop_pods(context)
+    return Decision(actions) if actions else None
 
 
 def stop_pods(context: JobContext) -> Plan:

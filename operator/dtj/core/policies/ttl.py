@@ -16,7 +16,7 @@ def delete_when_expired(context: JobContext) -> Decision | None:
     if due is None:
         return None
     wait = (due - context.now).total_seconds()
-    return Decision.of(RequeueAfter(wait) if wait > 0 else DeleteJob())
+    return Decision.of(RequeueAfter(wait)) if wait > 0 else Decision((DeleteJob(),), alone=True)
 
 
 def kept(context: JobContext) -> tuple[RequeueAfter, ...]:
