@@ -89,6 +89,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/python scripts/generate_metrics.py --check
 	$(OPERATOR)/python scripts/generate_behaviour.py >/dev/null
 	$(OPERATOR)/python scripts/generate_parity.py --check
+	$(OPERATOR)/python scripts/generate_failure_modes.py --check
 
 format: operator ## let ruff format and fix the code
 	$(OPERATOR)/ruff format .
@@ -108,13 +109,14 @@ picture: setup ## docs/images/demo.svg, from a run of the demo
 # -- generated files ------------------------------------------------------------------------------------------
 
 .PHONY: generate lock
-generate: operator ## crds/, docs/{reference,cli,metrics,parity}.md and the generated parts of the chart
+generate: operator ## crds/, docs/{reference,cli,metrics,parity}.md, the tables of docs/failure-modes.md and the generated parts of the chart
 	$(OPERATOR)/python scripts/generate_crds.py
 	$(OPERATOR)/python scripts/generate_reference.py
 	$(OPERATOR)/python scripts/generate_cli.py
 	$(OPERATOR)/python scripts/generate_chart.py
 	$(OPERATOR)/python scripts/generate_metrics.py
 	$(OPERATOR)/python scripts/generate_parity.py
+	$(OPERATOR)/python scripts/generate_failure_modes.py
 
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies again

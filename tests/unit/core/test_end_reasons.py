@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,13 +42,6 @@ def example(reason: EndReason) -> Pod:
 @pytest.mark.parametrize("reason", END_REASONS, ids=lambda reason: reason.word)
 def test_each_word_of_the_table_has_its_class(reason: EndReason) -> None:
     assert class_of(example(reason)) is reason.failure_class
-
-
-def test_the_documents_show_the_table() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "failure-modes.md").read_text()
-    for each in END_REASONS:
-        row = f"| `{each.word}` | {each.field} | {each.failure_class} | {each.meaning} | `{each.source}` |"
-        assert row in text, f"docs/failure-modes.md lacks: {row}"
 
 
 def test_a_pod_that_was_not_admitted_for_a_word_that_nobody_knows_is_the_nodes_fault() -> None:

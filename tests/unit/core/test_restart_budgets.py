@@ -31,6 +31,7 @@ DENIED: Final = {
     (RestartPolicy.NEVER, PodFailureClass.USER_ERROR, 1): Reason.REPLICA_FAILED,
     (RestartPolicy.EXIT_CODE, PodFailureClass.USER_ERROR, 1): Reason.FATAL_EXIT_CODE,
     (RestartPolicy.EXIT_CODE, PodFailureClass.USER_ERROR, 3): None,
+    (RestartPolicy.ON_FAILURE, PodFailureClass.OUT_OF_MEMORY, 137): None,
     # No exit code of a process that was killed says whether another attempt has enough memory.
     (RestartPolicy.EXIT_CODE, PodFailureClass.OUT_OF_MEMORY, 1): None,
     (RestartPolicy.NEVER, PodFailureClass.OUT_OF_MEMORY, 137): Reason.REPLICA_FAILED,
