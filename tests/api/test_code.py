@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import random
 import subprocess
+import sys
+import tarfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +17,15 @@ import yaml
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.client import AlreadyExists, Client, CodeError
-from dtj.client.code_manifest import UNPACK, with_code
+from dtj.api.names import Condition
+from dtj.client import AlreadyExists, Client, CodeError, InvalidManifest, WaitTimeout, train
+from dtj.client.code_manifest import ARCHIVE, UNPACK, with_code
 from dtj.client.code_pack import pack
 from dtj.client.manifests import manifests_of
+from patience import PATIENCE_SECONDS
 from support.command_line import CommandLine
 from support.job_world import JobWorld
+from support.kubelet_logs import KubeletLogs
 from support.local_runs import write
 from support.operator_process import OperatorProcess
 from support.refusals import refuses_pods
@@ -229,6 +237,68 @@ def test_the_python_client_submits_code_too(world: JobWorld, dtj: CommandLine) -
         with pytest.raises(CodeError, match="none: directory not found"):
             client.submit(manifest("b"), code=dtj.folder / "none")
         assert [found.uid for found in client.list()] == [job.uid]
+
+
+SIZE = 3
+
+
+def fit(epochs: int) -> None:
+    """What a notebook would train."""
+    print("trained", epochs * SIZE)
+
+
+def test_a_function_is_trained_from_a_notebook(
+    world: JobWorld, operator: OperatorProcess, kubelet: KubeletLogs, log_reader: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "helpers.py").touch()
+    submit_function = partial(train, fit, image="example/trainer:1", namespace=world.namespace)
+    with submit_function({"epochs": 5}, workers=4, code=tmp_path / "code", kubeconfig=str(log_reader)) as run:
+        assert run.name.startswith("fit-")
+        world.await_pods([f"worker-{index}" for index in range(4)], run.name)
+        (pod, *_) = world.pods(run.name).values()
+        (container,) = objects(dig(pod, "spec", "containers"))
+        assert (container["args"], container["workingDir"]) == (["--script=dtj_function.py"], "/code")
+        assert world.job(run.name).spec.strategy == "MultiWorkerMirrored"  # type: ignore[union-attr]
+        archive = base64.b64decode(
+            text(dig(config_maps(world), f"{run.name}-code-{_digest(pod)}", "binaryData", ARCHIVE))
+        )
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            packed.extractall(tmp_path / "pod", filter="data")
+        assert (tmp_path / "pod" / "helpers.py").exists()
+        program = [sys.executable, "dtj_function.py"]
+        assert subprocess.check_output(program, cwd=tmp_path / "pod", text=True) == "trained 15\n"
+
+        with pytest.raises(WaitTimeout):
+            run.wait(timeout=0)
+        world.run_pods(run.name)
+        kubelet.say(f"{run.name}-worker-0", "trained 15")
+        for index in range(1, 4):
+            kubelet.say(f"{run.name}-worker-{index}", "so did I")
+        assert "worker-0 | trained 15" in list(run.logs())
+        world.end_pod(f"{run.name}-worker-0", exit_code=0)
+        assert run.wait(timeout=PATIENCE_SECONDS).status.is_true(Condition.COMPLETE)
+        assert run.job().uid
+        run.delete()
+    world.eventually(lambda: _assert_equal(config_maps(world), {}))
+
+
+def _digest(pod: JsonObject) -> str:
+    """The digits of the digest in the name of the ConfigMap that a pod mounts."""
+    volumes = objects(dig(pod, "spec", "volumes"))
+    (name,) = filter(None, (text(dig(volume, "configMap", "name")) for volume in volumes))
+    return name.rpartition("-")[2]
+
+
+def test_a_function_whose_job_is_invalid_is_not_submitted(world: JobWorld) -> None:
+    kubeconfig = str(world.plane.kubeconfig)
+    submit_function = partial(train, fit, image="a:1", namespace=world.namespace, kubeconfig=kubeconfig)
+    with pytest.raises(InvalidManifest, match=r"spec\.replicaSpecs: strategies OneDevice, Mirrored and"):
+        submit_function({"epochs": 5}, workers=4, strategy="OneDevice")
+    with pytest.raises(CodeError, match="missing a required argument: 'epochs'"):
+        submit_function()
+    assert world.jobs() == []
+    assert config_maps(world) == {}
 
 
 def _assert_equal(found: object, expected: object) -> None:

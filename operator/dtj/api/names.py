@@ -5,6 +5,7 @@ One place, so that the operator, the command line, the chart's tests and the doc
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -180,3 +181,9 @@ class Reason(StrEnum):
     STRAGGLING = "Straggling"
     TENSORBOARD_FAILED = "TensorBoardFailed"
     TRAINING_SUCCEEDED = "TrainingSucceeded"
+
+
+def job_name_from(words: str) -> str:
+    """A name for a job that is made of other words, such as the name of a folder or of a function."""
+    name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:40].strip("-")
+    return name if name[:1].isalpha() else f"job-{name}".strip("-")

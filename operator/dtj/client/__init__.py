@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dtj.client.logs import LogLine, LogNote, LogSelection, NothingToRead
     from dtj.client.overview import Event
     from dtj.client.sync import Client
+    from dtj.client.training import TrainingRun, train
     from dtj.core.observed import Pod
     from dtj.kube.config import ConfigError
     from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unavailable
@@ -54,8 +55,10 @@ __all__ = [
     "NotFound",
     "NothingToRead",
     "Pod",
+    "TrainingRun",
     "Unavailable",
     "WaitTimeout",
+    "train",
 ]
 
 _MODULES: Final = {
@@ -82,8 +85,10 @@ _MODULES: Final = {
     "NotFound": "dtj.kube.errors",
     "NothingToRead": "dtj.client.logs",
     "Pod": "dtj.core.observed",
+    "TrainingRun": "dtj.client.training",
     "Unavailable": "dtj.kube.errors",
     "WaitTimeout": "dtj.client.errors",
+    "train": "dtj.client.training",
 }
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dtj.api.names import job_name_from
 from dtj.api.spec import Strategy
-from dtj.cli.init.starter import Style, name_from
+from dtj.cli.init.starter import Style
 from dtj.cli.main import cli
 
 pytestmark = pytest.mark.unit
@@ -120,4 +121,4 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: Caug
     ("folder", "name"), [("My Project_1", "my-project-1"), ("2024", "job-2024"), ("", "job"), ("ab-", "ab")]
 )
 def test_a_job_is_named_after_its_folder(folder: str, name: str) -> None:
-    assert name_from(folder) == name
+    assert job_name_from(folder) == name

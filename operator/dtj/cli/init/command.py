@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from dtj.api.names import job_name_from
 from dtj.api.strategies import MAX_REPLICAS, Strategy
 from dtj.cli.common.choices import OneOf
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted
 from dtj.cli.common.terminal import say
-from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, name_from, starter
+from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, starter
 
 
 @click.command("init")
@@ -51,7 +52,7 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
 
     from dtj.api.validation import validate
 
-    name = name or name_from(directory.absolute().name)
+    name = name or job_name_from(directory.absolute().name)
     try:
         made = starter(name=name, strategy=strategy, style=style, workers=workers)
     except Unsuitable as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -73,12 +72,6 @@ def starter(*, name: str, strategy: Strategy, style: Style, workers: int | None)
             "import numpy as np\nimport tensorflow as tf\nimport tf_keras as keras  # ParameterServer needs this one\n",
         )
     return Starter(manifest=_manifest(name, strategy, style, workers), script=script, workers=workers)
-
-
-def name_from(folder: str) -> str:
-    """A name for a job that lives in a folder of this name."""
-    words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")[:40].strip("-")
-    return words if words[:1].isalpha() else f"job-{words}".strip("-")
 
 
 def _manifest(name: str, strategy: Strategy, style: Style, workers: int) -> str:
