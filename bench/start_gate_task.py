@@ -11,17 +11,17 @@ import time
 delay, port, gate, *addresses = sys.argv[1:]
 time.sleep(float(delay))
 
-from dtj_launch.rendezvous import Doorbell, wait_for_peers  # noqa: E402
+from dtj_launch.rendezvous import ReadinessListener, wait_for_peers  # noqa: E402
 
-doorbell = Doorbell(int(port)) if gate == "gate" else None
+listener = ReadinessListener(int(port)) if gate == "gate" else None
 
 import tensorflow as tf  # noqa: E402  # what takes longest comes while the doorbell answers, as in the trainer
 
 arrived = time.time()
-if doorbell is not None:
+if listener is not None:
     peers = {address: (address.rpartition(":")[0], int(address.rpartition(":")[2])) for address in addresses}
     wait_for_peers(peers, timeout=120, say=lambda text: print(text, file=sys.stderr))
-    doorbell.close()
+    listener.close()
 passed = time.time()
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 total = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0)))

@@ -29,10 +29,10 @@ import figures
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
-from dtj_trainer.metrics.progress import Board, Progress
+from dtj_trainer.metrics.progress import Progress, ProgressStore
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.process.signals import Termination
-from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks.image_classification import prepare
 from dtj_trainer.training.synchronous import train
 
@@ -67,7 +67,7 @@ class Moment:
         return Pace((now.wall - self.wall) / steps, (now.cpu - self.cpu) / steps)
 
 
-class Track(Board):
+class Track(ProgressStore):
     """A board that knows the pace from the first call, which traces, to the last."""
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ class Track(Board):
 def ours(steps: int, *, steps_per_call: int) -> Pace:
     """The trainer's own loop."""
     config = configuration(steps, steps_per_call=steps_per_call)
-    board = Track()
-    host = Host(config=config, board=board, termination=Termination(leave=os._exit))
-    run = Run(host=host, task=TASK, data=DATA, say=lambda _: None)
+    progress_store = Track()
+    context = TaskContext(config=config, progress_store=progress_store, termination=Termination(leave=os._exit))
+    run = Run(context=context, task=TASK, data=DATA, say=lambda _: None)
     train(run, tf.distribute.OneDeviceStrategy("CPU:0"))
-    assert board.pace is not None
-    return board.pace
+    assert progress_store.pace is not None
+    return progress_store.pace
 
 
 def configuration(steps: int, *, steps_per_call: int) -> Config:

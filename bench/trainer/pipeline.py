@@ -48,9 +48,9 @@ def serve(core: int) -> None:
     environment.prepare(os.environ)
     from dtj_trainer.config import cluster
     from dtj_trainer.distribution import tf_server
-    from dtj_trainer.metrics.progress import Board
+    from dtj_trainer.metrics.progress import ProgressStore
 
-    tf_server.serve(cluster.from_environment(os.environ), Board())
+    tf_server.serve(cluster.from_environment(os.environ), ProgressStore())
 
 
 class Digitless:
@@ -63,7 +63,7 @@ class Digitless:
         hidden = [layers.Dense(WIDTH, activation="relu", name=f"layer_{place}") for place in range(LAYERS)]
         return keras.Sequential([layers.Input((WIDTH,)), *hidden, layers.Dense(CLASSES, name="head")])
 
-    def judge(self, outputs: Any, labels: Any) -> Mapping[str, Any]:
+    def compute_metrics(self, outputs: Any, labels: Any) -> Mapping[str, Any]:
         import tensorflow as tf
 
         return {"loss": tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=outputs)}

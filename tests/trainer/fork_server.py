@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dtj_launch import child
-from dtj_launch.topology import Part, place_of
+from dtj_launch.topology import RestartRole, topology_of
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.process.errors import TrainerError
 
@@ -93,7 +93,7 @@ class ForkServer:
             config = parse(arguments, environ)
         except TrainerError:
             return False
-        return config.preloads and place_of(environ).part is not Part.SERVER
+        return config.preloads and topology_of(environ).restart_role is not RestartRole.SERVER
 
     def fork(self, arguments: Sequence[str], environ: Mapping[str, str], *, folder: Path, log: Path) -> Forked:
         """A process that is what `python -m dtj_trainer` with these arguments in this folder would be.

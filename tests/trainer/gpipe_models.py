@@ -24,7 +24,7 @@ from dtj_trainer.pipeline_parallel.layout import Layout
 from dtj_trainer.pipeline_parallel.stages import Stage, make_stages, weights_of
 from dtj_trainer.pipeline_parallel.step import Pipeline
 from dtj_trainer.tasks.image_classification import prepare
-from dtj_trainer.training.synchronous_step import Engine, Wishes
+from dtj_trainer.training.synchronous_step import Engine, Vote
 
 BATCH = 48
 DEVICES = 8
@@ -72,7 +72,7 @@ def cnn() -> Any:
 def plain_gradients(model: Any, inputs: Any, labels: Any) -> list[Any]:
     """One tape over the whole model and the whole batch."""
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(TASK.judge(model(inputs, training=True), labels)["loss"])
+        loss = tf.reduce_mean(TASK.compute_metrics(model(inputs, training=True), labels)["loss"])
     return [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
 
 
@@ -128,7 +128,7 @@ def _losses_of_one_device() -> Iterator[float]:
     engine = Engine(strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH)
     iterator = iter(strategy.experimental_distribute_dataset(DATA.batches(batch=BATCH, seed=3)))
     for _ in range(100):
-        yield engine.run(iterator, 1, Wishes(stop=False, save=False, next_steps=1)).metrics["loss"]
+        yield engine.run(iterator, 1, Vote(stop=False, save=False, next_steps=1)).metrics["loss"]
 
 
 def _losses_of_pipeline(stages: int, micro_batches: int) -> Iterator[float]:
@@ -201,7 +201,9 @@ def penalties() -> Mapping[str, float]:
     """The decay of weights counts once, however many micro-batches and replicas there are."""
     model, (inputs, labels) = penalised(), batch()
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(TASK.judge(model(inputs, training=True), labels)["loss"]) + tf.add_n(model.losses)
+        loss = tf.reduce_mean(TASK.compute_metrics(model(inputs, training=True), labels)["loss"]) + tf.add_n(
+            model.losses
+        )
     whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
     found = {"without": difference(plain_gradients(model, inputs, labels), whole)}
     for r, s, m in [(1, 1, 4), (1, 3, 4), (2, 2, 2)]:

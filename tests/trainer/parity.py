@@ -239,14 +239,14 @@ class Stop:
 
     saves = False
 
-    def __init__(self, board: Any, after: int | None) -> None:
-        self._board = board
+    def __init__(self, progress_store: Any, after: int | None) -> None:
+        self._store = progress_store
         self._after = after
 
     @property
     def requested(self) -> bool:
         """Whether it is time."""
-        step = self._board.progress.step
+        step = self._store.progress.step
         return self._after is not None and step is not None and step >= self._after
 
 
@@ -309,9 +309,9 @@ class Rig:
 
         from dtj_trainer import problem
         from dtj_trainer.config.parsing import parse
-        from dtj_trainer.metrics.progress import Board
+        from dtj_trainer.metrics.progress import ProgressStore
         from dtj_trainer.metrics.reporting import Run
-        from dtj_trainer.process.task_context import Host
+        from dtj_trainer.process.task_context import TaskContext
         from dtj_trainer.user_code import entry_points
 
         argv = [
@@ -320,11 +320,11 @@ class Rig:
             *case.arguments, *arguments,
         ]  # fmt: skip
         config = parse(argv, {"DTJ_JOB_NAME": "parity", **environ})
-        entry_points.check(config.own)
-        board = Board()
+        entry_points.check(config.user_code)
+        store = ProgressStore()
         task, data = problem.prepare(config, say=_say_nothing)
-        host = Host(config=config, board=board, termination=Stop(board, stop))  # type: ignore[arg-type]
-        run = Run(host=host, task=task, data=data, say=_say_nothing)
+        context = TaskContext(config=config, progress_store=store, termination=Stop(store, stop))  # type: ignore[arg-type]
+        run = Run(context=context, task=task, data=data, say=_say_nothing)
         module = "dtj_trainer.pipeline_parallel.leader" if config.pipeline else "dtj_trainer.training.synchronous"
         with _finishing(importlib.import_module(module)) as found:
             if config.pipeline:
@@ -367,13 +367,13 @@ class Rig:
         import tensorflow as tf
 
         from dtj_trainer.config.parsing import parse
-        from dtj_trainer.metrics.progress import Board
-        from dtj_trainer.process.task_context import Host
+        from dtj_trainer.metrics.progress import ProgressStore
+        from dtj_trainer.process.task_context import TaskContext
         from dtj_trainer.training.session import Session
 
-        board = Board()
+        store = ProgressStore()
         config = parse([f"--script={__file__}", "--progress-every=1000", *arguments], environ)
-        s = Session(Host(config=config, board=board, termination=Stop(board, None)), strategy)  # type: ignore[arg-type]
+        s = Session(TaskContext(config=config, progress_store=store, termination=Stop(store, None)), strategy)  # type: ignore[arg-type]
         if case.name.startswith("tf_keras"):
             import tf_keras
 

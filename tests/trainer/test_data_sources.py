@@ -27,15 +27,15 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
 
 
 def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pipeline) -> None:
-    judged = [pair for batch in taken(source.held_out(batch=5), -1) for pair in batch]
+    judged = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
     learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
-    assert len(judged) == source.held_out_examples
+    assert len(judged) == source.validation_examples
     assert 8 <= len(judged) <= 16
     assert sorted(number for number, _ in judged + learned) == list(range(60))
     assert all(source.classes[label] in ("even", "0") for number, label in judged + learned if number % 2 == 0)
     assert all(source.classes[label] in ("odd", "1") for number, label in judged + learned if number % 2)
-    assert taken(source.held_out(batch=60), 1) == [judged]
-    assert source.held_out(batch=5).element_spec[0].shape.is_compatible_with(source.input_spec.shape)
+    assert taken(source.validation(batch=60), 1) == [judged]
+    assert source.validation(batch=5).element_spec[0].shape.is_compatible_with(source.input_spec.shape)
 
 
 def test_a_resumed_run_gets_exactly_the_batches_after_its_own(source: Pipeline) -> None:
@@ -111,26 +111,26 @@ def test_workers_that_divide_the_files_see_different_examples_and_resume_among_t
 def test_inputs_that_are_encoded_are_shared_and_resumed_like_the_others(tmp_path: Path) -> None:
     source = opened(write(tmp_path / "data", "text"))
     spec = tf.TensorSpec((None, 1), tf.int32)
-    encoded = source.then(lambda texts: tf.strings.length(texts)[:, tf.newaxis], spec)
+    encoded = source.map_inputs(lambda texts: tf.strings.length(texts)[:, tf.newaxis], spec)
     assert encoded.input_spec == spec
     assert source.input_spec.dtype == tf.string
     inputs, _ = next(iter(encoded.batches(batch=4, seed=1, first_step=3)))
     assert inputs.dtype == tf.int32
     assert inputs.shape == (4, 1)
-    assert next(iter(encoded.held_out(batch=4)))[0].dtype == tf.int32
+    assert next(iter(encoded.validation(batch=4)))[0].dtype == tf.int32
 
 
 def test_held_out_files_of_their_own_are_not_learned_from(tmp_path: Path) -> None:
     write(tmp_path / "learn", "csv", examples=30)
     write(tmp_path / "judge", "csv", examples=12)
     source = opened(tmp_path / "learn", f"--held-out={tmp_path / 'judge'}/*.csv")
-    assert (source.examples, source.held_out_examples) == (30, 12)
-    assert sorted(number for batch in taken(source.held_out(batch=4), 3) for number, _ in batch) == list(range(12))
+    assert (source.examples, source.validation_examples) == (30, 12)
+    assert sorted(number for batch in taken(source.validation(batch=4), 3) for number, _ in batch) == list(range(12))
 
 
 def test_files_of_one_record_each_are_held_out_as_well(tmp_path: Path) -> None:
     source = opened(write(tmp_path / "data", "tfrecord", examples=40, files=40))
-    assert (source.examples, source.held_out_examples) == (32, 8)
+    assert (source.examples, source.validation_examples) == (32, 8)
 
 
 def test_columns_of_words_become_one_number_for_each_word(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:
         with gzip.open(tmp_path / f"{part}.csv.gz", "wt") as file:
             file.write("x,label\n" + "".join(f"{10 * part + n},{n % 2}\n" for n in range(10)))
     source = opened(tmp_path)
-    assert source.examples + source.held_out_examples == 20
+    assert source.examples + source.validation_examples == 20
 
 
 def test_lines_can_carry_their_label_before_a_tab(tmp_path: Path) -> None:

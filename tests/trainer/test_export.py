@@ -55,11 +55,11 @@ def version(job: Job) -> Path:
     return job.folder / "export" / "1"
 
 
-def held_out() -> Any:
+def validation() -> Any:
     """The digits that were not trained on: inputs [359, 8, 8, 1], labels [359]."""
     from dtj_trainer.datasets import digits
 
-    return digits.load().held_out
+    return digits.load().validation
 
 
 def signature(path: Path) -> Any:
@@ -102,7 +102,7 @@ def test_the_saved_model_is_laid_out_as_tensorflow_serving_wants_it(exported: Jo
 def test_it_answers_what_the_rest_api_of_tensorflow_serving_is_asked(exported: Job) -> None:
     from trainer import rest
 
-    data, serve = held_out(), signature(version(exported))
+    data, serve = validation(), signature(version(exported))
     images = data.inputs[:5].tolist()
     rows = rest.predict(serve, {"instances": images})["predictions"]
     assert [row.keys() for row in rows] == 5 * [{"class", "probabilities"}]
@@ -123,7 +123,7 @@ def test_the_tflite_model_answers_the_same(exported: Job) -> None:
     import numpy as np
     import tensorflow as tf
 
-    data, serve = held_out(), signature(version(exported))
+    data, serve = validation(), signature(version(exported))
     lite = tf.lite.Interpreter(str(version(exported) / "model.tflite")).get_signature_runner("serving_default")
     answers, wanted = lite(inputs=data.inputs), serve(inputs=tf.constant(data.inputs))
     assert answers.keys() == wanted.keys()
@@ -138,7 +138,7 @@ def test_the_graph_model_of_tensorflow_js_answers_the_same(exported: Job) -> Non
 
     from trainer.tfjs_model import GraphModel
 
-    data, serve = held_out(), signature(version(exported))
+    data, serve = validation(), signature(version(exported))
     inputs = tf.constant(data.inputs)
     model, wanted = GraphModel(version(exported) / "tfjs"), serve(inputs=inputs)
     assert model.signature["inputs"].keys() == {"inputs"}
@@ -155,7 +155,7 @@ def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job
     node = shutil.which("node")
     if not node or not TENSORFLOW_JS.is_dir():
         pytest.skip("no TensorFlow.js: `make test-trainer` installs it where there are node and npm")
-    images = held_out().inputs[:20]
+    images = validation().inputs[:20]
     script = [node, str(Path(__file__).parent / "tfjs" / "answers.js"), str(version(exported) / "tfjs")]
     environ = {**os.environ, "NODE_PATH": str(TENSORFLOW_JS)}
     arguments = [*script, json.dumps(images.tolist())]
@@ -190,7 +190,7 @@ def test_a_model_with_a_loop_is_a_tflite_model_that_takes_one_example_at_a_time_
         (folder / "rows.py").write_text(LSTM)
         assert job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}"}).wait() == {"worker-0": 0}
     assert "\nTFLite: takes one example at a time, float32 [1, 8, 8, 1]\n" in job["worker-0"].log
-    inputs = held_out().inputs[:20]
+    inputs = validation().inputs[:20]
     lite = tf.lite.Interpreter(str(version(job) / "model.tflite")).get_signature_runner("serving_default")
     answers = np.concatenate([lite(inputs=one[np.newaxis])["outputs"] for one in inputs])
     np.testing.assert_allclose(answers, signature(version(job))(inputs=tf.constant(inputs))["outputs"], atol=1e-5)
@@ -215,7 +215,7 @@ def test_a_model_that_cannot_be_converted_is_one_line_and_its_saved_model_and_re
     assert not (path / "model.tflite").exists()
     graph = json.loads((path / "tfjs" / "model.json").read_text())["modelTopology"]
     assert not {node["op"] for node in graph["node"]} & {"Enter", "Exit"}, "loops that TensorFlow.js cannot run"
-    data = held_out()
+    data = validation()
     answers = signature(path)(inputs=data.inputs)["outputs"].numpy()
     assert float((answers.argmax(axis=1) == data.labels).mean()) == pytest.approx(job.result["accuracy"])
 
@@ -258,8 +258,8 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     model = fitted.build_model(keras, data)
     path = save(fitted, model, data, tmp_path, job="any")
     serve = signature(path)
-    sent, _ = next(iter(raw.held_out(batch=3)))
-    prepared, _ = next(iter(data.held_out(batch=3)))
+    sent, _ = next(iter(raw.validation(batch=3)))
+    prepared, _ = next(iter(data.validation(batch=3)))
     wanted = fitted.serve(model(prepared, training=False))
 
     instances = [item.decode() for item in sent.numpy()] if sent.dtype == tf.string else sent.numpy().tolist()

@@ -32,7 +32,7 @@ def cut(model: Any, wanted: Layout, *, costs: tuple[float, ...] = ()) -> list[st
 def links(model: Any) -> list[str]:
     from dtj_trainer.pipeline_parallel import graph_cut
 
-    return [link.name for link in graph_cut.links(model)]
+    return [link.name for link in graph_cut.segments(model)]
 
 
 def refusal(model: Any, wanted: Layout) -> str:

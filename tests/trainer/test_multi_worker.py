@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj_launch.rendezvous import OTHERWISE_ENGAGED, Doorbell, greet
+from dtj_launch.rendezvous import OTHERWISE_ENGAGED, ReadinessListener, handshake
 from trainer.cluster import SOON, Job, stopped
 from trainer.conftest import SHORT
 from trainer.outcome import curves, tensors
@@ -130,12 +130,12 @@ def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) 
     with (
         Job(folder, strategy=STRATEGY, roles=TWO) as job,
         # The peer is met at the gate, and then never speaks as TensorFlow does: that waits, and lets no Python run.
-        closing(Doorbell(int(job.cluster["worker"][0].rpartition(":")[2]), name="worker 0")),
+        closing(ReadinessListener(int(job.cluster["worker"][0].rpartition(":")[2]), name="worker 0")),
     ):
         waiting = job.start("worker-1")["worker-1"]
         address = ("127.0.0.1", int(job.cluster["worker"][1].rpartition(":")[2]))
         # At its gate it answers; in between its port is closed; TensorFlow's server knows no greeting.
-        while greet(address, name="worker 0", attempt=0) != OTHERWISE_ENGAGED:
+        while handshake(address, name="worker 0", attempt=0) != OTHERWISE_ENGAGED:
             assert waiting.process.poll() is None, "ended before it connected"
         waiting.kill(signal.SIGTERM)
         assert waiting.wait(SOON) == 143

@@ -82,12 +82,12 @@ def _served_accuracy(model: Path) -> float:
 
     from dtj_trainer.datasets import digits
 
-    held_out = digits.load().held_out
+    validation = digits.load().validation
     loaded = tf.saved_model.load(str(model))
-    answer = loaded.signatures["serving_default"](inputs=tf.constant(held_out.inputs))
+    answer = loaded.signatures["serving_default"](inputs=tf.constant(validation.inputs))
     assert answer.keys() == {"probabilities", "class"}
     assert tf.reduce_sum(answer["probabilities"], axis=1).numpy() == pytest.approx(1.0, abs=1e-5)
-    return float((answer["class"].numpy() == held_out.labels).mean())
+    return float((answer["class"].numpy() == validation.labels).mean())
 
 
 def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone: Job) -> None:
@@ -169,8 +169,8 @@ def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) ->
 BROKEN = """
 import dtj_trainer.training.stepping
 
-def steps_to_mark(*_):
+def steps_until_checkpoint(*_):
     raise ZeroDivisionError("a broken loss")
 
-dtj_trainer.training.stepping.steps_to_mark = steps_to_mark
+dtj_trainer.training.stepping.steps_until_checkpoint = steps_until_checkpoint
 """

@@ -85,15 +85,17 @@ def test_what_is_saved_is_the_same_for_all_schedules_and_holds_no_rate(library: 
 def test_the_rate_is_scaled_to_the_global_batch_only_when_asked_and_says_so(library: ModuleType) -> None:
     plain, scaled = ["--learning-rate=0.1"], ["--learning-rate=0.1", "--scale-learning-rate=32"]
     assert rate(made(library, *plain, batch=128).optimizer, 0) == pytest.approx(0.1)
-    assert made(library, *plain, batch=128).told == "adam  learning rate 0.1"
+    assert made(library, *plain, batch=128).description == "adam  learning rate 0.1"
     assert rate(made(library, *scaled, batch=128).optimizer, 0) == pytest.approx(0.4)
-    assert made(library, *scaled, batch=128).told == "adam  learning rate 0.4 (0.1 for 32 examples, scaled to 128)"
+    assert (
+        made(library, *scaled, batch=128).description == "adam  learning rate 0.4 (0.1 for 32 examples, scaled to 128)"
+    )
 
 
 def test_momentum_is_sgds_and_both_are_told(library: ModuleType) -> None:
     with_momentum = made(library, "--optimizer=sgd", "--momentum=0.9", "--schedule=warmup-cosine")
     assert with_momentum.optimizer.momentum == 0.9
-    assert with_momentum.told == (
+    assert with_momentum.description == (
         "sgd, momentum 0.9  learning rate 0.01 after a warm-up of 20 steps, then falling by a cosine to 0 at step 200"
     )
 
@@ -112,10 +114,10 @@ def test_a_compiled_model_keeps_its_optimizer_until_the_command_line_asks_for_an
     model.compile(optimizer=library.optimizers.SGD(0.25), loss="mse")
     kept = optimizers.make(model, asked(), batch=64, total_steps=STEPS)
     assert kept.optimizer is model.optimizer
-    assert kept.told == "sgd as the model was compiled  learning rate 0.25"
+    assert kept.description == "sgd as the model was compiled  learning rate 0.25"
     assert float(kept.optimizer.learning_rate) == 0.25
     other = optimizers.make(model, asked("--learning-rate=0.5"), batch=64, total_steps=STEPS)
-    assert other.told == "adam  learning rate 0.5"
+    assert other.description == "adam  learning rate 0.5"
 
 
 def test_any_optimizer_is_made_by_name_with_its_options(library: ModuleType) -> None:
@@ -123,7 +125,7 @@ def test_any_optimizer_is_made_by_name_with_its_options(library: ModuleType) -> 
     named = made(library, *argv)
     assert isinstance(named.optimizer, library.optimizers.AdamW)
     assert (named.optimizer.weight_decay, named.optimizer.use_ema) == (0.01, True)
-    assert named.told == "adamw, weight decay 0.01, use ema 1  learning rate 0.02"
+    assert named.description == "adamw, weight decay 0.01, use ema 1  learning rate 0.02"
     assert rate(made(library, "--optimizer=rmsprop").optimizer, 0) == pytest.approx(0.001), "Keras' own"
 
 

@@ -246,13 +246,13 @@ def test_each_epoch_is_shuffled_by_its_seed_and_a_resumed_stream_goes_on_exactly
 
     source = own_data(tmp_path, ORDERED, shuffle=True)
     # Of 75 examples, whose number nobody said, each fifth is held out.
-    assert (source.examples, source.held_out_examples) == (60, 15)
-    held_out = [int(n) for _, labels in source.held_out(batch=4) for n in labels]
-    assert held_out == list(range(4, 75, 5))
+    assert (source.examples, source.validation_examples) == (60, 15)
+    validation = [int(n) for _, labels in source.validation(batch=4) for n in labels]
+    assert validation == list(range(4, 75, 5))
 
     keras.utils.set_random_seed(0)  # which would make TensorFlow take a seed of 0 for none
     seen = numbers(source, batch=8, seed=seed, steps=15)
-    assert sorted(seen[:60]) == sorted(seen[60:120]) == sorted(set(range(75)) - set(held_out))
+    assert sorted(seen[:60]) == sorted(seen[60:120]) == sorted(set(range(75)) - set(validation))
     assert seen[:60] != seen[60:120]
     assert seen[:60] != sorted(seen[:60])
     for step in (1, 7, 8, 11):
@@ -380,10 +380,10 @@ def learn_one_batch(*argv: str) -> None:
     from dtj_trainer.user_code import entry_points
 
     config = parse(argv, {})
-    entry_points.check(config.own)
+    entry_points.check(config.user_code)
     task, source = problem.prepare(config, say=print)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))
-    task.judge(task.build_model(keras, source)(inputs), labels)
+    task.compute_metrics(task.build_model(keras, source)(inputs), labels)
 
 
 def test_a_broken_model_ends_the_process_with_two_and_its_one_line(folder: Path) -> None:

@@ -16,7 +16,7 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     import tensorflow as tf
     import tf_keras
 
-    from dtj_trainer.training.synchronous_step import Engine, Wishes
+    from dtj_trainer.training.synchronous_step import Engine, Vote
 
     class Gate(tf_keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
@@ -25,7 +25,7 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     class Errors:
         metrics = ("loss",)
 
-        def judge(self, outputs: Any, labels: Any) -> dict[str, Any]:
+        def compute_metrics(self, outputs: Any, labels: Any) -> dict[str, Any]:
             return {"loss": tf.square(outputs[:, 0] - labels)}
 
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
@@ -37,8 +37,8 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     engine = Engine(strategy=strategy, task=Errors(), model=model, optimizer=optimizer, step=step, batch=1)
     inputs = tf.data.Dataset.from_tensor_slices(([[3.0], [-3.0]], [3.0, 3.0])).batch(1)
     batches = iter(strategy.experimental_distribute_dataset(inputs))
-    wishes = Wishes(stop=False, save=False, next_steps=1)
-    assert [engine.run(batches, 1, wishes).metrics["loss"] for _ in range(2)] == [0.0, 9.0]
+    vote = Vote(stop=False, save=False, next_steps=1)
+    assert [engine.run(batches, 1, vote).metrics["loss"] for _ in range(2)] == [0.0, 9.0]
     assert int(step.numpy()) == 2
 
 
@@ -62,8 +62,10 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
 
     data: Any = SimpleNamespace(name="points", input_spec=tf.TensorSpec((None, 1), tf.float32))
     task = OwnTask(Name(flag="--model", module="mine", function="model"), build, data, loss=None, say=print)
-    judge = tf.function(lambda outputs: task.judge(outputs, tf.constant([0.0]))["loss"], autograph=False)
-    assert [judge(tf.constant([[output]])).numpy() for output in (0.5, 3.0)] == [[0.5], [1.0]]
+    compute_metrics = tf.function(
+        lambda outputs: task.compute_metrics(outputs, tf.constant([0.0]))["loss"], autograph=False
+    )
+    assert [compute_metrics(tf.constant([[output]])).numpy() for output in (0.5, 3.0)] == [[0.5], [1.0]]
 
 
 def test_what_is_rewritten_for_graphs_stays_as_it_is_for_the_debugger() -> None:

@@ -78,13 +78,13 @@ def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, li
 
 
 def test_random_layers_of_tf_keras_that_keep_no_count_are_told_of(folder: Path) -> None:
-    with job(folder, ONE, HERE / "scripts" / "fits.py", "20", "tf_keras", "uncounted") as uncounted:
-        assert uncounted.start().wait() == {"worker-0": 0}
+    with job(folder, ONE, HERE / "scripts" / "fits.py", "20", "tf_keras", "uncounted") as legacy:
+        assert legacy.start().wait() == {"worker-0": 0}
     assert (
         "\nwarning: session: checkpoint(model=...): left_out draw random numbers that no checkpoint holds, so a "
         "resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() before the model "
         "is made\n"
-    ) in f"\n{uncounted['worker-0'].log}"
+    ) in f"\n{legacy['worker-0'].log}"
 
 
 def test_a_coordinator_of_parameter_servers_goes_on_where_it_was_stopped(folder: Path) -> None:

@@ -19,7 +19,7 @@ def answered(job: Job, dataset: str) -> tuple[Any, Mapping[str, Any]]:
     """The labels of the held-out examples, and what the exported model answers."""
     import tensorflow as tf
 
-    examples = importlib.import_module(f"dtj_trainer.datasets.{dataset}").load().held_out
+    examples = importlib.import_module(f"dtj_trainer.datasets.{dataset}").load().validation
     (path,) = (job.folder / "export").iterdir()
     model = tf.saved_model.load(str(path))
     serve = model.signatures["serving_default"]

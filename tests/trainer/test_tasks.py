@@ -25,7 +25,7 @@ def guessed(job: Job, dataset: str) -> dict[str, float]:
     from importlib import import_module
 
     data = import_module(f"dtj_trainer.datasets.{dataset}").load()
-    labels = data.held_out.labels
+    labels = data.validation.labels
     if not data.classes:
         return {"loss": float(np.var(labels)), "mean_absolute_error": float(np.abs(labels - np.median(labels)).mean())}
     return {"accuracy": float(np.bincount(labels).max() / len(labels))}
@@ -68,9 +68,9 @@ def test_a_number_is_learned_and_told_and_served_in_its_own_unit(folder: Path) -
     assert re.search(r"  loss \d+\.\d{4}  mean_absolute_error \d+\.\d{3}", job["worker-0"].log)
     assert re.search(r"^held-out: mean absolute error \d+\.\d{4}  loss \d+", job["worker-0"].log, re.M)
 
-    held_out = diabetes.load().held_out
-    answer = served(job, held_out.inputs)["value"]
-    assert np.abs(answer - held_out.labels).mean() == pytest.approx(job.result["mean_absolute_error"], rel=1e-4)
+    validation = diabetes.load().validation
+    answer = served(job, validation.inputs)["value"]
+    assert np.abs(answer - validation.labels).mean() == pytest.approx(job.result["mean_absolute_error"], rel=1e-4)
 
 
 def test_the_exported_text_model_takes_texts(folder: Path) -> None:
@@ -78,10 +78,10 @@ def test_the_exported_text_model_takes_texts(folder: Path) -> None:
 
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=REVIEWS) as job:
         assert job.start().wait() == {"worker-0": 0}
-    held_out = reviews.load().held_out
-    answer = served(job, held_out.inputs.tolist())
-    assert answer["probabilities"].shape == (len(held_out), 2)
-    assert (answer["class"] == held_out.labels).mean() == pytest.approx(job.result["accuracy"])
+    validation = reviews.load().validation
+    answer = served(job, validation.inputs.tolist())
+    assert answer["probabilities"].shape == (len(validation), 2)
+    assert (answer["class"] == validation.labels).mean() == pytest.approx(job.result["accuracy"])
     unknown = served(job, ["", "zxqv unheard-of", "great great great", "broken and useless"])
     assert unknown["class"].tolist()[2:] == [1, 0]
 

@@ -288,9 +288,9 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(eager: bool
     from dtj_trainer.training.validator import Validator
 
     class Slow:
-        held_out_examples = 5
+        validation_examples = 5
 
-        def held_out(self, *, batch: int) -> Any:
+        def validation(self, *, batch: int) -> Any:
             def wait(x: Any) -> Any:
                 time.sleep(0.6)  # more than the time between two agreements
                 return x

@@ -57,10 +57,10 @@ def test_the_vocabulary_is_of_the_training_examples_alone() -> None:
     from dtj_trainer.tasks import text_classification
 
     training = Split(inputs=np.array([b"good one", b"bad one"], object), labels=np.array([1, 0]))
-    held_out = Split(inputs=np.array([b"excellent"], object), labels=np.array([1]))
-    data = Arrays(Dataset(name="texts", training=training, held_out=held_out, classes=("bad", "good")))
+    validation = Split(inputs=np.array([b"excellent"], object), labels=np.array([1]))
+    data = Arrays(Dataset(name="texts", training=training, validation=validation, classes=("bad", "good")))
     task, source = text_classification.prepare(data)
-    ((numbers, labels),) = source.held_out(batch=8)
+    ((numbers, labels),) = source.validation(batch=8)
     assert set(numbers.numpy().ravel()) == {0, 1}
     assert labels.numpy().tolist() == [1]
     assert task.serving is not None

@@ -16,14 +16,14 @@ import pytest
 from dtj_launch.errors import UsageError
 from dtj_launch.options import read
 from dtj_launch.out_of_memory import out_of_memory_kills
-from dtj_launch.restart_policy import End, Policy
-from dtj_launch.topology import Part, place_of
+from dtj_launch.restart_policy import ExitRecord, Policy
+from dtj_launch.topology import RestartRole, topology_of
 from support.launched import MEMBER, SOURCE, Launched, cluster_of
 from support.waiting import eventually
 
 pytestmark = pytest.mark.unit
 
-LOST = End(code=75, seconds=1, step=None, at_gate=False, told=False, out_of_memory=False)
+LOST = ExitRecord(code=75, seconds=1, step=None, at_gate=False, termination_requested=False, out_of_memory=False)
 KILLED = replace(LOST, code=137)
 
 Launch = Callable[..., Launched]
@@ -49,41 +49,43 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 @pytest.mark.parametrize(
     ("part", "end", "again"),
     [
-        (Part.MEMBER, LOST, True),
-        (Part.MEMBER, KILLED, True),
-        (Part.COORDINATOR, LOST, True),
-        (Part.COORDINATOR, KILLED, True),
-        (Part.SERVER, KILLED, True),
-        (Part.SERVER, LOST, False),
-        (Part.ALONE, LOST, False),
-        (Part.ALONE, KILLED, False),
-        *((Part.MEMBER, replace(LOST, code=code), False) for code in (0, 1, 2, 42, 134, 139, 143)),
-        (Part.MEMBER, replace(KILLED, out_of_memory=True), False),
-        (Part.MEMBER, replace(KILLED, told=True), False),
-        (Part.MEMBER, replace(LOST, told=True), False),
-        (Part.MEMBER, replace(LOST, at_gate=True), False),
+        (RestartRole.MEMBER, LOST, True),
+        (RestartRole.MEMBER, KILLED, True),
+        (RestartRole.COORDINATOR, LOST, True),
+        (RestartRole.COORDINATOR, KILLED, True),
+        (RestartRole.SERVER, KILLED, True),
+        (RestartRole.SERVER, LOST, False),
+        (RestartRole.ALONE, LOST, False),
+        (RestartRole.ALONE, KILLED, False),
+        *((RestartRole.MEMBER, replace(LOST, code=code), False) for code in (0, 1, 2, 42, 134, 139, 143)),
+        (RestartRole.MEMBER, replace(KILLED, out_of_memory=True), False),
+        (RestartRole.MEMBER, replace(KILLED, termination_requested=True), False),
+        (RestartRole.MEMBER, replace(LOST, termination_requested=True), False),
+        (RestartRole.MEMBER, replace(LOST, at_gate=True), False),
     ],
 )
-def test_only_a_lost_peer_and_a_kill_that_nobody_accounts_for_are_made_good(part: Part, end: End, again: bool) -> None:
+def test_only_a_lost_peer_and_a_kill_that_nobody_accounts_for_are_made_good(
+    part: RestartRole, end: ExitRecord, again: bool
+) -> None:
     assert (Policy(part, most=3).after(end) is not None) == again
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_who_saved_with_a_peer_that_was_told_to_go_waits_for_the_next_where_that_one_comes_alone(alone: bool) -> None:
     saved = replace(LOST, code=42)
-    policy = Policy(Part.MEMBER, most=3, mended_alone=alone)
+    policy = Policy(RestartRole.MEMBER, most=3, replace_single_pod=alone)
     assert (policy.after(saved) is not None) == alone
-    assert policy.after(replace(saved, told=True)) is None
+    assert policy.after(replace(saved, termination_requested=True)) is None
 
 
 def test_restarts_in_vain_come_ever_later_and_then_the_end_is_told() -> None:
-    policy = Policy(Part.MEMBER, most=6)
+    policy = Policy(RestartRole.MEMBER, most=6)
     ends = [policy.after(LOST) for _ in range(7)]
     assert [again and again.pause for again in ends] == [0, 1, 2, 4, 8, 10, None]
 
 
 def test_a_new_step_begins_the_count_anew_but_one_done_before_does_not() -> None:
-    policy = Policy(Part.MEMBER, most=1)
+    policy = Policy(RestartRole.MEMBER, most=1)
     assert policy.after(replace(LOST, step=10)) is not None
     assert policy.after(replace(LOST, step=11)) is not None
     assert policy.after(replace(LOST, step=11)) is None
@@ -91,45 +93,51 @@ def test_a_new_step_begins_the_count_anew_but_one_done_before_does_not() -> None
 
 def test_a_long_run_is_progress_only_of_who_publishes_none() -> None:
     long = replace(LOST, seconds=61)
-    silent, telling = Policy(Part.MEMBER, most=1), Policy(Part.MEMBER, most=1)
+    silent, reporting = Policy(RestartRole.MEMBER, most=1), Policy(RestartRole.MEMBER, most=1)
     assert all(silent.after(long) for _ in range(5))
-    assert [telling.after(replace(long, step=0)) is not None for _ in range(2)] == [True, False]
+    assert [reporting.after(replace(long, step=0)) is not None for _ in range(2)] == [True, False]
 
 
 def test_a_coordinator_tries_once_for_a_server_that_hangs_needs_a_new_pod() -> None:
-    policy = Policy(Part.COORDINATOR, most=3)
+    policy = Policy(RestartRole.COORDINATOR, most=3)
     assert [policy.after(LOST) is not None for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize(
     ("strategy", "cluster", "task", "part", "peers"),
     [
-        ("MultiWorkerMirrored", {"worker": 3}, ("worker", 1), Part.MEMBER, {"worker 0", "worker 2"}),
-        ("", {"chief": 1, "worker": 1}, ("chief", 0), Part.MEMBER, {"worker 0"}),
-        ("MultiWorkerMirrored", {"worker": 1}, ("worker", 0), Part.ALONE, set()),
-        ("MultiWorkerMirrored", {"worker": 2}, ("evaluator", 0), Part.ALONE, set()),
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ("chief", 0), Part.COORDINATOR, {"worker 0", "ps 0"}),
-        ("", {"chief": 1, "worker": 1, "ps": 1}, ("worker", 0), Part.SERVER, set()),
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ("ps", 0), Part.SERVER, set()),
-        ("Pipeline", {"chief": 1, "worker": 2}, ("worker", 1), Part.SERVER, set()),
-        ("Pipeline", {"chief": 1, "worker": 2}, ("chief", 0), Part.COORDINATOR, {"worker 0", "worker 1"}),
-        ("TPU", {"worker": 2}, ("worker", 0), Part.ALONE, set()),
+        ("MultiWorkerMirrored", {"worker": 3}, ("worker", 1), RestartRole.MEMBER, {"worker 0", "worker 2"}),
+        ("", {"chief": 1, "worker": 1}, ("chief", 0), RestartRole.MEMBER, {"worker 0"}),
+        ("MultiWorkerMirrored", {"worker": 1}, ("worker", 0), RestartRole.ALONE, set()),
+        ("MultiWorkerMirrored", {"worker": 2}, ("evaluator", 0), RestartRole.ALONE, set()),
+        (
+            "ParameterServer",
+            {"chief": 1, "worker": 1, "ps": 1},
+            ("chief", 0),
+            RestartRole.COORDINATOR,
+            {"worker 0", "ps 0"},
+        ),
+        ("", {"chief": 1, "worker": 1, "ps": 1}, ("worker", 0), RestartRole.SERVER, set()),
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ("ps", 0), RestartRole.SERVER, set()),
+        ("Pipeline", {"chief": 1, "worker": 2}, ("worker", 1), RestartRole.SERVER, set()),
+        ("Pipeline", {"chief": 1, "worker": 2}, ("chief", 0), RestartRole.COORDINATOR, {"worker 0", "worker 1"}),
+        ("TPU", {"worker": 2}, ("worker", 0), RestartRole.ALONE, set()),
     ],
 )
 def test_a_tasks_part_follows_from_strategy_and_cluster(
-    strategy: str, cluster: Mapping[str, int], task: tuple[str, int], part: Part, peers: set[str]
+    strategy: str, cluster: Mapping[str, int], task: tuple[str, int], part: RestartRole, peers: set[str]
 ) -> None:
     listed = {role: [f"{role}-{index}:2222" for index in range(count)] for role, count in cluster.items()}
     config = {"cluster": listed, "task": {"type": task[0], "index": task[1]}}
-    place = place_of({"TF_CONFIG": json.dumps(config), "DTJ_STRATEGY": strategy, "DTJ_ATTEMPT": "4"})
-    assert (place.part, set(place.peers), place.attempt) == (part, peers, 4)
-    assert place_of({}).part is Part.ALONE
+    place = topology_of({"TF_CONFIG": json.dumps(config), "DTJ_STRATEGY": strategy, "DTJ_ATTEMPT": "4"})
+    assert (place.restart_role, set(place.peers), place.attempt) == (part, peers, 4)
+    assert topology_of({}).restart_role is RestartRole.ALONE
 
 
 @pytest.mark.parametrize("address", ["nowhere", "host:", "host:0", ":2222"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match=r"TF_CONFIG: cluster.worker\[1\] is .*, not host:port"):
-        place_of({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", address]}})})
+        topology_of({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1", address]}})})
 
 
 def test_the_restart_scope_of_the_job_decides_how_long_a_peer_may_stay_away() -> None:

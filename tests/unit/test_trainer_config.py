@@ -417,7 +417,7 @@ def test_class_weights_that_are_none_are_refused(text: str, problem: str) -> Non
 
 
 def test_class_weights_need_a_model_of_ones_own() -> None:
-    assert configured("--model=a:b", "--data=a:c", "--class-weights=1:2.5,0:1").own.class_weights == (1.0, 2.5)
+    assert configured("--model=a:b", "--data=a:c", "--class-weights=1:2.5,0:1").user_code.class_weights == (1.0, 2.5)
     assert refusal("--class-weights=0:1") == (
         "--class-weights=0:1: the tasks that ship have none; give --model as well"
     )

@@ -33,7 +33,7 @@ def test_files_are_described_by_options() -> None:
         {},
     )  # fmt: skip
     data = config.data
-    assert (data.where, data.format, data.held_out, data.label) == ("gs://bucket/part-*", "tfrecord", "/judge", "y")
+    assert (data.where, data.format, data.validation, data.label) == ("gs://bucket/part-*", "tfrecord", "/judge", "y")
     assert data.columns == ("a", "b")
     assert data.features == (FeatureSpec("a", "float", (2, 3)), FeatureSpec("b", "int"), FeatureSpec("y", "bytes"))
     assert (data.image_size, data.shuffle_window, data.cache) == ((32, 48), 7, Path("/scratch"))
@@ -41,8 +41,8 @@ def test_files_are_described_by_options() -> None:
 
 
 def test_held_out_is_a_share_or_a_place() -> None:
-    assert parse([FILES, "--held-out=0.25"], {}).data.held_out == 0.25
-    assert parse([FILES, "--held-out=judge/*.csv"], {}).data.held_out == "judge/*.csv"
+    assert parse([FILES, "--held-out=0.25"], {}).data.validation == 0.25
+    assert parse([FILES, "--held-out=judge/*.csv"], {}).data.validation == "judge/*.csv"
 
 
 def test_files_need_no_data_set_of_the_task() -> None:

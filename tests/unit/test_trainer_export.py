@@ -13,7 +13,7 @@ from dtj_trainer.export import __main__ as converter
 from dtj_trainer.export import conversion, formats
 from dtj_trainer.export.bundle import Bundle, measure, publish
 from dtj_trainer.export.conversion import ConversionFailed
-from dtj_trainer.metrics.progress import Board
+from dtj_trainer.metrics.progress import ProgressStore
 
 pytestmark = pytest.mark.unit
 
@@ -87,7 +87,7 @@ class TestABundle:
 
     def test_it_is_in_the_document_of_the_status_port(self) -> None:
         bundle = Bundle(path=Path("/e/1"), formats=("SavedModel",), size=3, digest="sha256:0")
-        board = Board()
+        board = ProgressStore()
         assert "export" not in board.document()
         board.update(export=bundle.document())
         assert board.document()["export"] == {

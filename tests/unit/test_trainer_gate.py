@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtj_launch import rendezvous
+from dtj_launch import rendezvous as start_gate
 from dtj_launch.rendezvous import (
     OTHERWISE_ENGAGED,
-    Doorbell,
     Peer,
     PeersMissing,
-    greet,
-    knock,
-    meet,
+    ReadinessListener,
+    handshake,
+    probe,
     prove_free,
+    rendezvous,
     wait_for_peers,
     wait_for_server,
 )
@@ -39,7 +39,7 @@ class Town:
         self.said: list[str] = []
         self.knocks: list[str] = []
 
-    def knock(self, peer: Peer) -> str | None:
+    def probe(self, peer: Peer) -> str | None:
         self.knocks.append(peer[0])
         return None if self.now >= self.arrivals[peer[0]] else "connection refused"
 
@@ -51,7 +51,7 @@ class Town:
 
     def wait(self, timeout: float = 300.0) -> None:
         wait_for_peers(
-            self.peers, timeout=timeout, say=self.said.append, knock=self.knock, clock=self.clock, pause=self.pause
+            self.peers, timeout=timeout, say=self.said.append, probe=self.probe, clock=self.clock, pause=self.pause
         )
 
 
@@ -92,28 +92,28 @@ def test_it_gives_up_in_time_and_names_the_missing_but_not_all_of_many() -> None
 
 @pytest.fixture
 def doorbell_port() -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with closing(Doorbell(port)):
+    with socket.socket() as endpoint:
+        endpoint.bind(("127.0.0.1", 0))
+        port = endpoint.getsockname()[1]
+    with closing(ReadinessListener(port)):
         yield port
 
 
 def test_a_doorbell_is_heard_and_gives_its_port_back() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    doorbell = Doorbell(port)
-    assert [knock(("127.0.0.1", port)) for _ in range(3)] == [None] * 3
-    doorbell.close()
-    assert knock(("127.0.0.1", port)) == "connection refused"
+    with socket.socket() as endpoint:
+        endpoint.bind(("127.0.0.1", 0))
+        port = endpoint.getsockname()[1]
+    listener = ReadinessListener(port)
+    assert [probe(("127.0.0.1", port)) for _ in range(3)] == [None] * 3
+    listener.close()
+    assert probe(("127.0.0.1", port)) == "connection refused"
     with socket.create_server(("127.0.0.1", port)):
-        assert knock(("127.0.0.1", port)) is None
+        assert probe(("127.0.0.1", port)) is None
 
 
 def test_a_second_doorbell_on_one_port_is_an_error(doorbell_port: int) -> None:
     with pytest.raises(OSError, match="already in use"):
-        Doorbell(doorbell_port)
+        ReadinessListener(doorbell_port)
 
 
 class Gates:
@@ -123,15 +123,15 @@ class Gates:
         self.attempts = attempts
         self.keys = keys
         self.doorbells = [
-            Doorbell(0, name=f"worker {index}", attempt=attempts[index], key=keys[index]) for index in (0, 1)
+            ReadinessListener(0, name=f"worker {index}", attempt=attempts[index], key=keys[index]) for index in (0, 1)
         ]
 
     def address(self, index: int) -> Peer:
         return ("127.0.0.1", self.doorbells[index].port)
 
-    def meet(self, index: int, timeout: float = 30.0) -> None:
+    def rendezvous(self, index: int, timeout: float = 30.0) -> None:
         other = 1 - index
-        meet(
+        rendezvous(
             self.doorbells[index],
             {f"worker {other}": self.address(other)},
             name=f"worker {index}",
@@ -142,27 +142,27 @@ class Gates:
         )
 
     def close(self) -> None:
-        for doorbell in self.doorbells:
-            doorbell.close()
+        for listener in self.doorbells:
+            listener.close()
 
 
 def test_two_at_their_gates_meet() -> None:
     with closing(Gates()) as gates, ThreadPoolExecutor() as pool:
-        list(pool.map(gates.meet, (0, 1)))
+        list(pool.map(gates.rendezvous, (0, 1)))
 
 
 def test_who_was_greeted_does_not_wait_for_one_that_has_gone_on() -> None:
     with closing(Gates()) as gates:
-        gates.meet(0)
+        gates.rendezvous(0)
         gates.doorbells[0].close()
         with socket.create_server(("127.0.0.1", gates.address(0)[1])):  # as its TensorFlow, which does not greet
-            gates.meet(1, timeout=3)
+            gates.rendezvous(1, timeout=3)
 
 
 def test_tasks_of_two_attempts_do_not_meet() -> None:
     with closing(Gates(attempts=(2, 3))) as gates:
         with pytest.raises(PeersMissing, match=r"worker 1 at .* \(is at attempt 3, and this is 2\)"):
-            gates.meet(0, timeout=0.3)
+            gates.rendezvous(0, timeout=0.3)
         assert gates.doorbells[1].callers == set()
 
 
@@ -209,12 +209,12 @@ def test_a_leader_that_does_not_come_is_not_followed_for_ever(doorbell_port: int
 def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for_ever(
     foreign_server: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert knock(foreign_server) is None
-    assert greet(foreign_server, name="worker 0", attempt=1) == "its process of before still ends"
-    with closing(Doorbell(0, name="worker 0", attempt=1)) as doorbell:
-        monkeypatch.setattr(rendezvous, "PATIENCE_SECONDS", 0.5)
+    assert probe(foreign_server) is None
+    assert handshake(foreign_server, name="worker 0", attempt=1) == "its process of before still ends"
+    with closing(ReadinessListener(0, name="worker 0", attempt=1)) as listener:
+        monkeypatch.setattr(start_gate, "PATIENCE_SECONDS", 0.5)
         began = time.monotonic()
-        meet(doorbell, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60, say=print)
+        rendezvous(listener, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60, say=print)
         assert time.monotonic() - began >= 0.5
 
 
@@ -248,14 +248,14 @@ def say_to(peer: Peer, said: bytes) -> bytes:
 def test_a_gate_survives_whatever_is_said_to_it(noise: bytes) -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         assert say_to(gates.address(0), noise) == b""
-        gates.meet(1)
+        gates.rendezvous(1)
         assert gates.doorbells[0].callers == {"worker 1"}
 
 
 @pytest.fixture(scope="module")
-def gate_under_fire() -> Iterator[Doorbell]:
-    with closing(Doorbell(0, name="worker 0", attempt=1, key="uid")) as doorbell:
-        yield doorbell
+def gate_under_fire() -> Iterator[ReadinessListener]:
+    with closing(ReadinessListener(0, name="worker 0", attempt=1, key="uid")) as listener:
+        yield listener
 
 
 @settings(max_examples=150, deadline=None)
@@ -271,7 +271,7 @@ def gate_under_fire() -> Iterator[Doorbell]:
     hangs_up=st.booleans(),
 )
 def test_a_gate_answers_its_peers_whatever_strangers_said_before(
-    gate_under_fire: Doorbell, pieces: list[bytes], hangs_up: bool
+    gate_under_fire: ReadinessListener, pieces: list[bytes], hangs_up: bool
 ) -> None:
     peer = ("127.0.0.1", gate_under_fire.port)
     with socket.create_connection(peer, 60) as stranger, suppress(OSError):
@@ -279,7 +279,7 @@ def test_a_gate_answers_its_peers_whatever_strangers_said_before(
             stranger.sendall(piece)
         if hangs_up:
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    while (why := greet(peer, name="worker 1", attempt=1, key="uid")) is not None:
+    while (why := handshake(peer, name="worker 1", attempt=1, key="uid")) is not None:
         assert why == "no answer"  # of a machine that is busy with other tests
     assert gate_under_fire.callers == {"worker 1"}
 
@@ -287,14 +287,14 @@ def test_a_gate_answers_its_peers_whatever_strangers_said_before(
 def test_a_stranger_that_sends_byte_after_byte_keeps_no_peer_waiting_and_does_not_hold_the_port() -> None:
     with closing(Gates()) as gates, socket.create_connection(gates.address(0), 60) as stranger:
         stranger.sendall(b"dtj-gate 1 ")
-        gates.meet(1)
+        gates.rendezvous(1)
         gates.doorbells[0].close()
         with socket.create_server(gates.address(0)), suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
 
 
 def test_a_gate_hangs_up_on_who_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_CALLER_SECONDS", 0.2)
+    monkeypatch.setattr(start_gate, "_CALLER_SECONDS", 0.2)
     with (
         closing(Gates()) as gates,
         socket.create_connection(gates.address(0), 60) as silent,
@@ -304,7 +304,7 @@ def test_a_gate_hangs_up_on_who_says_nothing_for_too_long(monkeypatch: pytest.Mo
 
 
 def test_a_flood_of_connections_takes_no_threads_and_keeps_no_peer_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "MAX_CALLERS", 20)
+    monkeypatch.setattr(start_gate, "MAX_CALLERS", 20)
     with closing(Gates()) as gates, ExitStack() as flood:
         before = threading.active_count()
         for _ in range(200):
@@ -313,22 +313,22 @@ def test_a_flood_of_connections_takes_no_threads_and_keeps_no_peer_out(monkeypat
                 caller.sendall(b"dtj-gate 1 x")
         assert threading.active_count() == before
         assert len(gates.doorbells[0]._open) <= 20
-        gates.meet(1)
+        gates.rendezvous(1)
 
 
 def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         for said in (b"dtj-gate 1 worker 7\n", b"dtj-gate 1 worker 7 " + b"0" * 64 + b"\n"):
             assert say_to(gates.address(0), said) == b""
-        assert greet(gates.address(0), name="worker 7", attempt=1, key="other") == OTHERWISE_ENGAGED
-        assert greet(gates.address(0), name="worker 1", attempt=1, key="uid") is None
+        assert handshake(gates.address(0), name="worker 7", attempt=1, key="other") == OTHERWISE_ENGAGED
+        assert handshake(gates.address(0), name="worker 1", attempt=1, key="uid") is None
         assert gates.doorbells[0].callers == {"worker 1"}
 
 
 def test_an_answer_that_a_stranger_heard_is_of_no_use_as_a_greeting() -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         with socket.create_connection(gates.address(0), 60) as peer:
-            peer.sendall(rendezvous._greeting("call", "worker 1", 1, "uid").encode())
+            peer.sendall(start_gate._greeting("call", "worker 1", 1, "uid").encode())
             answer = peer.recv(1000)
         assert answer.startswith(b"dtj-gate 1 worker 0 ")
         assert say_to(gates.address(1), answer) == b""
@@ -337,17 +337,17 @@ def test_an_answer_that_a_stranger_heard_is_of_no_use_as_a_greeting() -> None:
 
 def test_who_answers_in_a_peers_place_without_the_key_is_not_taken_for_it() -> None:
     with closing(Gates(keys=("uid", ""))) as gates:
-        assert greet(gates.address(1), name="worker 0", attempt=1, key="uid") == OTHERWISE_ENGAGED
+        assert handshake(gates.address(1), name="worker 0", attempt=1, key="uid") == OTHERWISE_ENGAGED
 
 
 def test_a_gate_of_a_local_run_listens_on_loopback_alone() -> None:
-    with closing(Doorbell(0, host="127.0.0.1")) as doorbell:
-        assert doorbell._listener.getsockname()[0] == "127.0.0.1"
-        assert knock(("127.0.0.1", doorbell.port)) is None
+    with closing(ReadinessListener(0, host="127.0.0.1")) as listener:
+        assert listener._listener.getsockname()[0] == "127.0.0.1"
+        assert probe(("127.0.0.1", listener.port)) is None
 
 
 def test_a_name_that_nobody_has_does_not_resolve() -> None:
-    assert knock(("worker-1.job.invalid", 2222)) == "name does not resolve"
+    assert probe(("worker-1.job.invalid", 2222)) == "name does not resolve"
 
 
 def test_a_port_is_proved_free_without_a_sign_to_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:

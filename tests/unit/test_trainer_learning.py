@@ -90,7 +90,7 @@ def test_what_cannot_be_is_one_line(argv: list[str], said: str) -> None:
 
 
 def test_a_model_of_ones_own_learns_from_own_data_or_from_what_ships() -> None:
-    own = configured("--model=net.cnn:build", "--data=net.data:images", "--no-shuffle", "--loss=huber").own
+    own = configured("--model=net.cnn:build", "--data=net.data:images", "--no-shuffle", "--loss=huber").user_code
     assert (str(own.model), str(own.data)) == ("--model=net.cnn:build", "--data=net.data:images")
     assert (own.shuffle, own.loss) == (False, "huber")
     config = configured("--model=net.cnn:build", "--dataset=wine")
@@ -104,6 +104,6 @@ def test_a_module_is_looked_for_without_importing_it(tmp_path: Path, monkeypatch
         (package / file).write_text("raise AssertionError('imported')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", ["/nowhere"])
-    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=wine").own)
+    entry_points.check(configured("--model=some_net.cnn:build", "--dataset=wine").user_code)
     with pytest.raises(UsageError, match=r"there is no module some_net\.rnn; put it into the working directory \("):
-        entry_points.check(configured("--model=some_net.rnn:build", "--dataset=wine").own)
+        entry_points.check(configured("--model=some_net.rnn:build", "--dataset=wine").user_code)

@@ -14,10 +14,10 @@ import pytest
 from dtj_trainer.config.parsing import CheckpointPolicy
 from dtj_trainer.metrics import progress
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
-from dtj_trainer.metrics.progress import Board, Meter, Phase, Progress, serve
+from dtj_trainer.metrics.progress import Meter, Phase, Progress, ProgressStore, serve
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process.environment import cpu_limit
-from dtj_trainer.training.stepping import is_mark, steps_to_mark, steps_within
+from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within
 
 pytestmark = pytest.mark.unit
 
@@ -181,8 +181,8 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
     policy = CheckpointPolicy(directory=None, every_steps=40, every_seconds=None, keep=1)
     marks, step = [], 0
     while step < 113:
-        step += min(15, steps_to_mark(step, 113, policy))
-        if is_mark(step, 113, policy):
+        step += min(15, steps_until_checkpoint(step, 113, policy))
+        if is_checkpoint_step(step, 113, policy):
             marks.append(step)
     assert marks == [40, 80, 113]
     assert steps_within(20, None) == 20
@@ -191,7 +191,7 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
 
 
 def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixture[str]) -> None:
-    board = Board()
+    board = ProgressStore()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -16,14 +16,14 @@ def test_each_part_of_the_start_is_told_with_the_seconds_that_it_took() -> None:
     startup = Startup(clock=lambda: next(moments))
     startup.lap("import")
     startup.lap("gate")
-    told = re.fullmatch(r"start [\d.]+ s: import ([\d.]+), gate 0\.5", startup.told())
-    assert told is not None, startup.told()
-    assert float(told[1]) >= 2.0  # the process began before the stopwatch was made
+    found = re.fullmatch(r"start [\d.]+ s: import ([\d.]+), gate 0\.5", startup.summary())
+    assert found is not None, startup.summary()
+    assert float(found[1]) >= 2.0  # the process began before the stopwatch was made
 
 
 def test_the_whole_is_the_time_since_the_process_began() -> None:
     startup = Startup()
     startup.lap("all")
-    whole, part = re.findall(r"[\d.]+", startup.told())
+    whole, part = re.findall(r"[\d.]+", startup.summary())
     assert whole == part
     assert float(whole) > 0

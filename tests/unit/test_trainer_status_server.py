@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtj_trainer.metrics import progress
-from dtj_trainer.metrics.progress import Board, _Server, serve
+from dtj_trainer.metrics.progress import ProgressStore, _Server, serve
 
 pytestmark = pytest.mark.unit
 
@@ -21,7 +21,7 @@ STATUS = b"GET /status HTTP/1.0\r\nHost: x\r\n\r\n"
 
 @contextmanager
 def serving(host: str = "127.0.0.1") -> Iterator[_Server]:
-    board = Board()
+    board = ProgressStore()
     board.update(step=7, total_steps=10)
     server = serve(board, 0, host=host)
     assert server is not None
@@ -111,7 +111,7 @@ def test_a_reader_that_sends_byte_after_byte_is_ended_when_its_time_is_over(monk
 
 def test_a_reader_that_does_not_read_is_ended_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_READER_SECONDS", 0.5)
-    board = Board()
+    board = ProgressStore()
     board.update(metrics={"m" * 20_000_000: 1.0})
     server = serve(board, 0, host="127.0.0.1")
     assert server is not None

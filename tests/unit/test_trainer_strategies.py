@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.process.errors import UsageError
-from dtj_trainer.training.stepping import legs
+from dtj_trainer.training.stepping import fit_segments
 
 pytestmark = pytest.mark.unit
 
 
 def test_the_legs_of_fit_are_the_rest_of_an_epoch_whole_epochs_and_the_rest_of_the_last() -> None:
-    assert list(legs(12, 47, 10)) == [(1, 2, 8), (2, 4, 10), (4, 5, 7)]
-    assert list(legs(0, 30, 10)) == [(0, 3, 10)]
-    assert list(legs(12, 15, 10)) == [(1, 2, 3)]
-    assert list(legs(30, 30, 10)) == []
+    assert list(fit_segments(12, 47, 10)) == [(1, 2, 8), (2, 4, 10), (4, 5, 7)]
+    assert list(fit_segments(0, 30, 10)) == [(0, 3, 10)]
+    assert list(fit_segments(12, 15, 10)) == [(1, 2, 3)]
+    assert list(fit_segments(30, 30, 10)) == []
 
 
 @pytest.mark.property
@@ -26,7 +26,7 @@ def test_the_legs_of_fit_lead_to_the_last_step_and_no_epoch_is_counted_twice(
     step: int, more: int, per_epoch: int
 ) -> None:
     at = step
-    for first_epoch, epochs, steps in legs(step, step + more, per_epoch):
+    for first_epoch, epochs, steps in fit_segments(step, step + more, per_epoch):
         assert first_epoch == at // per_epoch
         assert 0 < steps <= per_epoch
         at += (epochs - first_epoch) * steps

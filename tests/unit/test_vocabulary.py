@@ -104,15 +104,15 @@ REPLACED_PARTS: Final = {r"^_?(MOST|LEAST|FEWEST)_": "MAX_, MIN_", r"_LIFE$": "_
 
 TEXT_LIMITS: Final[dict[str, int]] = {
     "operator/dtj/core": 1,
-    "trainer-image": 22,
+    "trainer-image": 18,
 }
 """Avoided words in texts of programs (not in docstrings), by room."""
 
 NAME_LIMITS: Final[dict[str, int]] = {
     "operator/dtj/core": 6,
     "operator/dtj/kube": 1,
-    "tests": 197,
-    "trainer-image": 118,
+    "tests": 184,
+    "trainer-image": 1,
 }
 """Definitions with replaced names, by room."""
 

@@ -17,11 +17,11 @@ from .errors import LauncherError, NotStarted, UsageError
 from .options import Options
 from .out_of_memory import out_of_memory_kills
 from .output import LastWords, Output, Tail, say
-from .rendezvous import Doorbell, PeersMissing, meet, wait_for_peers
-from .restart_policy import End, Policy
+from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
+from .restart_policy import ExitRecord, Policy
 from .signal_relay import Relay
-from .status_client import Telling, status_port
-from .topology import Part, Place, place_of
+from .status_client import StatusPoller, status_port
+from .topology import RestartRole, TaskTopology, topology_of
 
 _REST_SECONDS = 1.0
 """For how long the rest of its output is waited for when a program has ended."""
@@ -50,11 +50,11 @@ class Launcher:
         """
         self._given = given
         self._words = words
-        self._place = place_of(os.environ)
+        self._topology = topology_of(os.environ)
         self._policy = Policy(
-            self._place.part if given.restarts else Part.ALONE,
-            most=given.most_restarts,
-            mended_alone=given.mended_alone,
+            self._topology.restart_role if given.restarts else RestartRole.ALONE,
+            most=given.max_restarts,
+            replace_single_pod=given.replace_single_pod,
         )
         self._relay = Relay(grace=given.grace, leave=_leave)
         self._wakeup = self._relay.listen()
@@ -79,15 +79,15 @@ class Launcher:
             self._gate()
             end = self._start()
             end = replace(end, code=self._given.codes.get(end.code, end.code))
-            again = self._policy.after(end)
-            if again is None:
+            restart = self._policy.after(end)
+            if restart is None:
                 if end.code:
                     self._words.leave(self._tail.text())
                 return end.code
             self._starts += 1
-            wait = f"after {again.pause:g} s" if again.pause else "at once"
-            say(f"{again.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time")
-            time.sleep(again.pause)
+            wait = f"after {restart.pause:g} s" if restart.pause else "at once"
+            say(f"{restart.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time")
+            time.sleep(restart.pause)
 
     # -- before the program --------------------------------------------------------------------------------------
 
@@ -106,19 +106,19 @@ class Launcher:
         _, status = os.waitpid(children[0], 0)
         if not answer:
             return _exit_code(status)
-        told = json.loads(answer)
+        checked = json.loads(answer)
         self._given = replace(
             given,
-            start_timeout=told.get("start_timeout", given.start_timeout),
-            preload=given.preload if told.get("preload", True) else (),
+            start_timeout=checked.get("start_timeout", given.start_timeout),
+            preload=given.preload if checked.get("preload", True) else (),
         )
         return None
 
     def _preload(self) -> None:
         """Imports what every start would import, where starts may follow; runs nothing of it."""
-        if not self._given.preload or self._place.part not in (Part.MEMBER, Part.COORDINATOR):
+        if not self._given.preload or self._topology.restart_role not in (RestartRole.MEMBER, RestartRole.COORDINATOR):
             return
-        if not self._given.restarts or not self._given.most_restarts:
+        if not self._given.restarts or not self._given.max_restarts:
             return
         try:
             child.preload(self._given.preload)
@@ -128,27 +128,27 @@ class Launcher:
         self._preloaded = True
 
     def _gate(self) -> None:
-        place = self._place
-        if self._given.own_gate or not place.peers:
+        topology = self._topology
+        if self._given.own_gate or not topology.peers:
             return
         seconds = self._limit()
         try:
-            if place.part is not Part.MEMBER or place.port is None:
-                wait_for_peers(place.peers, timeout=seconds, say=say)
+            if topology.restart_role is not RestartRole.MEMBER or topology.port is None:
+                wait_for_peers(topology.peers, timeout=seconds, say=say)
                 return
-            doorbell = _ring(place.port, place)
+            listener = _listen(topology.port, topology)
             try:
-                meet(
-                    doorbell,
-                    place.peers,
-                    name=place.name,
-                    attempt=place.attempt,
-                    key=place.key,
+                rendezvous(
+                    listener,
+                    topology.peers,
+                    name=topology.name,
+                    attempt=topology.attempt,
+                    key=topology.key,
                     timeout=seconds,
                     say=say,
                 )
             finally:
-                doorbell.close()
+                listener.close()
         except PeersMissing as missing:
             flag = "--rejoin-timeout" if self._starts else "--start-timeout"
             raise NotStarted(f"start gate: {missing}; see why they did not start, or raise {flag}") from None
@@ -160,7 +160,7 @@ class Launcher:
 
     # -- the program ---------------------------------------------------------------------------------------------
 
-    def _start(self) -> End:
+    def _start(self) -> ExitRecord:
         """Starts the program and returns how it ended; nothing of it is left then."""
         killed_before = out_of_memory_kills()
         began = time.monotonic()
@@ -174,18 +174,18 @@ class Launcher:
 
         child.fork(self._program(), started=started, output=output.for_child, close=close)
         output.hand_over()
-        telling = Telling(status_port(os.environ))
-        code = self._follow(children[0], output, telling)
+        poller = StatusPoller(status_port(os.environ))
+        code = self._follow(children[0], output, poller)
         child.signal_group(children[0], signal.SIGKILL)
         child.kill_children()
         self._relay.aim(None)
         output.finish(_REST_SECONDS)
-        return End(
+        return ExitRecord(
             code=code,
             seconds=time.monotonic() - began,
-            step=telling.step,
-            at_gate=telling.at_gate,
-            told=self._relay.told,
+            step=poller.step,
+            at_gate=poller.at_gate,
+            termination_requested=self._relay.termination_requested,
             out_of_memory=killed_before is not None and out_of_memory_kills() != killed_before,
         )
 
@@ -199,13 +199,13 @@ class Launcher:
         command = given.command if given.module is None else (sys.executable, "-m", given.module, *given.command)
         return child.run_command(command, {**os.environ, **variables})
 
-    def _follow(self, program: int, output: Output, telling: Telling) -> int:
+    def _follow(self, program: int, output: Output, poller: StatusPoller) -> int:
         """Passes on what the program says until it has ended; its exit code."""
         while True:
             code = _reaped(program)
             if code is not None:
                 return code
-            waits = [wait for wait in (self._relay.enforce(), output.release(), telling.ask()) if wait is not None]
+            waits = [wait for wait in (self._relay.enforce(), output.release(), poller.poll()) if wait is not None]
             ready, _, _ = select.select([self._wakeup, *output.sources], [], [], min(waits) if waits else None)
             for source in ready:
                 if source == self._wakeup:
@@ -214,12 +214,14 @@ class Launcher:
                     output.read(source)
 
 
-def _ring(port: int, place: Place) -> Doorbell:
+def _listen(port: int, topology: TaskTopology) -> ReadinessListener:
     try:
-        return Doorbell(port, name=place.name, attempt=place.attempt, key=place.key, host=place.host)
+        return ReadinessListener(
+            port, name=topology.name, attempt=topology.attempt, key=topology.key, host=topology.host
+        )
     except OSError as error:
         raise UsageError(
-            f"TF_CONFIG: port {port} of {place.name}: {os.strerror(error.errno or 0)}; "
+            f"TF_CONFIG: port {port} of {topology.name}: {os.strerror(error.errno or 0)}; "
             "end the process that has it, or give another port"
         ) from None
 

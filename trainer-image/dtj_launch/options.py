@@ -24,9 +24,9 @@ class Options:
     own_gate: bool
     start_timeout: float
     rejoin_timeout: float
-    most_restarts: int
+    max_restarts: int
     restarts: bool
-    mended_alone: bool
+    replace_single_pod: bool
     codes: Mapping[int, int]
     grace: float | None
 
@@ -58,9 +58,9 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         start_timeout=start_timeout,
         # The operator replaces the lost pod alone: whoever lost it waits for as long as a pod may take to start.
         rejoin_timeout=start_timeout if scope == "Pod" else min(rejoin_timeout, start_timeout),
-        most_restarts=_whole("--max-restarts-in-place", given.max_restarts_in_place),
+        max_restarts=_whole("--max-restarts-in-place", given.max_restarts_in_place),
         restarts=scope != "Job",
-        mended_alone=scope == "Pod",
+        replace_single_pod=scope == "Pod",
         codes=_codes(given.map),
         grace=_seconds("--grace", given.grace) if given.grace else None,
     )
@@ -90,10 +90,10 @@ def _whole(flag: str, text: str) -> int:
 def _codes(text: str) -> Mapping[int, int]:
     codes = {}
     for pair in filter(None, text.split(",")):
-        seen, _, told = pair.partition("=")
-        if not (seen.isdecimal() and told.isdecimal() and 0 < int(seen) < 256 and int(told) < 256):
+        seen, _, mapped = pair.partition("=")
+        if not (seen.isdecimal() and mapped.isdecimal() and 0 < int(seen) < 256 and int(mapped) < 256):
             raise UsageError(f"--map={text}: give pairs of exit codes such as 3=75, separated by commas")
-        codes[int(seen)] = int(told)
+        codes[int(seen)] = int(mapped)
     return codes
 
 

@@ -53,9 +53,9 @@ class _Stream:
 
     def read(self) -> bool:
         """Passes on what is there; False at the end."""
-        said = os.read(self.source, _CHUNK)
-        whole, newline, rest = said.rpartition(b"\n")
-        if newline or not said:
+        chunk = os.read(self.source, _CHUNK)
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline or not chunk:
             self._pass_on(self._held + whole + newline)
             self._held = b""
         if rest:
@@ -63,7 +63,7 @@ class _Stream:
             self._held += rest
             if len(self._held) > _LONGEST_LINE:
                 self.release(at_once=True)
-        return bool(said)
+        return bool(chunk)
 
     def release(self, *, at_once: bool = False) -> float | None:
         """Passes on the beginning of a line whose end does not come; else says in how many seconds to look again."""

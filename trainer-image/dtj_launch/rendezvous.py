@@ -4,17 +4,17 @@ Without it a task that looks up its peer two seconds too early dies of "Name or 
 whose peer never comes waits inside TensorFlow for 15 minutes and more without a word.
 
 A peer counts as there when its name resolves **and** its port accepts a connection. Before TensorFlow's server
-is up nothing would listen on that port, so each gate listens there itself (`Doorbell`) until its own wait is
+is up nothing would listen on that port, so each gate listens there itself (`ReadinessListener`) until its own wait is
 over, and gives the port back just before TensorFlow binds it. A task that finds the port closed in that short
 gap looks again and meets TensorFlow's server. A peer that was there once is not asked again: from then on its
 loss is for the coordination service to notice.
 
 Only a server that is started by other means, such as a parameter server, needs no doorbell.
 
-An open port is not enough where all tasks must begin anew together (`meet`): the peer's process of before the loss
-may still hold it for some seconds, and TensorFlow's coordination service turns away who comes to it twice. So there
-the tasks greet each other, and each notes who greeted it. A pair has met when either got through to the other; since
-both note it, none is left waiting for a peer that has gone on.
+An open port is not enough if all tasks must start again together (`rendezvous`): the process that the peer ran before
+the loss may hold the port for some seconds, and TensorFlow's coordination service refuses a task that connects twice.
+So the tasks exchange a handshake, and each notes the peers whose handshake it received. A pair has met when either side
+reached the other; both note it, so no task waits for a peer that has gone on.
 
 Standard library only, and nothing of this project: a launcher that has no TensorFlow can use it as it is.
 """
@@ -68,7 +68,7 @@ class PeersMissing(Exception):
     """Some peers were not there in time; the message names them, and what was wrong with each."""
 
 
-class Doorbell:
+class ReadinessListener:
     """Accepts connections on this task's port, so that peers see that the task is there, and answers greetings.
 
     Whatever a caller sends, and however slowly, costs it its connection and nothing else: one thread serves all
@@ -159,15 +159,15 @@ class Doorbell:
 
     def _hear(self, caller: _Caller) -> bool:
         """Takes what a caller says. Returns whether there is nothing more to expect of it."""
-        said = caller.connection.recv(_LONGEST_GREETING)
-        if not said or caller.answered:
+        received = caller.connection.recv(_LONGEST_GREETING)
+        if not received or caller.answered:
             return True
-        caller.said += said
-        if not _may_be_greeting(caller.said):
+        caller.received += received
+        if not _may_be_greeting(caller.received):
             return True
-        if not caller.said.endswith(b"\n"):
+        if not caller.received.endswith(b"\n"):
             return False
-        greeted = _parsed(caller.said, _CALL, self._key)
+        greeted = _parsed(caller.received, _CALL, self._key)
         if greeted is None:
             return True
         name, attempt = greeted
@@ -193,7 +193,7 @@ class _Caller:
 
     connection: socket.socket
     until: float
-    said: bytes = b""
+    received: bytes = b""
     answered: bool = False
 
 
@@ -216,24 +216,24 @@ def prove_free(port: int) -> None:
         OSError: the port is in use.
     """
     dual = socket.has_dualstack_ipv6()
-    with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as endpoint:
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if dual:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        probe.bind(("", port))
+            endpoint.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        endpoint.bind(("", port))
 
 
-def knock(peer: Peer, timeout: float = _CONNECT_SECONDS) -> str | None:
+def probe(peer: Peer, timeout: float = _CONNECT_SECONDS) -> str | None:
     """Tries to reach a peer. Returns None when it is there, else why not, in a few words."""
     return _reach(peer, timeout, lambda _: None)
 
 
-def greet(peer: Peer, *, name: str, attempt: int, key: str = "", timeout: float = _CONNECT_SECONDS) -> str | None:
+def handshake(peer: Peer, *, name: str, attempt: int, key: str = "", timeout: float = _CONNECT_SECONDS) -> str | None:
     """Tries to reach a peer that waits at its gate, too. Returns None when it answered, else why it did not."""
 
     def speak(caller: socket.socket) -> str | None:
         caller.sendall(_greeting(_CALL, name, attempt, key).encode())
-        answered = _parsed(_heard(caller, timeout), _ANSWER, key)
+        answered = _parsed(_received(caller, timeout), _ANSWER, key)
         if answered is None:
             return OTHERWISE_ENGAGED
         return None if answered[1] == attempt else f"is at attempt {answered[1]}, and this is {attempt}"
@@ -279,16 +279,16 @@ def _proof(kind: str, name: str, attempt: int, key: str) -> str:
     return hmac.new(key.encode(), f"{kind} {attempt} {name}".encode(), hashlib.sha256).hexdigest()
 
 
-def _may_be_greeting(said: bytes) -> bool:
+def _may_be_greeting(received: bytes) -> bool:
     """Whether this is how a greeting begins, and not too long for one."""
-    return said.startswith(_GREETING.encode()[: len(said)]) and len(said) <= _LONGEST_GREETING
+    return received.startswith(_GREETING.encode()[: len(received)]) and len(received) <= _LONGEST_GREETING
 
 
-def _parsed(said: bytes, kind: str, key: str) -> tuple[str, int] | None:
+def _parsed(received: bytes, kind: str, key: str) -> tuple[str, int] | None:
     """Name and attempt of a whole greeting; None if it is none, or if it does not prove that it has the key."""
-    if not _may_be_greeting(said) or not said.endswith(b"\n"):
+    if not _may_be_greeting(received) or not received.endswith(b"\n"):
         return None
-    word, _, rest = said.decode(errors="replace").strip().partition(" ")
+    word, _, rest = received.decode(errors="replace").strip().partition(" ")
     number, _, name = rest.partition(" ")
     if word != _GREETING or not (number.isascii() and number.isdecimal()):
         return None
@@ -299,20 +299,20 @@ def _parsed(said: bytes, kind: str, key: str) -> tuple[str, int] | None:
     return (name, int(number)) if hmac.compare_digest(proof.encode(), wanted.encode()) else None
 
 
-def _heard(caller: socket.socket, seconds: float) -> bytes:
+def _received(caller: socket.socket, seconds: float) -> bytes:
     """What the other says up to the end of its line, within so many seconds in total. Raises OSError."""
-    said, until = b"", time.monotonic() + seconds
-    while not said.endswith(b"\n") and _may_be_greeting(said):
+    received, until = b"", time.monotonic() + seconds
+    while not received.endswith(b"\n") and _may_be_greeting(received):
         caller.settimeout(max(0.001, until - time.monotonic()))
         more = caller.recv(_LONGEST_GREETING)
         if not more:
             break
-        said += more
-    return said
+        received += more
+    return received
 
 
-def meet(
-    doorbell: Doorbell,
+def rendezvous(
+    listener: ReadinessListener,
     peers: Mapping[str, Peer],
     *,
     name: str,
@@ -335,16 +335,16 @@ def meet(
     patience = min(PATIENCE_SECONDS, timeout / 2)
 
     def met(peer: Peer) -> str | None:
-        if names[peer] in doorbell.callers:
+        if names[peer] in listener.callers:
             return None
-        why = greet(peer, name=name, attempt=attempt, key=key)
+        why = handshake(peer, name=name, attempt=attempt, key=key)
         if why != OTHERWISE_ENGAGED:
             engaged_since.pop(peer, None)
             return why
         since = engaged_since.setdefault(peer, time.monotonic())
         return None if time.monotonic() - since >= patience else why
 
-    wait_for_peers(peers, timeout=timeout, say=say, knock=met)
+    wait_for_peers(peers, timeout=timeout, say=say, probe=met)
 
 
 def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key: str = "") -> None:
@@ -354,7 +354,7 @@ def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key:
     """
     until = time.monotonic() + timeout
     pauses = iter(_PAUSES_SECONDS)
-    while greet(peer, name=name, attempt=attempt, key=key) != OTHERWISE_ENGAGED and time.monotonic() < until:
+    while handshake(peer, name=name, attempt=attempt, key=key) != OTHERWISE_ENGAGED and time.monotonic() < until:
         time.sleep(next(pauses, _PAUSES_SECONDS[-1]))
 
 
@@ -364,7 +364,7 @@ def wait_for_peers(
     timeout: float,
     say: Callable[[str], object],
     report_every: float = 10.0,
-    knock: Callable[[Peer], str | None] = knock,
+    probe: Callable[[Peer], str | None] = probe,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
@@ -383,7 +383,7 @@ def wait_for_peers(
     pauses = iter(_PAUSES_SECONDS)
     with ThreadPoolExecutor(max_workers=min(32, len(peers) + 1), thread_name_prefix="gate") as pool:
         while True:
-            reasons = pool.map(knock, [peers[name] for name in missing])
+            reasons = pool.map(probe, [peers[name] for name in missing])
             missing = {name: why for name, why in zip(missing, reasons) if why is not None}
             if not missing:
                 return

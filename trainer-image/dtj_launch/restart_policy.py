@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from .topology import Part
+from .topology import RestartRole
 
 PEER_LOST = 75
 """EX_TEMPFAIL: the trainer's exit code for a peer that went away."""
@@ -27,7 +27,7 @@ _LONGEST_PAUSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class End:
+class ExitRecord:
     """How one start of the program ended."""
 
     code: int
@@ -37,14 +37,14 @@ class End:
     """The last that it told, 0 before the first; None where it publishes nothing."""
     at_gate: bool
     """Whether it still waited for its peers."""
-    told: bool
+    termination_requested: bool
     """Whether this task was told to go."""
     out_of_memory: bool
     """Whether the kernel killed a process of this container for want of memory meanwhile."""
 
 
 @dataclass(frozen=True)
-class Again:
+class Restart:
     """Start it again, after a pause in seconds."""
 
     pause: float
@@ -54,18 +54,18 @@ class Again:
 class Policy:
     """Judges end after end of one program."""
 
-    def __init__(self, part: Part, *, most: int, mended_alone: bool = False) -> None:
+    def __init__(self, restart_role: RestartRole, *, most: int, replace_single_pod: bool = False) -> None:
         """Args:
         most: restarts in a row without progress.
         mended_alone: whether a pod that goes is replaced alone. Then who has saved with it waits for the next one.
         """
-        self._mended_alone = mended_alone
-        self._part = part
+        self._replace_single_pod = replace_single_pod
+        self._restart_role = restart_role
         self._most = most
         self._in_vain = 0
         self._best_step = 0
 
-    def after(self, end: End) -> Again | None:
+    def after(self, end: ExitRecord) -> Restart | None:
         """How it goes on after this end; None where the end is to be told."""
         why = self._reason(end)
         if self._advanced(end):
@@ -74,26 +74,26 @@ class Policy:
             return None
         pause = min(2.0 ** (self._in_vain - 1), _LONGEST_PAUSE_SECONDS) if self._in_vain else 0.0
         self._in_vain += 1
-        return Again(pause, why)
+        return Restart(pause, why)
 
-    def _reason(self, end: End) -> str | None:
-        if end.told or end.at_gate or self._part is Part.ALONE:
+    def _reason(self, end: ExitRecord) -> str | None:
+        if end.termination_requested or end.at_gate or self._restart_role is RestartRole.ALONE:
             return None
         if end.code == _KILLED and not end.out_of_memory:
             return "killed from outside"
-        if end.code == PEER_LOST and self._part is not Part.SERVER:
+        if end.code == PEER_LOST and self._restart_role is not RestartRole.SERVER:
             return "a peer was lost"
-        if end.code == PREEMPTED and self._mended_alone and self._part is not Part.SERVER:
+        if end.code == PREEMPTED and self._replace_single_pod and self._restart_role is not RestartRole.SERVER:
             return "a peer was told to go, and all have saved"
         return None
 
-    def _advanced(self, end: End) -> bool:
-        if end.step is None or self._part is Part.SERVER:
+    def _advanced(self, end: ExitRecord) -> bool:
+        if end.step is None or self._restart_role is RestartRole.SERVER:
             return end.seconds >= GOOD_RUN_SECONDS
         before, self._best_step = self._best_step, max(self._best_step, end.step)
         return end.step > before
 
-    def _limit(self, end: End) -> int:
+    def _limit(self, end: ExitRecord) -> int:
         # A server that hangs can only be mended by a new pod: the coordinator must not try for long.
-        hanging = self._part is Part.COORDINATOR and end.code == PEER_LOST
+        hanging = self._restart_role is RestartRole.COORDINATOR and end.code == PEER_LOST
         return min(self._most, _COORDINATOR_TRIES) if hanging else self._most

@@ -26,7 +26,7 @@ class Relay:
         grace: seconds from the first request to go to SIGKILL.
         leave: ends the launcher with an exit code.
         """
-        self.told = False
+        self.termination_requested = False
         """Whether this task was told to go."""
         self._grace = grace
         self._leave = leave
@@ -63,7 +63,7 @@ class Relay:
 
     def _pass_on(self, number: int, _: object) -> None:
         if number in _TO_GO:
-            self.told = True
+            self.termination_requested = True
             if self._group is None:
                 say(f"{signal.Signals(number).name}: leaving at once, for nothing runs")
                 self._leave(128 + number)

@@ -11,10 +11,10 @@ from contextlib import suppress
 _EVERY_SECONDS = 1.0
 _AFTER_SILENCE_SECONDS = 3.0
 _ANSWER_SECONDS = 0.3
-_MOST_BYTES = 65536
+_MAX_BYTES = 65536
 
 
-class Telling:
+class StatusPoller:
     """The last word of one start of the program; asked now and then, at no cost to whoever asks."""
 
     def __init__(self, port: int | None) -> None:
@@ -25,7 +25,7 @@ class Telling:
         self._port = port
         self._next = time.monotonic() + _EVERY_SECONDS
 
-    def ask(self) -> float | None:
+    def poll(self) -> float | None:
         """Asks where it is time to. Returns in how many seconds to come again; None where there is nobody to ask."""
         if self._port is None:
             return None
@@ -53,8 +53,8 @@ def _status(port: int) -> Mapping[str, object] | None:
         asked.sendall(b"GET /status HTTP/1.0\r\n\r\n")
         answer = b""
         until = time.monotonic() + _ANSWER_SECONDS
-        while len(answer) < _MOST_BYTES and time.monotonic() < until:
-            more = asked.recv(_MOST_BYTES)
+        while len(answer) < _MAX_BYTES and time.monotonic() < until:
+            more = asked.recv(_MAX_BYTES)
             if not more:
                 break
             answer += more

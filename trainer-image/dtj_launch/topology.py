@@ -12,7 +12,7 @@ from .errors import UsageError
 from .rendezvous import Peer
 
 
-class Part(Enum):
+class RestartRole(Enum):
     """What a task is to the others; decides whether its program is started again in its place."""
 
     ALONE = "alone"
@@ -26,10 +26,10 @@ class Part(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskTopology:
     """One task among its peers."""
 
-    part: Part
+    restart_role: RestartRole
     name: str
     attempt: int
     key: str
@@ -42,7 +42,7 @@ class Place:
     """Whom it waits for at the start gate."""
 
 
-def place_of(environ: Mapping[str, str]) -> Place:
+def topology_of(environ: Mapping[str, str]) -> TaskTopology:
     """Reads where this task stands; alone, where there is no TF_CONFIG.
 
     Raises:
@@ -55,11 +55,11 @@ def place_of(environ: Mapping[str, str]) -> Place:
         for number, text in enumerate(listed)
     }
     name = f"{role} {index}"
-    part = _part(environ.get("DTJ_STRATEGY", ""), cluster, role, index)
-    waits = part in (Part.MEMBER, Part.COORDINATOR)
+    restart_role = _restart_role(environ.get("DTJ_STRATEGY", ""), cluster, role, index)
+    waits = restart_role in (RestartRole.MEMBER, RestartRole.COORDINATOR)
     own = addresses.get(name)
-    return Place(
-        part=part,
+    return TaskTopology(
+        restart_role=restart_role,
         name=name,
         attempt=_attempt(environ),
         key=environ.get("DTJ_JOB_UID", ""),
@@ -69,18 +69,18 @@ def place_of(environ: Mapping[str, str]) -> Place:
     )
 
 
-def _part(strategy: str, cluster: Mapping[str, list[Any]], role: str, index: int) -> Part:
+def _restart_role(strategy: str, cluster: Mapping[str, list[Any]], role: str, index: int) -> RestartRole:
     tasks = sum(len(listed) for listed in cluster.values())
     if tasks < 2 or index >= len(cluster.get(role, ())):
-        return Part.ALONE  # an evaluator, too, appears in nobody's cluster
+        return RestartRole.ALONE  # an evaluator, too, appears in nobody's cluster
     if not strategy:
         strategy = "ParameterServer" if cluster.get("ps") else "MultiWorkerMirrored"
     if strategy == "MultiWorkerMirrored":
-        return Part.MEMBER
+        return RestartRole.MEMBER
     if strategy not in ("ParameterServer", "Pipeline"):
-        return Part.ALONE
+        return RestartRole.ALONE
     leader = "chief" if cluster.get("chief") else "worker"
-    return Part.COORDINATOR if (role, index) == (leader, 0) else Part.SERVER
+    return RestartRole.COORDINATOR if (role, index) == (leader, 0) else RestartRole.SERVER
 
 
 def _tf_config(environ: Mapping[str, str]) -> tuple[Mapping[str, list[Any]], str, int]:

@@ -15,7 +15,7 @@ from dtj_trainer.compat import optimizers, tensorflow, tf_keras
 from dtj_trainer.training import rng_state
 
 
-def of(model: Any) -> ModuleType:
+def keras_of(model: Any) -> ModuleType:
     """The Keras that a model belongs to, whatever it was asked for: a user's model may be of either."""
     return sys.modules["tf_keras"] if rng_state.is_of_tf_keras(model) else keras
 
@@ -31,7 +31,7 @@ def variables(of_keras: Iterable[Any]) -> list[Any]:
     return [variable.value if isinstance(variable, keras.Variable) else variable for variable in of_keras]
 
 
-def kept(optimizer: Any) -> list[Any]:
+def saved_variables(optimizer: Any) -> list[Any]:
     """The optimizer's own variables behind `state`."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     scales = inner is not optimizer
@@ -54,10 +54,10 @@ def state(optimizer: Any) -> list[Any]:
 
     Not the learning rate, which Keras 3 counts as its state: the command line decides it.
     """
-    return variables(kept(optimizer))
+    return variables(saved_variables(optimizer))
 
 
-def whole(of_model: Iterable[Any]) -> list[Any]:
+def unshard(of_model: Iterable[Any]) -> list[Any]:
     """The same variables, with each that ParameterServer has split in place of its shards, which follow each other."""
     found: dict[int, Any] = {}
     for variable in of_model:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.choice import open_files
-from dtj_trainer.data.diagnosis import explained
+from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.service import Served
@@ -26,24 +26,24 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
         UsageError: the user's own model or data is not as it has to be.
     """
     data = _data(config, say)
-    if config.own.model:
+    if config.user_code.model:
         from dtj_trainer.user_code.loader import load
         from dtj_trainer.user_code.model import OwnTask
 
         served = _served(config, data, say)
-        if config.own.class_weights:
+        if config.user_code.class_weights:
             from dtj_trainer.user_code.class_weights import weighted
 
-            name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.own.class_weights))
+            name = "--class-weights=" + ",".join(f"{one}:{w:g}" for one, w in enumerate(config.user_code.class_weights))
             direct = served is data
-            data = weighted(data, config.own.class_weights, name)
-            served = data if direct else weighted(served, config.own.class_weights, name)
+            data = weighted(data, config.user_code.class_weights, name)
+            served = data if direct else weighted(served, config.user_code.class_weights, name)
         task = OwnTask(
-            config.own.model, load(config.own.model), data,
-            loss=config.own.loss, say=say, strategy=config.strategy,
+            config.user_code.model, load(config.user_code.model), data,
+            loss=config.user_code.loss, say=say, strategy=config.strategy,
         )  # fmt: skip
         return task, served
-    with explained(data):
+    with diagnosing_data_errors(data):
         fitted, source = importlib.import_module(TASKS[config.task].module).prepare(data)
     if config.metrics:
         from dtj_trainer.tasks.measuring import Measuring
@@ -64,11 +64,11 @@ def _classes(data: Source) -> int:
 
 
 def _data(config: Config, say: Callable[[str], object]) -> Source:
-    if config.own.data:
+    if config.user_code.data:
         from dtj_trainer.user_code.dataset import OwnData
         from dtj_trainer.user_code.loader import load
 
-        return OwnData(config.own.data, load(config.own.data), shuffle=config.own.shuffle)
+        return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:
         return open_files(config, numbers=_predicts_numbers(config), say=say)
     return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
@@ -76,8 +76,8 @@ def _data(config: Config, say: Callable[[str], object]) -> Source:
 
 def _predicts_numbers(config: Config) -> bool:
     """Whether labels are numbers; a loss of Keras' that compares classes has it in its name."""
-    if config.own.model:
-        return "crossentropy" not in (config.own.loss or "").replace("_", "").lower()
+    if config.user_code.model:
+        return "crossentropy" not in (config.user_code.loss or "").replace("_", "").lower()
     return TASKS[config.task].predicts_numbers
 
 

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from dtj_launch.rendezvous import Doorbell, Peer, PeersMissing, meet, prove_free, wait_for_peers
+from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.metrics import progress
-from dtj_trainer.metrics.progress import Board, Phase
+from dtj_trainer.metrics.progress import Phase, ProgressStore
 from dtj_trainer.pipeline_parallel.layout import PIPELINE
 from dtj_trainer.process import environment
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.output_directories import check_outputs
 from dtj_trainer.process.signals import Termination
-from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.user_code import entry_points
 from dtj_trainer.user_code.script import Script
@@ -37,44 +37,44 @@ def launch(config: Config, termination: Termination) -> None:
     Raises:
         TrainerError: an end that is not success, expected all the same.
     """
-    board = Board()
-    board.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
-    host = Host(config=config, board=board, termination=termination)
+    progress_store = ProgressStore()
+    progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
+    context = TaskContext(config=config, progress_store=progress_store, termination=termination)
     if config.status_port:
-        progress.serve(board, config.status_port, host=config.bind_address)
+        progress.serve(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
-    entry_points.check(config.own)
+    entry_points.check(config.user_code)
     role = config.cluster.task.role
     if config.script and not config.service_task:
-        _interpret(config.script, host)
+        _interpret(config.script, context)
     environment.prepare(os.environ)
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
-    host.startup.lap("python")
+    context.startup.lap("python")
     if config.service_task:
-        _serve_data(config, config.service_task, board)
+        _serve_data(config, config.service_task, progress_store)
     elif config.profile:
-        _profile(config.profile, host)
+        _profile(config.profile, context)
     elif role == EVALUATOR:
-        _evaluate(host)
+        _evaluate(context)
     elif config.strategy == PIPELINE:
-        _pipe(host)
+        _pipe(context)
     elif config.strategy != "ParameterServer":
-        _train(host)
+        _train(context)
     elif role == CHIEF:
-        _coordinate(host)
+        _coordinate(context)
     else:
-        _serve(config, board)
+        _serve(config, progress_store)
 
 
-def _interpret(script: Script, host: Host) -> NoReturn:
+def _interpret(script: Script, context: TaskContext) -> NoReturn:
     """Runs a script in place of the trainer's loop, when those are there whom its strategy will look for."""
     from dtj_trainer.user_code import script_runner
 
-    config = host.config
+    config = context.config
     script_runner.prepare(script, os.environ)
     print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     meet_peers(config)
-    script_runner.run(script, host)
+    script_runner.run(script, context)
 
 
 def meet_peers(config: Config) -> None:
@@ -86,50 +86,50 @@ def meet_peers(config: Config) -> None:
     """
     role = config.cluster.task.role
     if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
-        doorbell = _ring(config)
-        _meet(config, doorbell)
+        listener = _listen(config)
+        _rendezvous(config, listener)
     elif config.strategy == "ParameterServer" and role == CHIEF:
         _wait_for_peers(config, WORKER, PS)
 
 
-def _train(host: Host) -> None:
-    config = host.config
-    doorbell = _ring(config) if config.strategy == "MultiWorkerMirrored" else None
+def _train(context: TaskContext) -> None:
+    config = context.config
+    listener = _listen(config) if config.strategy == "MultiWorkerMirrored" else None
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.distribution import strategies
     from dtj_trainer.training import synchronous
 
-    host.startup.lap("import")
-    if doorbell:
-        _meet(config, doorbell)
+    context.startup.lap("import")
+    if listener:
+        _rendezvous(config, listener)
     else:
         _wait_for_peers(config, CHIEF, WORKER)
-    with _connecting(host):
+    with _connecting(context):
         strategy = strategies.make_strategy(config)
     # The other workers wait for this one's data.
     limit = max(config.stall_timeout, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
     late = TrainerError(f"the data are not ready after {limit:g} s (--stall-timeout)")
     with Watchdog(limit, late, end_with=end_with):
-        run = _run(host)
+        run = _run(context)
     with _fed(run):
         synchronous.train(run, strategy)
 
 
-def _coordinate(host: Host) -> None:
-    config = host.config
+def _coordinate(context: TaskContext) -> None:
+    config = context.config
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.training import parameter_server
 
-    host.startup.lap("import")
+    context.startup.lap("import")
     _wait_for_peers(config, WORKER, PS)
-    with _connecting(host):
+    with _connecting(context):
         strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
-    run = _run(host)
+    run = _run(context)
     with _fed(run):
         parameter_server.train(run, strategy)
 
 
-def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
+def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressStore) -> None:
     from dtj_trainer.data.service import serve
 
     role = config.cluster.task.role
@@ -142,83 +142,83 @@ def _serve_data(config: Config, service: ServiceTask, board: Board) -> None:
         service,
         checkpoints=config.checkpoint.directory,
         start_timeout=config.start_timeout,
-        board=board,
+        progress_store=progress_store,
     )
 
 
-def _profile(profile: Profile, host: Host) -> None:
-    environment.configure(eager=host.config.run_eagerly)
-    from dtj_trainer.data.diagnosis import explained
+def _profile(profile: Profile, context: TaskContext) -> None:
+    environment.configure(eager=context.config.run_eagerly)
+    from dtj_trainer.data.diagnosis import diagnosing_data_errors
     from dtj_trainer.data.input_profile import report
 
-    run = _run(host)
-    with explained(run.data):
+    run = _run(context)
+    with diagnosing_data_errors(run.data):
         report(run.data, run.config, profile, say=print)
 
 
-def _pipe(host: Host) -> None:
-    config = host.config
+def _pipe(context: TaskContext) -> None:
+    config = context.config
     if not config.cluster.leads:
         from dtj_trainer.pipeline_parallel import worker
 
         _prove_port_free(config)
-        worker.serve(config.cluster, host.board, host.termination, job_uid=config.job_uid)
+        worker.serve(config.cluster, context.progress_store, context.termination, job_uid=config.job_uid)
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.pipeline_parallel import leader
 
-    host.startup.lap("import")
+    context.startup.lap("import")
     _prove_port_free(config)
     _wait_for_peers(config, WORKER)
-    with _connecting(host):
+    with _connecting(context):
         leader.connect(config)
-    run = _run(host)
+    run = _run(context)
     with _fed(run):
         leader.train(run)
 
 
-def _serve(config: Config, board: Board) -> None:
+def _serve(config: Config, progress_store: ProgressStore) -> None:
     from dtj_trainer.distribution import tf_server
 
     _prove_port_free(config)
-    tf_server.serve(config.cluster, board)
+    tf_server.serve(config.cluster, progress_store)
 
 
-def _evaluate(host: Host) -> None:
-    environment.configure(eager=host.config.run_eagerly)
-    from dtj_trainer.data.diagnosis import explained
+def _evaluate(context: TaskContext) -> None:
+    environment.configure(eager=context.config.run_eagerly)
+    from dtj_trainer.data.diagnosis import diagnosing_data_errors
     from dtj_trainer.training import evaluator
 
-    run = _run(host)
-    with explained(run.data):
+    run = _run(context)
+    with diagnosing_data_errors(run.data):
         evaluator.watch(run)
 
 
 @contextmanager
-def _connecting(host: Host) -> Iterator[None]:
+def _connecting(context: TaskContext) -> Iterator[None]:
     """While the strategy is made, which meets the other tasks: that has a limit, and can be ended by a signal."""
     from dtj_trainer.distribution import strategies
 
-    host.startup.lap("gate")
-    host.board.update(phase=Phase.BUILDING)
+    context.startup.lap("gate")
+    context.progress_store.update(phase=Phase.BUILDING)
     with (
-        started_in_time(host.config),
-        host.termination.unattended(),
-        strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)),
+        started_in_time(context.config),
+        context.termination.unattended(),
+        strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
     ):
         yield
-    host.startup.lap("strategy")
+    context.startup.lap("strategy")
 
 
-def _run(host: Host) -> Run:
+def _run(context: TaskContext) -> Run:
     """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
     from dtj_trainer import problem
     from dtj_trainer.metrics.reporting import Run
 
-    config = host.config
+    config = context.config
     say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
     task, data = problem.prepare(config, say=say)
-    host.startup.lap("data")
-    return Run(host=host, task=task, data=data, say=print)
+    context.startup.lap("data")
+    return Run(context=context, task=task, data=data, say=print)
 
 
 def _say_nothing(_: str) -> None:
@@ -232,11 +232,14 @@ def _fed(run: Run) -> Iterator[None]:
     from dtj_trainer.data import diagnosis, service
 
     if config.data.service is None:
-        with diagnosis.explained(run.data):
+        with diagnosis.diagnosing_data_errors(run.data):
             yield
         return
     _wait_for_dispatcher(config, config.data.service)
-    with diagnosis.explained(run.data), service.stalls(run.board, config.stall_timeout, end_with=end_with):
+    with (
+        diagnosis.diagnosing_data_errors(run.data),
+        service.stall_watchdog(run.progress_store, config.stall_timeout, end_with=end_with),
+    ):
         yield
 
 
@@ -245,11 +248,11 @@ def _wait_for_dispatcher(config: Config, address: str) -> None:
     _wait_for(config, {"dispatcher of the tf.data service": (host.strip("[]"), int(port))})
 
 
-def _ring(config: Config) -> Doorbell:
+def _listen(config: Config) -> ReadinessListener:
     """Shows the peers that this task is there, and proves that its port is free."""
     port = _own_port(config)
     with _port(port, "TF_CONFIG", config):
-        return Doorbell(
+        return ReadinessListener(
             port,
             name=str(config.cluster.task),
             attempt=config.attempt,
@@ -272,12 +275,12 @@ def _own_port(config: Config) -> int:
 
 
 @contextmanager
-def _port(port: int, said: str, config: Config) -> Iterator[None]:
+def _port(port: int, source: str, config: Config) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UsageError(
-            f"{said}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
+            f"{source}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
             "end the process that has it, or give another port"
         ) from None
 
@@ -291,11 +294,11 @@ def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
         wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
 
 
-def _meet(config: Config, doorbell: Doorbell) -> None:
+def _rendezvous(config: Config, listener: ReadinessListener) -> None:
     """Returns when all members of the collective are here; then the port is free for TensorFlow."""
     with _named_in_time():
-        meet(
-            doorbell,
+        rendezvous(
+            listener,
             _addresses(config, CHIEF, WORKER),
             name=str(config.cluster.task),
             attempt=config.attempt,
@@ -303,7 +306,7 @@ def _meet(config: Config, doorbell: Doorbell) -> None:
             timeout=config.start_timeout,
             say=print,
         )
-    doorbell.close()
+    listener.close()
 
 
 def _addresses(config: Config, *roles: str) -> dict[str, Peer]:

@@ -242,21 +242,23 @@ def _updates_of_tf_keras() -> None:
 
 def _random_layers() -> None:
     for library in (keras, tf_keras):
-        with rng_state.counted(3):
+        with rng_state.seeded_rng(3):
             model = _model(library)
         require(len(rng_state.states(model)) == 1, "Dropout has no state", library=library.__name__)
-        place = rng_state.Draws(model).place
+        fold_in = rng_state.RngState(model).fold_in
 
-        def drawn(step: int, model: Any = model, place: Any = place) -> bytes:
+        def drawn(step: int, model: Any = model, fold_in: Any = fold_in) -> bytes:
             with tf.distribute.get_strategy().scope():
-                place(tf.constant(step, tf.int64))
+                fold_in(tf.constant(step, tf.int64))
             values: bytes = tf.convert_to_tensor(model.layers[1](tf.ones((1, 64)), training=True)).numpy().tobytes()
             return values
 
         first, second, again = drawn(1), drawn(2), drawn(1)
         require(first == again and first != second, "Dropout does not draw by its state", library=library.__name__)
     legacy = tf_keras.Sequential([tf_keras.Input((4,)), tf_keras.layers.Dropout(0.5, rng_type="legacy_stateful")])
-    require(len(rng_state.uncounted(legacy)) == 1, "a layer without a count is not known as such", library="tf_keras")
+    require(
+        len(rng_state.unseeded_layers(legacy)) == 1, "a layer without a count is not known as such", library="tf_keras"
+    )
 
 
 def _graph_of_layers() -> None:
@@ -370,8 +372,8 @@ def _lean(check: str) -> None:
         [sys.executable, "-c", _LEAN.format(check=check)], capture_output=True, text=True, timeout=120, check=False
     )
     if ended.returncode or ended.stdout:
-        said = (ended.stdout or ended.stderr).strip().splitlines()
-        raise RuntimeError(said[-1] if said else f"exit code {ended.returncode}")
+        output = (ended.stdout or ended.stderr).strip().splitlines()
+        raise RuntimeError(output[-1] if output else f"exit code {ended.returncode}")
 
 
 CHECKS: Mapping[str, Callable[[], None]] = {

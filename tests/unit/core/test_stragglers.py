@@ -22,7 +22,7 @@ from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.backoff import Backoff
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
-from dtj_trainer.metrics.progress import Board
+from dtj_trainer.metrics.progress import ProgressStore
 from dtj_trainer.metrics.step_timing import OwnPart
 from world import World
 
@@ -39,7 +39,7 @@ def own(**seconds: float) -> dict[str, Reading]:
 
 def in_step(own: float) -> Reading:
     """What is read from a trainer that needs so much of each second, in which all take a step."""
-    clock, board = count().__next__, Board()
+    clock, board = count().__next__, ProgressStore()
     part = OwnPart(clock=clock)
     for step in range(4):
         board.update(step=step, step_seconds=part.mark(step, waited=step * (1 - own)))

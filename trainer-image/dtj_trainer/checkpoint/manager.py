@@ -112,7 +112,7 @@ class State:
             return self.checkpoint
         return tf.train.Checkpoint(**{name: part for name, part in self._parts.items() if name in there})
 
-    def read(self, device: str) -> list[Any]:
+    def snapshot(self, device: str) -> list[Any]:
         """The values as they are now, as tensors on this device; later steps do not change them.
 
         A variable that each replica has its own share of is summed up over all tasks: every task has to read.
@@ -121,7 +121,7 @@ class State:
             return [tf.identity(tf.convert_to_tensor(one)) for one in self._variables.values()]
 
     def write(self, values: Sequence[Any], prefix: Path, device: str) -> None:
-        """Writes what `read` gave; not to be called under a strategy's scope, of which each thread has its own."""
+        """Writes what `snapshot` gave; not to be called under a strategy's scope, of which each thread has its own."""
         with tf.device(device):
             if self._copy is None:
                 copies = iter([tf.Variable(value, trainable=False) for value in values])
@@ -182,14 +182,14 @@ class Store:
         """A step whose checkpoint stays, however many come after it."""
 
     @property
-    def keeps(self) -> bool:
+    def enabled(self) -> bool:
         """Whether the job keeps checkpoints at all."""
         return self._directory is not None
 
-    def save_meanwhile(self, step: int) -> None:
+    def save_async(self, step: int) -> None:
         """Saves while the training goes on. What fails is said in one line, and left to the next time.
 
-        Waits for the checkpoint before, if that is still being written, but not for ever.
+        Waits for the checkpoint before, if that is still being written, but not forever.
         """
         if self._writing and not self._writing[1].done():
             try:
@@ -271,7 +271,7 @@ class Store:
         self.last_step = step
 
     def _read(self) -> list[Any]:
-        return self._state.read(self._device)
+        return self._state.snapshot(self._device)
 
     def _begin(self, step: int) -> None:
         """Reads the values and has them written."""

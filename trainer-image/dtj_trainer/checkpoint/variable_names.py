@@ -28,8 +28,8 @@ def of_model(model: Any, variables: Iterable[Any]) -> list[str]:
 
     Args:
         model: built.
-        variables: as the model gives them, or as `kerases.whole` does. One that is in no layer keeps its own name,
-            without numbers.
+        variables: as the model gives them, or as `keras_compat.unshard` does. One that is in no layer keeps its own
+            name, without numbers.
     """
     found: dict[int, str] = {}
     _walk(model, "", found, set())
@@ -68,11 +68,11 @@ def of_training(model: Any, optimizer: Any, state: Iterable[Any]) -> dict[str, l
     """The names of what a training remembers, by part: the `weights` of a model, and an `optimizer`'s state.
 
     Args:
-        state: `kerases.state` of the optimizer.
+        state: `keras_compat.state` of the optimizer.
     """
-    trained = keras_compat.whole(model.trainable_variables)
+    trained = keras_compat.unshard(model.trainable_variables)
     return {
-        "weights": of_model(model, keras_compat.whole(model.weights)),
+        "weights": of_model(model, keras_compat.unshard(model.weights)),
         "optimizer": of_optimizer(optimizer, state, zip(trained, of_model(model, trained), strict=True)),
     }
 
@@ -101,7 +101,7 @@ def _walk(layer: Any, prefix: str, found: dict[int, str], seen: set[int]) -> Non
     for child, name in zip(children, _names(layer, children), strict=True):
         _walk(child, f"{prefix}{name}/", found, seen)
     for variable in getattr(layer, "variables", ()):
-        (whole,) = keras_compat.whole([variable])
+        (whole,) = keras_compat.unshard([variable])
         name = prefix + _loose(_plain(whole).rpartition("/")[2])
         found.setdefault(id(whole), name)
         found.setdefault(id(variable), name)

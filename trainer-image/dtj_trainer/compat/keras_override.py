@@ -62,7 +62,7 @@ class _OfReplica(threading.local):
 
 _here = _OfReplica()
 _say: Callable[[str], object] = print
-_said = False
+_warned = False
 _installed = False
 losses: FitLosses
 _watch: FitWatch
@@ -84,7 +84,7 @@ def install(say: Callable[[str], object], config: Config) -> None:
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
     _replace(keras_optimizer.TFOptimizer, _clip_gradients, _all_reduce_sum_gradients)
     _replace(keras_loss, scale_loss_for_distribution, unscale_loss_for_distribution, apply_mask, reduce_values)
-    _replace(keras_compile.CompileLoss, call=_judge)
+    _replace(keras_compile.CompileLoss, call=_weigh_outputs)
     _replace(keras.optimizers.LossScaleOptimizer, check_finite, keras_builds.apply)
     _replace(keras.optimizers.Optimizer, keras_builds.apply)
     callbacks = keras.callbacks
@@ -144,10 +144,10 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
 
 
 def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
-    global _said
-    if _said or not _leads(strategy):
+    global _warned
+    if _warned or not _leads(strategy):
         return
-    _said = True
+    _warned = True
     also = f", with synchronized BatchNormalization ({len(unsynchronized)} layers)" if unsynchronized else ""
     _say(
         f"Keras {keras.__version__}: fit, evaluate and predict are adapted to {strategy.num_replicas_in_sync} "
@@ -357,7 +357,7 @@ def unscale_loss_for_distribution(original: Any, value: Any) -> Any:
     return tf.math.divide_no_nan(value, tf.cast(_here.share, value.dtype))
 
 
-def _judge(original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+def _weigh_outputs(original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
     """The losses of several outputs: Keras weights each by a static number of examples; in a graph there is none."""
     _here.by_batch = not tf.executing_eagerly()
     try:

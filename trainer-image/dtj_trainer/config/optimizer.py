@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dtj_trainer.config import options
-from dtj_trainer.config.options import Given, Option
+from dtj_trainer.config.options import Option, ParsedArgs
 from dtj_trainer.process.errors import UsageError
 
 WARMED_UP = "warmup-cosine"
@@ -38,7 +38,7 @@ class Learning:
     base_batch: int | None
 
 
-def learning(given: Given, rates: Mapping[str, float]) -> Learning:
+def learning(args: ParsedArgs, rates: Mapping[str, float]) -> Learning:
     """Reads the options.
 
     Args:
@@ -47,26 +47,26 @@ def learning(given: Given, rates: Mapping[str, float]) -> Learning:
     Raises:
         UsageError: an option that has no meaning beside the others.
     """
-    optimizer, schedule = given.value(options.OPTIMIZER), given.value(options.SCHEDULE)
+    optimizer, schedule = args.value(options.OPTIMIZER), args.value(options.SCHEDULE)
     if optimizer != "sgd":
-        _refuse(given, options.MOMENTUM, f"{optimizer} has none of its own; leave it out, or give --optimizer=sgd")
+        _refuse(args, options.MOMENTUM, f"{optimizer} has none of its own; leave it out, or give --optimizer=sgd")
     if schedule != WARMED_UP:
-        _refuse(given, options.WARMUP_STEPS, f"schedule {schedule} does not warm up; give --schedule={WARMED_UP}")
+        _refuse(args, options.WARMUP_STEPS, f"schedule {schedule} does not warm up; give --schedule={WARMED_UP}")
     if schedule == "constant":
-        _refuse(given, options.DECAY_STEPS, "schedule constant does not decay; give another --schedule")
+        _refuse(args, options.DECAY_STEPS, "schedule constant does not decay; give another --schedule")
     return Learning(
-        asked=any(given.source(option) for option in options.LEARNING),
+        asked=any(args.source(option) for option in options.LEARNING),
         optimizer=optimizer,
-        settings=given.value(options.OPTIMIZER_OPTIONS),
-        momentum=given.value(options.MOMENTUM),
-        rate=given.value(options.LEARNING_RATE) or rates.get(optimizer),
+        settings=args.value(options.OPTIMIZER_OPTIONS),
+        momentum=args.value(options.MOMENTUM),
+        rate=args.value(options.LEARNING_RATE) or rates.get(optimizer),
         schedule=schedule,
-        warmup_steps=given.value(options.WARMUP_STEPS),
-        decay_steps=given.value(options.DECAY_STEPS),
-        base_batch=given.value(options.SCALE_LEARNING_RATE),
+        warmup_steps=args.value(options.WARMUP_STEPS),
+        decay_steps=args.value(options.DECAY_STEPS),
+        base_batch=args.value(options.SCALE_LEARNING_RATE),
     )
 
 
-def _refuse(given: Given, option: Option[object], why: str) -> None:
-    if source := given.source(option):
+def _refuse(args: ParsedArgs, option: Option[object], why: str) -> None:
+    if source := args.source(option):
         raise UsageError(f"{source}: {why}")

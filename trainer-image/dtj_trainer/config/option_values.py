@@ -71,7 +71,7 @@ def true(_: str) -> bool:
     return True
 
 
-def held_out(text: str) -> str | float:
+def validation(text: str) -> str | float:
     """A share of the examples, or where those are that are held out."""
     try:
         share = float(text)

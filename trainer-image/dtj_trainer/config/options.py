@@ -48,7 +48,7 @@ class Option(Generic[T_co]):
 
 
 @dataclass(frozen=True)
-class Given:
+class ParsedArgs:
     """What this process was started with."""
 
     arguments: Mapping[str, str]
@@ -79,7 +79,7 @@ class Given:
             raise UsageError(f"{source}: {wanted}") from None
 
 
-def read(argv: Sequence[str], environ: Mapping[str, str]) -> Given:
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> ParsedArgs:
     """Takes the command line apart; `--help` and `--version` print and exit 0.
 
     Raises:
@@ -87,7 +87,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Given:
     """
     own, dashes, rest = _at_dashes(argv)
     arguments = vars(_parser().parse_args(own))
-    return Given(
+    return ParsedArgs(
         {flag: text for flag, text in arguments.items() if text is not None}, environ, tuple(rest) if dashes else None
     )
 
@@ -139,7 +139,7 @@ DATA_FORMAT = Option[str | None](
     help=f"the format of the files: {', '.join(FORMATS)} (default: from the names of the files)",
 )  # fmt: skip
 HELD_OUT = Option[str | float](
-    flag="--held-out", parse=values.held_out, default=0.1, metavar="SHARE",
+    flag="--held-out", parse=values.validation, default=0.1, metavar="SHARE",
     help="share of the examples to judge the model by, or the path of files for that",
 )  # fmt: skip
 LABEL_COLUMN = Option(

@@ -12,7 +12,7 @@ from dtj_launch.rendezvous import Peer
 from dtj_trainer.config import cluster, metric_names, options
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
 from dtj_trainer.config.optimizer import Learning, learning
-from dtj_trainer.config.options import Given
+from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.config.validation import ValidationPolicy, validation_policy
 from dtj_trainer.data import options as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
@@ -23,7 +23,7 @@ from dtj_trainer.process.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
 from dtj_trainer.training.nonfinite import NanPolicy, nan_policy
 from dtj_trainer.user_code import script as scripts
-from dtj_trainer.user_code.entry_points import Own, own
+from dtj_trainer.user_code.entry_points import UserCode, parse_entry_points
 from dtj_trainer.user_code.script import Script
 
 DEFAULT_BATCH_SIZE = 64
@@ -90,7 +90,7 @@ class Config:
     metrics: tuple[str, ...]
     """Of Keras, next to those of the task."""
     data: DataConfig
-    own: Own
+    user_code: UserCode
     epochs: int
     batch_size: BatchSize
     pipeline: Layout | None
@@ -146,21 +146,21 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     Raises:
         UsageError: the first thing that cannot be, with its source, its value and the remedy.
     """
-    given = options.read(argv, environ)
+    args = options.read(argv, environ)
     here = cluster.from_environment(environ)
-    script = scripts.find(given)
-    strategy = scripts.strategy(given, here) if script else given.value(options.STRATEGY)
+    script = scripts.find(args)
+    strategy = scripts.strategy(args, here) if script else args.value(options.STRATEGY)
     _check_roles(strategy, here)
-    task, mine = given.value(options.TASK), own(given)
+    task, user_code = args.value(options.TASK), parse_entry_points(args)
     # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
     output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
-    export_formats = given.value(options.EXPORT_FORMATS)
-    data = data_options.data_config(given, environ)
-    checkpoint = _checkpoint(given, output)
-    loop = given.value(options.LOOP)
+    export_formats = args.value(options.EXPORT_FORMATS)
+    data = data_options.data_config(args, environ)
+    checkpoint = _checkpoint(args, output)
+    loop = args.value(options.LOOP)
     config = Config(
         script=script,
-        keras_override=given.value(options.KERAS_OVERRIDE) == "on",
+        keras_override=args.value(options.KERAS_OVERRIDE) == "on",
         job=environ.get("DTJ_JOB_NAME") or "local",
         job_uid=environ.get("DTJ_JOB_UID", ""),
         bind_address=environ.get("DTJ_BIND_ADDRESS", ""),
@@ -168,54 +168,54 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         cluster=here,
         strategy=strategy,
         task=task,
-        dataset=_dataset(given, task, mine),
-        metrics=_metrics(given, task, mine),
+        dataset=_dataset(args, task, user_code),
+        metrics=_metrics(args, task, user_code),
         data=data,
-        own=mine,
-        epochs=given.value(options.EPOCHS),
-        batch_size=_batch_size(given),
-        pipeline=layout.read(given, strategy, here),
-        learning=learning(given, OWN_LEARNING_RATES if mine.model else TASKS[task].learning_rates),
-        seed=given.value(options.SEED),
+        user_code=user_code,
+        epochs=args.value(options.EPOCHS),
+        batch_size=_batch_size(args),
+        pipeline=layout.read(args, strategy, here),
+        learning=learning(args, OWN_LEARNING_RATES if user_code.model else TASKS[task].learning_rates),
+        seed=args.value(options.SEED),
         loop=loop,
-        steps_per_call=given.value(options.STEPS_PER_CALL),
+        steps_per_call=args.value(options.STEPS_PER_CALL),
         on_nan=nan_policy(
-            given,
+            args,
             strategy=strategy,
             loop=loop,
             checkpoints=checkpoint.directory is not None,
             script=script is not None,
         ),
-        validation=validation_policy(given, strategy=strategy, checkpoints=checkpoint.directory is not None),
-        pack_gradients=given.value(options.PACK_GRADIENTS),
-        min_shard_bytes=given.value(options.MIN_SHARD_BYTES),
-        logical_cpus=given.value(options.LOGICAL_CPUS),
-        tpu_name=given.value(options.TPU_NAME),
-        run_eagerly=given.value(options.RUN_EAGERLY),
+        validation=validation_policy(args, strategy=strategy, checkpoints=checkpoint.directory is not None),
+        pack_gradients=args.value(options.PACK_GRADIENTS),
+        min_shard_bytes=args.value(options.MIN_SHARD_BYTES),
+        logical_cpus=args.value(options.LOGICAL_CPUS),
+        tpu_name=args.value(options.TPU_NAME),
+        run_eagerly=args.value(options.RUN_EAGERLY),
         checkpoint=checkpoint,
-        export_dir=given.value(options.EXPORT_DIR) or (output and output / "export"),
+        export_dir=args.value(options.EXPORT_DIR) or (output and output / "export"),
         export_formats=export_formats or (formats.SAVED_MODEL,),
-        log_dir=given.value(options.LOG_DIR) or (output and output / "logs"),
-        status_port=given.value(options.STATUS_PORT),
+        log_dir=args.value(options.LOG_DIR) or (output and output / "logs"),
+        status_port=args.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
-        profile=data_options.profile(given),
-        progress_seconds=given.value(options.PROGRESS_EVERY),
-        start_timeout=min(given.value(options.START_TIMEOUT), _told(environ, "DTJ_REJOIN_SECONDS", math.inf)),
-        restarts_in_place=int(_told(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
-        stall_timeout=given.value(options.STALL_TIMEOUT)
+        profile=data_options.profile(args),
+        progress_seconds=args.value(options.PROGRESS_EVERY),
+        start_timeout=min(args.value(options.START_TIMEOUT), _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf)),
+        restarts_in_place=int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
+        stall_timeout=args.value(options.STALL_TIMEOUT)
         or (
             DEFAULT_REMOTE_STALL_SECONDS
             if not script and (data.service or strategy in ("ParameterServer", PIPELINE))
             else DEFAULT_STALL_SECONDS
         ),
-        stall_timeout_given=given.source(options.STALL_TIMEOUT) is not None,
+        stall_timeout_given=args.source(options.STALL_TIMEOUT) is not None,
     )
     if config.pipeline:
         layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
     if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     if export_formats and config.export_dir is None:
-        raise UsageError(f"{given.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
+        raise UsageError(f"{args.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
     return config
 
 
@@ -249,18 +249,20 @@ def _check_roles(strategy: str, here: Cluster) -> None:
                 )
 
 
-def _dataset(given: Given, task: str, mine: Own) -> str:
-    name = given.value(options.DATASET)
-    kind, known = ("data set", tuple(DATASETS)) if mine.model else (f"data set of task {task}", TASKS[task].datasets)
+def _dataset(args: ParsedArgs, task: str, user_code: UserCode) -> str:
+    name = args.value(options.DATASET)
+    kind, known = (
+        ("data set", tuple(DATASETS)) if user_code.model else (f"data set of task {task}", TASKS[task].datasets)
+    )
     if name is not None and name not in known:
-        raise UsageError(f"{given.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
+        raise UsageError(f"{args.source(options.DATASET)}: no {kind}; this trainer knows {', '.join(known)}")
     return name or TASKS[task].datasets[0]
 
 
-def _metrics(given: Given, task: str, mine: Own) -> tuple[str, ...]:
-    names, source = given.value(options.METRICS), given.source(options.METRICS)
-    if names and mine.model:
-        raise UsageError(f"{source}: {mine.model} brings its own; compile the model with them, or leave it out")
+def _metrics(args: ParsedArgs, task: str, user_code: UserCode) -> tuple[str, ...]:
+    names, source = args.value(options.METRICS), args.source(options.METRICS)
+    if names and user_code.model:
+        raise UsageError(f"{source}: {user_code.model} brings its own; compile the model with them, or leave it out")
     numbers = TASKS[task].predicts_numbers
     known = metric_names.OF_NUMBERS if numbers else metric_names.OF_CLASSES
     if wrong := [name for name in names if name not in known]:
@@ -269,33 +271,32 @@ def _metrics(given: Given, task: str, mine: Own) -> tuple[str, ...]:
     return names
 
 
-def _batch_size(given: Given) -> BatchSize:
-    global_batch = given.value(options.BATCH_SIZE)
-    per_replica = given.value(options.PER_REPLICA_BATCH_SIZE)
+def _batch_size(args: ParsedArgs) -> BatchSize:
+    global_batch = args.value(options.BATCH_SIZE)
+    per_replica = args.value(options.PER_REPLICA_BATCH_SIZE)
     if global_batch and per_replica:
         raise UsageError(
-            f"{given.source(options.BATCH_SIZE)} and {given.source(options.PER_REPLICA_BATCH_SIZE)}: "
-            "give one of the two"
+            f"{args.source(options.BATCH_SIZE)} and {args.source(options.PER_REPLICA_BATCH_SIZE)}: give one of the two"
         )
     if per_replica:
         return BatchSize(examples=per_replica, per_replica=True)
     return BatchSize(examples=global_batch or DEFAULT_BATCH_SIZE, per_replica=False)
 
 
-def _checkpoint(given: Given, output: Path | None) -> CheckpointPolicy:
-    every_steps = given.value(options.CHECKPOINT_EVERY_STEPS)
-    every_seconds = given.value(options.CHECKPOINT_EVERY_SECONDS)
+def _checkpoint(args: ParsedArgs, output: Path | None) -> CheckpointPolicy:
+    every_steps = args.value(options.CHECKPOINT_EVERY_STEPS)
+    every_seconds = args.value(options.CHECKPOINT_EVERY_SECONDS)
     if every_steps is None and every_seconds is None:
         every_seconds = DEFAULT_CHECKPOINT_SECONDS
     return CheckpointPolicy(
-        directory=given.value(options.CHECKPOINT_DIR) or (output and output / "checkpoints"),
+        directory=args.value(options.CHECKPOINT_DIR) or (output and output / "checkpoints"),
         every_steps=every_steps,
         every_seconds=every_seconds,
-        keep=given.value(options.CHECKPOINT_KEEP),
+        keep=args.value(options.CHECKPOINT_KEEP),
     )
 
 
-def _told(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
+def _number_from(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
     """What the launcher tells of a restart in place."""
     text = environ.get(variable) or ""
     try:

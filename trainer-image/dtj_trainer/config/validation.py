@@ -6,7 +6,7 @@ Must not import TensorFlow; `dtj_trainer.training.validator` computes the values
 from dataclasses import dataclass
 
 from dtj_trainer.config import options
-from dtj_trainer.config.options import Given
+from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.config.validation_options import Interval, KeepBest
 from dtj_trainer.process.errors import UsageError
 
@@ -22,7 +22,7 @@ class ValidationPolicy:
     keep_best: KeepBest | None
 
 
-def validation_policy(given: Given, *, strategy: str, checkpoints: bool) -> ValidationPolicy:
+def validation_policy(args: ParsedArgs, *, strategy: str, checkpoints: bool) -> ValidationPolicy:
     """Reads the options.
 
     Args:
@@ -31,8 +31,8 @@ def validation_policy(given: Given, *, strategy: str, checkpoints: bool) -> Vali
     Raises:
         UsageError: the strategy cannot do it, or an option has no meaning next to the others.
     """
-    every, keep_best = given.value(options.VALIDATE_EVERY), given.value(options.KEEP_BEST)
-    source = given.source(options.VALIDATE_EVERY)
+    every, keep_best = args.value(options.VALIDATE_EVERY), args.value(options.KEEP_BEST)
+    source = args.source(options.VALIDATE_EVERY)
     if every and strategy in ("ParameterServer", "Pipeline"):
         raise UsageError(
             f"{source}: strategy {strategy} evaluates only at the end; leave it out, or add an evaluator to the job, "
@@ -40,10 +40,10 @@ def validation_policy(given: Given, *, strategy: str, checkpoints: bool) -> Vali
         )
     if every is None:
         for option in (options.KEEP_BEST, options.VALIDATION_BATCH_SIZE):
-            if unused := given.source(option):
+            if unused := args.source(option):
                 raise UsageError(f"{unused}: nothing validates during the training; give --validate-every")
     if keep_best and not checkpoints:
         raise UsageError(
-            f"{given.source(options.KEEP_BEST)}: there is no directory for the best step; give --checkpoint-dir"
+            f"{args.source(options.KEEP_BEST)}: there is no directory for the best step; give --checkpoint-dir"
         )
-    return ValidationPolicy(every=every, batch=given.value(options.VALIDATION_BATCH_SIZE), keep_best=keep_best)
+    return ValidationPolicy(every=every, batch=args.value(options.VALIDATION_BATCH_SIZE), keep_best=keep_best)

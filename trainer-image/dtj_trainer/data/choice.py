@@ -10,7 +10,7 @@ import tensorflow as tf
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data import files
 from dtj_trainer.data.config import AUTO, CSV, FILE, IMAGES, NONE, TFRECORD
-from dtj_trainer.data.diagnosis import explained
+from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.disk_cache import store
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.csv import Table
@@ -22,7 +22,7 @@ from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
-from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.process.errors import UsageError
 
@@ -44,11 +44,11 @@ def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -
     data, tell = config.data, say if config.cluster.leads else _silent
     assert data.where is not None  # a checked configuration
     found, form = files.find(data.where, option=_WHERE, form=data.format)
-    held_out = None
-    if isinstance(data.held_out, str):
-        held_out, _ = files.find(data.held_out, option=_HELD_OUT, form=form)
-        if twice := set(found.paths) & set(held_out.paths):
-            raise UsageError(f"{_HELD_OUT}={data.held_out}: {min(twice)} is among the files to learn from as well")
+    validation = None
+    if isinstance(data.validation, str):
+        validation, _ = files.find(data.validation, option=_HELD_OUT, form=form)
+        if twice := set(found.paths) & set(validation.paths):
+            raise UsageError(f"{_HELD_OUT}={data.validation}: {min(twice)} is among the files to learn from as well")
     source: Images | RecordFiles
     if form == IMAGES:
         if numbers:
@@ -58,26 +58,26 @@ def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -
                 "--shard=file: of images each worker reads only its share of each batch anyway; leave it out"
             )
         source, shared = (
-            Images(data, found, held_out, option=_WHERE),
+            Images(data, found, validation, option=_WHERE),
             "data: each worker decodes its part of each batch",
         )
     else:
         reader = _reader(config, form, found, numbers=numbers)
         by_files, shared = _sharing(config, found)
         known = survey(
-            reader, found, held_out, None if held_out else HeldOut(float(data.held_out)),
+            reader, found, validation, None if validation else ValidationShare(float(data.validation)),
             memory=config.checkpoint.directory, writes=config.cluster.leads, say=tell,
         )  # fmt: skip
-        source = RecordFiles(data, reader, found, held_out, known, by_files=by_files)
-    if not source.held_out_examples:
+        source = RecordFiles(data, reader, found, validation, known, by_files=by_files)
+    if not source.validation_examples:
         raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
     tell(
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
-        f"{source.held_out_examples} held out" + (f", {len(source.classes)} classes" if source.classes else "")
+        f"{source.validation_examples} held out" + (f", {len(source.classes)} classes" if source.classes else "")
     )
     if data.service is None:
         tell(f"data: sharding {shared}")
-    with explained(source):
+    with diagnosing_data_errors(source):
         return _cached(config, source, found, tell)
 
 
@@ -130,7 +130,7 @@ def _cached(config: Config, source: Images | RecordFiles, found: Found, tell: Ca
         Dataset(
             name=source.name,
             training=_split(source.batched(source.in_order(), 256, full=False)),
-            held_out=_split(source.held_out(batch=256)),
+            validation=_split(source.validation(batch=256)),
             classes=source.classes,
         ),
         memory=config.data.memory,
@@ -144,7 +144,7 @@ def _decoded_bytes(source: Images | RecordFiles) -> int:
     one = spec.dtype.size
     for side in spec.shape[1:]:
         one *= side
-    return int(one * (source.examples + source.held_out_examples))
+    return int(one * (source.examples + source.validation_examples))
 
 
 def _split(stream: Any) -> Split:

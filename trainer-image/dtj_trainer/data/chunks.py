@@ -8,7 +8,7 @@ import tensorflow as tf
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.source import Stream
-from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.data.validation_split import ValidationShare
 
 FILES_AT_ONCE = 16
 """Read in turn. Not left to AUTOTUNE, which would give each machine an order of its own."""
@@ -34,13 +34,13 @@ def chunks(reader: Reader, files: Found, numbers: Stream, take: Take, *, size: i
     )
 
 
-def selected(reader: Reader, share: HeldOut | None, *, kept: bool) -> Take:
-    """Takes records to learn from or, where they are `kept`, to be judged by. Without a share all are of one kind."""
+def selected(reader: Reader, share: ValidationShare | None, *, for_validation: bool) -> Take:
+    """Takes the records for training or, if `for_validation`, those for validation. Without a share it takes all."""
 
     def take(number: Any, place: Any, records: Any) -> Any:
         if share is not None:
-            held_out = share.among(place + tf.range(tf.size(records), dtype=tf.int64))
-            records = tf.boolean_mask(records, held_out if kept else ~held_out)
+            validation = share.mask(place + tf.range(tf.size(records), dtype=tf.int64))
+            records = tf.boolean_mask(records, validation if for_validation else ~validation)
         return reader.prepare(records, number)
 
     return take

@@ -45,7 +45,7 @@ class DataConfig:
     where: str | None
     """Path or pattern of the user's files; None: a data set that is shipped."""
     format: str | None
-    held_out: str | float
+    validation: str | float
     """Path of the files to be judged by, or the share of the examples."""
     label: str
     columns: tuple[str, ...] | None

@@ -19,7 +19,7 @@ _OF_DATA = (
 
 
 @contextmanager
-def explained(source: Any) -> Iterator[None]:
+def diagnosing_data_errors(source: Any) -> Iterator[None]:
     """Turns an error that a file of the source is to blame for into one line; all others pass.
 
     Raises:

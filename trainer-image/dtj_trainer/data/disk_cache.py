@@ -68,7 +68,7 @@ def store(source: Pipeline, config: DataConfig, found: Found, folder: Path) -> P
             f"--cache={folder}: a text is read as it is, and gains nothing there; give --cache=memory or none"
         )
     spec = tf.TensorSpec(source.input_spec.shape[1:], source.input_spec.dtype)
-    label_type = source.held_out(batch=1).element_spec[1].dtype
+    label_type = source.validation(batch=1).element_spec[1].dtype
     digest = hashlib.sha256(repr((config, found, spec)).encode()).hexdigest()[:16]
     complete = folder / digest
     try:
@@ -81,7 +81,7 @@ def store(source: Pipeline, config: DataConfig, found: Found, folder: Path) -> P
     parts = [_found(complete / part) for part in ("training", "held-out")]
     row = int(np.prod(spec.shape.as_list())) * spec.dtype.size + label_type.size
     counts = [tuple(size // row for size in part.sizes) for part in parts]
-    known = Survey(training=counts[0], held_out=counts[1], classes=source.classes, words={})
+    known = Survey(training=counts[0], validation=counts[1], classes=source.classes, words={})
     stored = RecordFiles(config, _Rows(spec, label_type), parts[0], parts[1], known, by_files=False)
     stored.name = source.name
     return stored
@@ -92,7 +92,7 @@ def _write(source: Pipeline, draft: Path, complete: Path) -> None:
     try:
         for part, stream in (
             ("training", source.batched(source.in_order(), _ROWS, full=False)),
-            ("held-out", source.held_out(batch=_ROWS)),
+            ("held-out", source.validation(batch=_ROWS)),
         ):
             (draft / part).mkdir(parents=True)
             files = [(draft / part / f"{number:02d}").open("wb") for number in range(_FILES)]

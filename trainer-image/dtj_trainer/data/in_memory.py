@@ -21,7 +21,7 @@ class Arrays(Indexed):
         self.name = data.name
         self.classes = data.classes
         self.examples = len(data.training)
-        self.held_out_examples = len(data.held_out)
+        self.validation_examples = len(data.validation)
         self.training = np.arange(self.examples)
         inputs = data.training.inputs
         self.input_spec = tf.TensorSpec((None, *inputs.shape[1:]), tf.as_dtype(inputs.dtype))
@@ -31,9 +31,9 @@ class Arrays(Indexed):
         inputs, labels = tf.constant(self._data.training.inputs), tf.constant(self._data.training.labels)
         return lambda index: (tf.gather(inputs, index), tf.gather(labels, index))
 
-    def held_out(self, *, batch: int) -> Stream:
+    def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        inputs, labels = self._data.held_out.inputs, self._data.held_out.labels
+        inputs, labels = self._data.validation.inputs, self._data.validation.labels
         stream = tf.data.Dataset.from_tensor_slices((inputs, labels)).batch(batch)
         if self._after is not None:
             encode = self._after

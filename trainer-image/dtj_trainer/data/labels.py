@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 
 def in_order(values: Iterable[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import DATA_WORKER, DISPATCHER, Task
-from dtj_trainer.config.options import Given
+from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.data.config import FILE, IMAGES, MEMORY, NONE, DataConfig, Profile, ServiceTask
 from dtj_trainer.process.errors import UsageError
 
@@ -20,46 +20,46 @@ _ONLY_WITH_FILES = (
 )  # fmt: skip
 
 
-def data_config(given: Given, environ: Mapping[str, str]) -> DataConfig:
+def data_config(args: ParsedArgs, environ: Mapping[str, str]) -> DataConfig:
     """What the job says of its input.
 
     Raises:
         UsageError: two options that exclude each other, or one without what it needs.
     """
-    where = given.value(options.DATA_DIR)
+    where = args.value(options.DATA_DIR)
     if where is None:
-        _refuse_without_files(given)
-    elif given.source(options.DATASET):
-        raise UsageError(f"{given.source(options.DATA_DIR)} and {given.source(options.DATASET)}: give one of the two")
-    cache, shard = given.value(options.CACHE), given.value(options.SHARD)
+        _refuse_without_files(args)
+    elif args.source(options.DATASET):
+        raise UsageError(f"{args.source(options.DATA_DIR)} and {args.source(options.DATASET)}: give one of the two")
+    cache, shard = args.value(options.CACHE), args.value(options.SHARD)
     if shard == FILE and cache == MEMORY:
         raise UsageError("--shard=file and --cache=memory: what is in memory is not read by file; give one of the two")
-    form = given.value(options.DATA_FORMAT)
+    form = args.value(options.DATA_FORMAT)
     if shard == FILE and form == IMAGES:
         raise UsageError("--shard=file: of images each worker reads only its share of each batch anyway; leave it out")
     return DataConfig(
         where=where,
         format=form,
-        held_out=given.value(options.HELD_OUT),
-        label=given.value(options.LABEL_COLUMN),
-        columns=given.value(options.COLUMNS),
-        features=given.value(options.FEATURES),
-        image_size=given.value(options.IMAGE_SIZE),
-        shuffle_window=given.value(options.SHUFFLE_WINDOW),
+        validation=args.value(options.HELD_OUT),
+        label=args.value(options.LABEL_COLUMN),
+        columns=args.value(options.COLUMNS),
+        features=args.value(options.FEATURES),
+        image_size=args.value(options.IMAGE_SIZE),
+        shuffle_window=args.value(options.SHUFFLE_WINDOW),
         # Files that each worker has to itself are read as they come.
-        cache=NONE if shard == FILE and given.source(options.CACHE) is None else cache,
+        cache=NONE if shard == FILE and args.source(options.CACHE) is None else cache,
         shard=shard,
-        memory=given.value(options.INPUT_MEMORY),
-        service=_service(given, environ),
+        memory=args.value(options.INPUT_MEMORY),
+        service=_service(args, environ),
     )
 
 
-def profile(given: Given) -> Profile | None:
+def profile(args: ParsedArgs) -> Profile | None:
     """What `--profile-input` asks for, if it was given."""
-    seconds, step = given.value(options.PROFILE_INPUT), given.value(options.STEP_TIME)
+    seconds, step = args.value(options.PROFILE_INPUT), args.value(options.STEP_TIME)
     if seconds is None:
         if step is not None:
-            raise UsageError(f"{given.source(options.STEP_TIME)}: it is only read with --profile-input; give both")
+            raise UsageError(f"{args.source(options.STEP_TIME)}: it is only read with --profile-input; give both")
         return None
     return Profile(seconds=seconds, step_seconds=step and step / 1000)
 
@@ -85,16 +85,14 @@ def service_task(task: Task, environ: Mapping[str, str]) -> ServiceTask | None:
     return ServiceTask(dispatcher=dispatcher, host=host, port=int(own) if own else port)
 
 
-def _refuse_without_files(given: Given) -> None:
+def _refuse_without_files(args: ParsedArgs) -> None:
     for option in _ONLY_WITH_FILES:
-        if given.source(option):
-            raise UsageError(
-                f"{given.source(option)}: it is about your own files; give --data-dir too, or leave it out"
-            )
+        if args.source(option):
+            raise UsageError(f"{args.source(option)}: it is about your own files; give --data-dir too, or leave it out")
 
 
-def _service(given: Given, environ: Mapping[str, str]) -> str | None:
-    wanted = given.value(options.DATA_SERVICE)
+def _service(args: ParsedArgs, environ: Mapping[str, str]) -> str | None:
+    wanted = args.value(options.DATA_SERVICE)
     address = environ.get(SERVICE_ADDRESS) or None
     if wanted == "off":
         return None

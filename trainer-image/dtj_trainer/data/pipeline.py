@@ -30,7 +30,7 @@ class Pipeline(ABC):
     name: str
     classes: tuple[str, ...]
     examples: int
-    held_out_examples: int
+    validation_examples: int
     input_spec: Any
     decodes_batches = True
     """Whether the decoder takes a batch of records at once, or one record."""
@@ -48,7 +48,7 @@ class Pipeline(ABC):
         """How many parts the records to learn from can be read in, independently of each other."""
 
     @abstractmethod
-    def of_parts(self, numbers: Stream) -> Stream:
+    def read_shards(self, numbers: Stream) -> Stream:
         """The records of the parts with these numbers, in an order that is always the same."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Pipeline(ABC):
         """
 
     @abstractmethod
-    def kept(self) -> Stream:
+    def validation_records(self) -> Stream:
         """The held-out records, always in the same order."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Pipeline(ABC):
         """How many records `epoch` has."""
         return self.examples
 
-    def then(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
+    def map_inputs(self, encode: Callable[[Any], Any], input_spec: Any) -> Self:
         """This source with its batches of inputs encoded, by TensorFlow operations alone; can be shared as before.
 
         Args:
@@ -99,7 +99,7 @@ class Pipeline(ABC):
         records = self.records(rows=end - first if self.by_files else batch, seed=seed, first=first_step, share=share)
         if not self.by_files and share.workers > 1:
             records = records.batch(batch, drop_remainder=True).map(lambda part: part[first:end]).unbatch()
-        return self.finish(self.batched(records, (end - first) // share.replicas))
+        return self.finalized(self.batched(records, (end - first) // share.replicas))
 
     def records(self, *, rows: int, seed: Any, first: int, share: Share) -> Stream:
         """Endless records from a step on which takes so many rows of them."""
@@ -110,7 +110,7 @@ class Pipeline(ABC):
 
     def in_order(self) -> Stream:
         """The records to learn from, as they come, once."""
-        return self.of_parts(tf.data.Dataset.range(self.parts))
+        return self.read_shards(tf.data.Dataset.range(self.parts))
 
     @as_written
     def unordered(self, *, rows: int) -> Stream:
@@ -118,7 +118,7 @@ class Pipeline(ABC):
         numbers = tf.data.Dataset.range(self.parts).shuffle(self.parts).repeat()
         # A window that holds the data many times over would be filled before the first batch is given.
         window = min(self.window, self.examples)
-        return self.finish(self.batched(self.of_parts(numbers).shuffle(window), rows))
+        return self.finalized(self.batched(self.read_shards(numbers).shuffle(window), rows))
 
     def batched(self, records: Stream, rows: int, *, full: bool = True) -> Stream:
         """Batches of decoded records; the last may be smaller unless all are to be full."""
@@ -131,16 +131,16 @@ class Pipeline(ABC):
             return batches
         return batches.map(lambda inputs, labels: (encode(inputs), labels), num_parallel_calls=tf.data.AUTOTUNE)
 
-    def finish(self, stream: Stream) -> Stream:
+    def finalized(self, stream: Stream) -> Stream:
         """The last words to every endless stream."""
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
 
     @as_written
-    def held_out(self, *, batch: int) -> Stream:
+    def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        stream = self.batched(self.kept(), batch, full=False)
+        stream = self.batched(self.validation_records(), batch, full=False)
         return stream.prefetch(tf.data.AUTOTUNE).with_options(options(memory=self.memory))
 
 
@@ -149,7 +149,7 @@ class Indexed(Pipeline):
 
     training: npt.NDArray[np.int64]
     """The numbers of the examples to learn from."""
-    judged: npt.NDArray[np.int64]
+    validation_rows: npt.NDArray[np.int64]
     """The numbers of those to be judged by."""
 
     @property
@@ -157,7 +157,7 @@ class Indexed(Pipeline):
         """Runs of neighbours."""
         return -(-len(self.training) // _PART)
 
-    def of_parts(self, numbers: Stream) -> Stream:
+    def read_shards(self, numbers: Stream) -> Stream:
         """See `Pipeline`."""
         training = tf.constant(self.training)
         return numbers.flat_map(
@@ -169,9 +169,9 @@ class Indexed(Pipeline):
         order = permutation(len(self.training), seed=seed, epoch=epoch)
         return tf.data.Dataset.from_tensor_slices(tf.gather(tf.constant(self.training), order))
 
-    def kept(self) -> Stream:
+    def validation_records(self) -> Stream:
         """Numbers."""
-        return tf.data.Dataset.from_tensor_slices(self.judged)
+        return tf.data.Dataset.from_tensor_slices(self.validation_rows)
 
 
 def permutation(count: Any, *, seed: Any, epoch: Any) -> Any:

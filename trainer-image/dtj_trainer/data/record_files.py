@@ -14,7 +14,7 @@ from dtj_trainer.data.pipeline import Pipeline, permutation
 from dtj_trainer.data.scan import Survey, find_fault
 from dtj_trainer.data.sharding import Share
 from dtj_trainer.data.source import Stream
-from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.data.validation_split import ValidationShare
 
 _SHUFFLE_SEED = 1_800_997
 
@@ -30,7 +30,7 @@ class RecordFiles(Pipeline):
         config: DataConfig,
         reader: Reader,
         found: Found,
-        held_out: Found | None,
+        validation: Found | None,
         survey: Survey,
         *,
         by_files: bool,
@@ -40,8 +40,8 @@ class RecordFiles(Pipeline):
         by_files: whether workers divide the files among them.
         """
         self._reader = reader
-        self._found, self._kept_files = found, held_out
-        self._share = None if held_out else HeldOut(float(config.held_out))
+        self._found, self._validation_files = found, validation
+        self._share = None if validation else ValidationShare(float(config.validation))
         self._survey = survey
         self.window = config.shuffle_window
         self.decodes_batches = reader.decodes_batches
@@ -49,7 +49,7 @@ class RecordFiles(Pipeline):
         self.memory = config.memory
         self.name = found.where
         self.classes = survey.classes
-        self.examples, self.held_out_examples = sum(survey.training), sum(survey.held_out)
+        self.examples, self.validation_examples = sum(survey.training), sum(survey.validation)
         words = sum(len(values) for values in survey.words.values())
         dense = reader.examples_are
         if words:
@@ -66,7 +66,7 @@ class RecordFiles(Pipeline):
             numbers = numbers[share.worker :: share.workers]
         numbers = tf.gather(numbers, permutation(tf.size(numbers), seed=seed, epoch=epoch))
         drawn = tf.random.stateless_uniform((), seed=[seed, epoch], minval=0, maxval=2**62, dtype=tf.int64)
-        records = self.of_parts(tf.data.Dataset.from_tensor_slices(numbers))
+        records = self.read_shards(tf.data.Dataset.from_tensor_slices(numbers))
         return records.shuffle(self.window, seed=drawn, reshuffle_each_iteration=False)
 
     def examples_of(self, share: Share) -> int:
@@ -76,7 +76,7 @@ class RecordFiles(Pipeline):
     @property
     def file_bytes(self) -> int:
         """What the files hold, roughly: a compressed one about four times its size."""
-        files = [self._found, *([self._kept_files] if self._kept_files else [])]
+        files = [self._found, *([self._validation_files] if self._validation_files else [])]
         return sum(
             size * (4 if p.endswith(".gz") else 1) for f in files for p, size in zip(f.paths, f.sizes, strict=True)
         )
@@ -86,17 +86,19 @@ class RecordFiles(Pipeline):
         """Files."""
         return len(self._found.paths)
 
-    def of_parts(self, numbers: Stream) -> Stream:
+    def read_shards(self, numbers: Stream) -> Stream:
         """See `Pipeline`."""
-        return self._read(self._found, numbers, kept=False)
+        return self._read(self._found, numbers, for_validation=False)
 
-    def kept(self) -> Stream:
+    def validation_records(self) -> Stream:
         """See `Pipeline`."""
-        files = self._kept_files or self._found
-        return self._read(files, tf.data.Dataset.range(len(files.paths)), kept=True)
+        files = self._validation_files or self._found
+        return self._read(files, tf.data.Dataset.range(len(files.paths)), for_validation=True)
 
-    def _read(self, files: Found, numbers: Stream, *, kept: bool) -> Stream:
-        return chunks(self._reader, files, numbers, selected(self._reader, self._share, kept=kept)).unbatch()
+    def _read(self, files: Found, numbers: Stream, *, for_validation: bool) -> Stream:
+        return chunks(
+            self._reader, files, numbers, selected(self._reader, self._share, for_validation=for_validation)
+        ).unbatch()
 
     def decoder(self) -> Callable[..., tuple[Any, Any]]:
         """Records -> inputs and labels."""
@@ -116,7 +118,7 @@ class RecordFiles(Pipeline):
 
     def diagnose(self) -> str | None:
         """The first record that cannot be read or decoded, and why; None where all can."""
-        for files in filter(None, (self._found, self._kept_files)):
+        for files in filter(None, (self._found, self._validation_files)):
             if fault := find_fault(self._reader, files):
                 return fault
         return None

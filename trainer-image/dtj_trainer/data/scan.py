@@ -17,8 +17,8 @@ import tensorflow as tf
 from dtj_trainer.data.chunks import Take, chunks, selected
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.reader import Reader
-from dtj_trainer.data.labels import MOST_CLASSES, in_order
-from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.data.labels import MAX_CLASSES, in_order
+from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
 
@@ -31,7 +31,7 @@ class Survey:
     """What record files hold. Counts are of records, file by file."""
 
     training: tuple[int, ...]
-    held_out: tuple[int, ...]
+    validation: tuple[int, ...]
     classes: tuple[str, ...]
     words: dict[str, tuple[str, ...]]
     """Name of a column -> the values in it, in order."""
@@ -40,8 +40,8 @@ class Survey:
 def survey(
     reader: Reader,
     found: Found,
-    held_out: Found | None,
-    share: HeldOut | None,
+    validation: Found | None,
+    share: ValidationShare | None,
     *,
     memory: Path | None,
     writes: bool,
@@ -57,11 +57,11 @@ def survey(
     Raises:
         UsageError: a record that cannot be used, or nothing to learn from or to be judged by.
     """
-    known = memory and memory / f"data-{_digest(reader, found, held_out, share)}.json"
+    known = memory and memory / f"data-{_digest(reader, found, validation, share)}.json"
     if known and (remembered := _read(known)):
         return remembered
     began = time.monotonic()
-    made = _look(reader, found, held_out, share)
+    made = _look(reader, found, validation, share)
     seconds = time.monotonic() - began
     if seconds > _SPOKEN_OF_SECONDS:
         say(f"data: {len(found.paths)} files looked through in {seconds:.0f} s")
@@ -92,23 +92,25 @@ def find_fault(reader: Reader, files: Found) -> str | None:
     return None
 
 
-def _look(reader: Reader, found: Found, held_out: Found | None, share: HeldOut | None) -> Survey:
+def _look(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> Survey:
     tally = _Tally(reader)
     try:
-        for files in filter(None, (found, held_out)):
+        for files in filter(None, (found, validation)):
             reader.check(files.paths)
-        training, judged = tally.count(found, share)
-        if held_out:
-            judged, _ = tally.count(held_out, None)
+        training, validation_counts = tally.count(found, share)
+        if validation:
+            validation_counts, _ = tally.count(validation, None)
     except tf.errors.OpError as error:
-        for files in filter(None, (found, held_out)):
+        for files in filter(None, (found, validation)):
             if fault := find_fault(reader, files):
                 raise UsageError(fault) from None
         raise UsageError(f"{found.where}: cannot be read ({first_line(error)})") from None
     if not sum(training):
         raise UsageError(f"--data-dir={found.where}: no record to learn from; give files with records")
-    if not sum(judged):
-        what = f"--held-out={held_out.where}: no record" if held_out else f"--data-dir={found.where}: too few records"
+    if not sum(validation_counts):
+        what = (
+            f"--held-out={validation.where}: no record" if validation else f"--data-dir={found.where}: too few records"
+        )
         raise UsageError(f"{what} to judge the model by; give --held-out a larger share, or files with records")
     if not reader.numbers and len(tally.labels) < 2:
         raise UsageError(
@@ -116,7 +118,7 @@ def _look(reader: Reader, found: Found, held_out: Found | None, share: HeldOut |
         )
     return Survey(
         training=training,
-        held_out=judged,
+        validation=validation_counts,
         classes=() if reader.numbers else in_order(tally.labels),
         words={name: tuple(sorted(values)) for name, values in tally.words.items()},
     )
@@ -130,14 +132,14 @@ class _Tally:
         self.labels: set[str] = set()
         self.words: dict[str, set[str]] = {}
 
-    def count(self, files: Found, share: HeldOut | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def count(self, files: Found, share: ValidationShare | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many records of each file are to learn from, and how many are held out, in one go."""
         counts = [[0] * len(files.paths) for _ in range(2)]
         numbers = tf.data.Dataset.range(len(files.paths))
         parts = chunks(self._reader, files, numbers, self._look_at(share), size=_ROWS)
-        for number, training, held_out, labels, words in parts.prefetch(tf.data.AUTOTUNE):
+        for number, training, validation, labels, words in parts.prefetch(tf.data.AUTOTUNE):
             counts[0][int(number)] += int(training)
-            counts[1][int(number)] += int(held_out)
+            counts[1][int(number)] += int(validation)
             if not self._reader.numbers:
                 _collect(self.labels, labels, "labels; for numbers to be predicted choose another --task")
             for name, values in words.items():
@@ -146,12 +148,12 @@ class _Tally:
                 )
         return tuple(counts[0]), tuple(counts[1])
 
-    def _look_at(self, share: HeldOut | None) -> Take:
-        held_out = selected(self._reader, share, kept=True)
+    def _look_at(self, share: ValidationShare | None) -> Take:
+        kept_of = selected(self._reader, share, for_validation=True)
 
         def take(number: Any, place: Any, records: Any) -> Any:
             used = self._reader.prepare(records, number)
-            kept = tf.size(held_out(number, place, records)) if share else 0
+            kept = tf.size(kept_of(number, place, records)) if share else 0
             labels, words = self._labels(used)
             return number, tf.size(used) - kept, kept, tf.unique(labels).y, words
 
@@ -167,13 +169,13 @@ class _Tally:
 
 def _collect(known: set[str], values: Any, what: str) -> None:
     known.update(value.decode(errors="replace") for value in values.numpy())
-    if len(known) > MOST_CLASSES:
-        raise UsageError(f"--data-dir: more than {MOST_CLASSES} different {what}")
+    if len(known) > MAX_CLASSES:
+        raise UsageError(f"--data-dir: more than {MAX_CLASSES} different {what}")
 
 
-def _digest(reader: Reader, found: Found, held_out: Found | None, share: HeldOut | None) -> str:
-    said = repr((vars(reader), found, held_out, share))
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+def _digest(reader: Reader, found: Found, validation: Found | None, share: ValidationShare | None) -> str:
+    identity = repr((vars(reader), found, validation, share))
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _read(path: Path) -> Survey | None:
@@ -181,7 +183,7 @@ def _read(path: Path) -> Survey | None:
         values = json.loads(path.read_text())
         return Survey(
             training=tuple(values["training"]),
-            held_out=tuple(values["held_out"]),
+            validation=tuple(values["validation"]),
             classes=tuple(values["classes"]),
             words={name: tuple(some) for name, some in values["words"].items()},
         )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import DISPATCHER, Task
 from dtj_trainer.data.config import ServiceTask
-from dtj_trainer.metrics.progress import Board, Phase
+from dtj_trainer.metrics.progress import Phase, ProgressStore
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 
@@ -36,7 +36,9 @@ _HEARTBEAT_MILLISECONDS = 1000
 _LOOK_SECONDS = 1.0
 
 
-def serve(task: Task, service: ServiceTask, *, checkpoints: Path | None, start_timeout: float, board: Board) -> None:
+def serve(
+    task: Task, service: ServiceTask, *, checkpoints: Path | None, start_timeout: float, progress_store: ProgressStore
+) -> None:
     """Serves until the process is told to go; never returns. The dispatcher must be there before a data worker.
 
     Args:
@@ -47,7 +49,7 @@ def serve(task: Task, service: ServiceTask, *, checkpoints: Path | None, start_t
         PeerLost: a data worker does not get through to the dispatcher.
         UsageError: the server cannot be started as told.
     """
-    board.update(phase=Phase.BUILDING)
+    progress_store.update(phase=Phase.BUILDING)
     library = lean.data_service_library()
     try:
         if task.role == DISPATCHER:
@@ -56,7 +58,7 @@ def serve(task: Task, service: ServiceTask, *, checkpoints: Path | None, start_t
             server = library.WorkerServer(_worker(library, service, start_timeout))
     except (lean.errors_library().OpError, OSError, RuntimeError, ValueError) as error:
         raise _explained(task, service, error) from None
-    board.update(phase=Phase.TRAINING)
+    progress_store.update(phase=Phase.TRAINING)
     kept = f", journal in {checkpoints / JOURNAL}" if checkpoints and task.role == DISPATCHER else ""
     print(f"{task}: serving port {service.port} of the tf.data service{kept}")
     threading.Event().wait()
@@ -86,12 +88,12 @@ def _worker(library: Any, service: ServiceTask, start_timeout: float) -> Any:
 
 
 def _explained(task: Task, service: ServiceTask, error: Exception) -> TrainerError:
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    message = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     if task.role == DISPATCHER:
         return UsageError(
-            f"{task}: tf.data service on port {service.port}: {said}; give a free port and a writable volume"
+            f"{task}: tf.data service on port {service.port}: {message}; give a free port and a writable volume"
         )
-    return PeerLost(f"{task}: tf.data service at {service.dispatcher}: {said}")
+    return PeerLost(f"{task}: tf.data service at {service.dispatcher}: {message}")
 
 
 class Served:
@@ -111,10 +113,10 @@ class Served:
         self._source = source
         self._address = f"grpc://{address}"
         # A name that another attempt or another choice of data has used would be given their batches.
-        said = repr((config.data, source.name, source.examples, source.input_spec, config.seed))
-        self._pass = f"{config.job}-{config.attempt}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+        identity = repr((config.data, source.name, source.examples, source.input_spec, config.seed))
+        self._pass = f"{config.job}-{config.attempt}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
         self.name, self.classes = source.name, source.classes
-        self.examples, self.held_out_examples = source.examples, source.held_out_examples
+        self.examples, self.validation_examples = source.examples, source.validation_examples
         self.input_spec = source.input_spec
 
     def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
@@ -126,9 +128,9 @@ class Served:
         first, end = share.rows(batch)
         return self._stream((end - first) // share.replicas)
 
-    def held_out(self, *, batch: int) -> Stream:
+    def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return self._source.held_out(batch=batch)
+        return self._source.validation(batch=batch)
 
     def diagnose(self) -> str | None:
         """See `Pipeline`."""
@@ -141,23 +143,23 @@ class Served:
         stream = self._source.unordered(rows=rows).apply(
             service.distribute(service.ShardingPolicy.DYNAMIC, self._address, job_name=f"{self._pass}-{rows}")
         )
-        return self._source.finish(stream)
+        return self._source.finalized(stream)
 
 
-def stalls(
-    board: Board, seconds: float, *, end_with: Callable[[BaseException], object]
+def stall_watchdog(
+    progress_store: ProgressStore, seconds: float, *, end_with: Callable[[BaseException], object]
 ) -> AbstractContextManager[object]:
     """Ends the process when no step is done for so long: a service without a data worker is waited for in silence."""
     lost = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): the tf.data service gives no data")
-    return _Stalls(board, Watchdog(seconds, lost, end_with=end_with))
+    return _Stalls(progress_store, Watchdog(seconds, lost, end_with=end_with))
 
 
 class _Stalls(nullcontext[None]):
     """Feeds a watchdog when the board moves on."""
 
-    def __init__(self, board: Board, watchdog: Watchdog) -> None:
+    def __init__(self, progress_store: ProgressStore, watchdog: Watchdog) -> None:
         super().__init__()
-        self._board, self._watchdog = board, watchdog
+        self._progress_store, self._watchdog = progress_store, watchdog
         self._over = threading.Event()
 
     def __enter__(self) -> None:
@@ -171,7 +173,7 @@ class _Stalls(nullcontext[None]):
     def _follow(self) -> None:
         seen: object = None
         while not self._over.wait(_LOOK_SECONDS):
-            progress = self._board.progress
+            progress = self._progress_store.progress
             now = (progress.phase, progress.step)
             # Before and after the training nothing waits for data.
             if now != seen or progress.phase is not Phase.TRAINING:

@@ -29,7 +29,7 @@ class Source(Protocol):
         ...
 
     @property
-    def held_out_examples(self) -> int:
+    def validation_examples(self) -> int:
         """To be judged by."""
         ...
 
@@ -48,6 +48,6 @@ class Source(Protocol):
         """
         ...
 
-    def held_out(self, *, batch: int) -> Stream:
+    def validation(self, *, batch: int) -> Stream:
         """All held-out examples once, always in the same order; the last batch may be smaller."""
         ...

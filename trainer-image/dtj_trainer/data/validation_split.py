@@ -9,7 +9,7 @@ _PARTS = 1000
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ValidationShare:
     """A share of the places 0, 1, 2, …: one of each run of 1/share places, so files sorted by class are no harm.
 
     Which one of a run is drawn from the run's number, so that data with a rhythm of their own are no harm either.
@@ -18,7 +18,7 @@ class HeldOut:
     share: float
     """Above 0, at most 0.5; counted in thousandths."""
 
-    def among(self, places: Any) -> Any:
+    def mask(self, places: Any) -> Any:
         """bool, of the shape of `places` (int64): whether each is held out."""
         wanted = max(1, round(self.share * _PARTS))
         run = places * wanted // _PARTS

@@ -42,7 +42,7 @@ class Dataset:
 
     name: str
     training: Split
-    held_out: Split
+    validation: Split
     classes: tuple[str, ...]
 
 
@@ -59,11 +59,11 @@ def divided(
         count = round(_HELD_OUT * len(members))
         parts[0].append(members[count:])
         parts[1].append(members[:count])
-    training, held_out = (np.sort(np.concatenate(part)) for part in parts)
+    training, validation = (np.sort(np.concatenate(part)) for part in parts)
     return Dataset(
         name=name,
         training=Split(inputs=inputs[training], labels=labels[training]),
-        held_out=Split(inputs=inputs[held_out], labels=labels[held_out]),
+        validation=Split(inputs=inputs[validation], labels=labels[validation]),
         classes=classes,
     )
 

@@ -113,7 +113,7 @@ def agree_on_data(config: Config, strategy: Any, data: Source) -> None:
         return
     mine = {
         "training examples": str(data.examples),
-        "held-out examples": str(data.held_out_examples),
+        "held-out examples": str(data.validation_examples),
         "inputs": str(data.input_spec),
         "first examples": getattr(data, "order", ""),
     }
@@ -170,7 +170,7 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
         store.save(step)
     except NotSaved as error:
         failure = error
-    if config.strategy == "MultiWorkerMirrored" and store.keeps:
+    if config.strategy == "MultiWorkerMirrored" and store.enabled:
         # The first replica is the leader's.
         saved = of_each_replica(strategy, int(failure is None))[0]
         if not saved and not failure:
@@ -184,7 +184,7 @@ def end_seconds(export_formats: Sequence[str]) -> float:
     return _EVALUATION_SECONDS + len(export_formats) * conversion.LIMIT_SECONDS
 
 
-def part(config: Config, *, say: Callable[[str], object]) -> None:
+def exit_barrier(config: Config, *, say: Callable[[str], object]) -> None:
     """Leaves together: the leader carries the coordination service, so it goes when the others have gone.
 
     Raises:
@@ -204,7 +204,7 @@ def part(config: Config, *, say: Callable[[str], object]) -> None:
         return
     peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
     until = time.monotonic() + _LAST_ONE_SECONDS
-    while time.monotonic() < until and any(rendezvous.knock(peer, timeout=0.2) is None for peer in peers):
+    while time.monotonic() < until and any(rendezvous.probe(peer, timeout=0.2) is None for peer in peers):
         time.sleep(0.02)
 
 
@@ -243,7 +243,7 @@ def lost_peer(error: Exception, cluster: Cluster, *, remote: bool = False) -> Pe
 
 
 def _silent(peers: Mapping[Task, Address]) -> list[str]:
-    return [str(task) for task, a in peers.items() if rendezvous.knock((a.host, a.port), timeout=0.5) is not None]
+    return [str(task) for task, a in peers.items() if rendezvous.probe((a.host, a.port), timeout=0.5) is not None]
 
 
 def _first_line(error: tf.errors.OpError) -> str:

@@ -8,18 +8,18 @@ import threading
 
 from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import Cluster
-from dtj_trainer.metrics.progress import Board, Phase
+from dtj_trainer.metrics.progress import Phase, ProgressStore
 
 
-def serve(cluster: Cluster, board: Board) -> None:
+def serve(cluster: Cluster, progress_store: ProgressStore) -> None:
     """Serves until the process is told to go; never returns."""
-    start(cluster, board)
+    start(cluster, progress_store)
     threading.Event().wait()
 
 
-def start(cluster: Cluster, board: Board) -> None:
+def start(cluster: Cluster, progress_store: ProgressStore) -> None:
     """Starts the server; it serves as long as the process lives."""
-    board.update(phase=Phase.BUILDING)
+    progress_store.update(phase=Phase.BUILDING)
     library = lean.server_library()
     tasks: dict[str, list[str]] = {}
     for task, address in sorted(cluster.addresses.items()):
@@ -27,5 +27,5 @@ def start(cluster: Cluster, board: Board) -> None:
     role, index = cluster.task.role, cluster.task.index
     server = library.Server(library.ClusterSpec(tasks), job_name=role, task_index=index, protocol="grpc", start=False)
     server.start()
-    board.update(phase=Phase.TRAINING)
+    progress_store.update(phase=Phase.TRAINING)
     print(f"{cluster.task}: serving {cluster.own_address}")

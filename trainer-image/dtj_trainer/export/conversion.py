@@ -80,5 +80,5 @@ def _reason(ended: subprocess.CompletedProcess[str]) -> str:
         return f"the converter was ended by signal {-ended.returncode}" + (
             " (the kernel kills so when memory runs out)" if ended.returncode == -9 else ""
         )
-    said = ended.stdout.strip().splitlines() or ended.stderr.strip().splitlines()
-    return said[-1] if said else f"the converter exited with code {ended.returncode}"
+    output = ended.stdout.strip().splitlines() or ended.stderr.strip().splitlines()
+    return output[-1] if output else f"the converter exited with code {ended.returncode}"

@@ -51,10 +51,10 @@ class ByExample:
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """See `Objective`. A replica with one example less than another weighs less."""
-        judged = self._task.judge(outputs, labels)
-        sums = [tf.reduce_sum(judged[name]) for name in self._task.metrics]
-        rows = tf.cast(tf.size(judged["loss"]), tf.float32)
-        loss = tf.reduce_sum(judged["loss"]) / (rows if self._batch is None else self._batch)
+        measured = self._task.compute_metrics(outputs, labels)
+        sums = [tf.reduce_sum(measured[name]) for name in self._task.metrics]
+        rows = tf.cast(tf.size(measured["loss"]), tf.float32)
+        loss = tf.reduce_sum(measured["loss"]) / (rows if self._batch is None else self._batch)
         penalties = self._model.losses
         if penalties:
             loss += tf.add_n(penalties) / tf.distribute.get_strategy().num_replicas_in_sync

@@ -141,7 +141,7 @@ def _escaped(label: str) -> str:
     return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-class Board:
+class ProgressStore:
     """Where the training writes its progress and the status server reads it, without waiting for each other."""
 
     def __init__(self) -> None:
@@ -221,14 +221,14 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
     return steps / seconds if seconds > 0 and steps > 0 else None
 
 
-def serve(board: Board, port: int, *, host: str = "", say: Callable[[str], object] = print) -> _Server | None:
+def serve(store: ProgressStore, port: int, *, host: str = "", say: Callable[[str], object] = print) -> _Server | None:
     """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
 
     On a thread of its own, until the process ends; on all interfaces, or on the address `host`. Returns None, after one
     warning, if it cannot.
     """
     try:
-        server = _Server(host, port, board)
+        server = _Server(host, port, store)
     except OSError as error:
         say(f"warning: no status on port {port}: {error.strerror}; the training goes on without")
         return None
@@ -239,13 +239,13 @@ def serve(board: Board, port: int, *, host: str = "", say: Callable[[str], objec
 class _Server:
     """Whoever reaches its port can take one thread's attention and `_READERS` connections for moments, and no more."""
 
-    def __init__(self, host: str, port: int, board: Board) -> None:
+    def __init__(self, host: str, port: int, store: ProgressStore) -> None:
         dual = not host and socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
         self.listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
         self.listener.setblocking(False)
         self.closing = False
-        self._board = board
+        self._store = store
         self._printed = float("-inf")
         self._until: dict[socket.socket, float] = {}  # of each connection, oldest first, when its time is over
 
@@ -319,9 +319,9 @@ class _Server:
         if method != b"GET":
             return HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, "only GET, and POST /stacks\n"
         if path == b"/status":
-            return HTTPStatus.OK, "application/json", json.dumps(self._board.document())
+            return HTTPStatus.OK, "application/json", json.dumps(self._store.document())
         if path == b"/metrics":
-            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self._board.exposition()
+            return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self._store.exposition()
         if path == b"/healthz":
             return HTTPStatus.OK, _TEXT, "ok\n"
         return HTTPStatus.NOT_FOUND, _TEXT, "not found; try /status, /metrics or /healthz\n"
@@ -338,26 +338,26 @@ class _Publisher:
     """What this process shows of a training that the trainer does not drive."""
 
     def __init__(self) -> None:
-        self.board: Board | None = None
+        self.store: ProgressStore | None = None
         self.meter: Meter | None = None
         self.warned = False
 
-    def shown(self) -> Board:
+    def shown(self) -> ProgressStore:
         """The board that is served on DTJ_STATUS_PORT; where there is no such port nobody looks at it."""
-        if self.board is None:
-            self.board = Board()
-            self.board.update(phase=Phase.TRAINING)
+        if self.store is None:
+            self.store = ProgressStore()
+            self.store.update(phase=Phase.TRAINING)
             if port := os.environ.get("DTJ_STATUS_PORT"):
-                serve(self.board, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
-        return self.board
+                serve(self.store, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
+        return self.store
 
 
 _publisher = _Publisher()
 
 
-def publish_on(board: Board) -> None:
+def publish_on(store: ProgressStore) -> None:
     """From now on `report` and `DTJCallback` write to this board, which is served already."""
-    _publisher.board = board
+    _publisher.store = store
 
 
 def _common() -> _Publisher:
@@ -406,7 +406,7 @@ def report(
         last_checkpoint: step of the newest checkpoint.
     """
     publisher = _common()
-    board = publisher.shown()
+    store = publisher.shown()
     given = {"step": step, "total_steps": total, "epoch": epoch, "epochs": epochs}
     given["last_checkpoint_step"] = last_checkpoint
     changes: dict[str, Any] = {name: int(value) for name, value in given.items() if value is not None}
@@ -418,11 +418,11 @@ def report(
         if publisher.meter is None:
             publisher.meter = Meter(batch=batch_size or 0, step=step)
         publisher.meter.mark(step)
-        total = changes.get("total_steps", board.progress.total_steps)
+        total = changes.get("total_steps", store.progress.total_steps)
         changes["eta_seconds"] = publisher.meter.eta(total) if total else None
         # Nothing a second is what comes out where the batch is not known.
         changes["examples_per_second"] = publisher.meter.examples_per_second or None
-    board.update(phase=Phase.TRAINING, **changes)
+    store.update(phase=Phase.TRAINING, **changes)
 
 
 class DTJCallback:

@@ -12,11 +12,11 @@ from types import MappingProxyType
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Source
 from dtj_trainer.metrics.formatting import progress_line
-from dtj_trainer.metrics.progress import Board, Meter
+from dtj_trainer.metrics.progress import Meter, ProgressStore
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.signals import Termination
-from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks import Task
 from dtj_trainer.training.stepping import epoch_of
 
@@ -25,7 +25,7 @@ from dtj_trainer.training.stepping import epoch_of
 class Run:
     """What every part of a run needs to know."""
 
-    host: Host
+    context: TaskContext
     task: Task
     data: Source
     say: Callable[[str], object]
@@ -33,17 +33,17 @@ class Run:
     @property
     def config(self) -> Config:
         """What this task is to do."""
-        return self.host.config
+        return self.context.config
 
     @property
-    def board(self) -> Board:
+    def progress_store(self) -> ProgressStore:
         """Where progress is shown."""
-        return self.host.board
+        return self.context.progress_store
 
     @property
     def termination(self) -> Termination:
         """Whether this task was told to go."""
-        return self.host.termination
+        return self.context.termination
 
 
 class Reporter:
@@ -60,7 +60,7 @@ class Reporter:
         self._own_part = OwnPart(clock=self._clock)
         self._started = time.monotonic()
         self._starting = True
-        run.host.startup.lap("build")
+        run.context.startup.lap("build")
 
     @property
     def seconds(self) -> float:
@@ -93,10 +93,10 @@ class Reporter:
         run = self._run
         if self._starting:
             self._starting = False
-            run.host.startup.lap("first steps")
+            run.context.startup.lap("first steps")
             if run.config.cluster.leads:
-                run.say(run.host.startup.told())
-        progress = run.board.update(
+                run.say(run.context.startup.summary())
+        progress = run.progress_store.update(
             step=step,
             total_steps=self._total_steps,
             epoch=epoch_of(step, examples=run.data.examples, batch=self._batch, epochs=run.config.epochs),

@@ -8,12 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.metrics.reporting import Run
-from dtj_trainer.pipeline_parallel.graph_cut import Link
+from dtj_trainer.pipeline_parallel.graph_cut import Segment
 
 _ROUNDS = 5
 
 
-def measure(chain: Sequence[Link], *, run: Run, micro_batch: int) -> list[float]:
+def measure(chain: Sequence[Segment], *, run: Run, micro_batch: int) -> list[float]:
     """Seconds of each link, forward and backward, with one micro-batch of the data; the median of some rounds.
 
     Workers are taken to be alike, and like the leader. Two measurements never agree, so two runs may be cut at
@@ -22,8 +22,8 @@ def measure(chain: Sequence[Link], *, run: Run, micro_batch: int) -> list[float]
     run.say(f"measuring {len(chain)} parts of the model with micro-batches of {micro_batch}")
     tensor, _ = next(iter(run.data.batches(batch=micro_batch, seed=run.config.seed)))
     seconds = []
-    for link in chain:
-        work = _work_of(link)
+    for segment in chain:
+        work = _work_of(segment)
         outputs, _ = work(tensor)
         seconds.append(statistics.median(_timed(work, tensor) for _ in range(_ROUNDS)))
         tensor = outputs
@@ -37,9 +37,9 @@ def _timed(work: Callable[[Any], Any], tensor: Any) -> float:
     return time.perf_counter() - began
 
 
-def _work_of(link: Link) -> Callable[[Any], Any]:
+def _work_of(segment: Segment) -> Callable[[Any], Any]:
     """The link's outputs, and something that needs all of its gradients."""
-    model = link.model()
+    model = segment.model()
 
     def work(tensor: Any) -> tuple[Any, Any]:
         weights = [variable.value for variable in model.trainable_variables]

@@ -20,7 +20,7 @@ from dtj_trainer.process.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class Segment:
     """A part of the model that is not cut."""
 
     name: str
@@ -39,23 +39,23 @@ class Link:
 class Part:
     """What one stage computes: links that follow each other."""
 
-    links: tuple[Link, ...]
+    segments: tuple[Segment, ...]
 
     @property
     def parameters(self) -> int:
         """Of all its layers."""
-        return sum(link.parameters for link in self.links)
+        return sum(segment.parameters for segment in self.segments)
 
     def model(self) -> Any:
         """A model of its own, with the layers of the whole one."""
-        return keras.Model(self.links[0].enters, self.links[-1].leaves)
+        return keras.Model(self.segments[0].enters, self.segments[-1].leaves)
 
     def __str__(self) -> str:
-        first, last = self.links[0].name, self.links[-1].name
+        first, last = self.segments[0].name, self.segments[-1].name
         return f"{first}..{last}" if first != last else first
 
 
-def cut(model: Any, layout: Layout, measure: Callable[[Sequence[Link]], Sequence[float]]) -> tuple[Part, ...]:
+def cut(model: Any, layout: Layout, measure: Callable[[Sequence[Segment]], Sequence[float]]) -> tuple[Part, ...]:
     """Cuts a model into the stages of a layout.
 
     Args:
@@ -64,7 +64,7 @@ def cut(model: Any, layout: Layout, measure: Callable[[Sequence[Link]], Sequence
     Raises:
         UsageError: the model cannot be cut so.
     """
-    chain = links(model)
+    chain = segments(model)
     if len(chain) < layout.stages:
         raise UsageError(
             f"strategy {PIPELINE}: {layout.stages} stages, but the model can be cut into {len(chain)} at most "
@@ -73,12 +73,12 @@ def cut(model: Any, layout: Layout, measure: Callable[[Sequence[Link]], Sequence
     if layout.first_layers:
         firsts = _asked(chain, layout.first_layers)
     else:
-        costs = measure(chain) if layout.by_cost else [link.parameters for link in chain]
+        costs = measure(chain) if layout.by_cost else [segment.parameters for segment in chain]
         firsts = partition.balance(costs, layout.stages)
-    return tuple(Part(links=chain[first:end]) for first, end in zip(firsts, [*firsts[1:], len(chain)], strict=True))
+    return tuple(Part(segments=chain[first:end]) for first, end in zip(firsts, [*firsts[1:], len(chain)], strict=True))
 
 
-def links(model: Any) -> tuple[Link, ...]:
+def segments(model: Any) -> tuple[Segment, ...]:
     """All links, in the order in which the data goes through them.
 
     Raises:
@@ -96,7 +96,7 @@ def links(model: Any) -> tuple[Link, ...]:
     # The first node is the input: what follows it belongs to the first link.
     begins = [1, *(place for place in range(2, len(nodes)) if place not in tied and _can_be_sent(crossing[place]))]
     return tuple(
-        Link(
+        Segment(
             name=nodes[begin].operation.name,
             parameters=_parameters(nodes[begin:end]),
             enters=crossing[begin][0],
@@ -156,10 +156,10 @@ def _size(shape: Sequence[int]) -> int:
     return size
 
 
-def _asked(chain: Sequence[Link], names: Sequence[str]) -> tuple[int, ...]:
+def _asked(chain: Sequence[Segment], names: Sequence[str]) -> tuple[int, ...]:
     """Where the stages begin that the user named."""
     flag = f"{options.STAGES.flag}={','.join(names)}"
-    known = {link.name: place for place, link in enumerate(chain) if place}
+    known = {segment.name: place for place, segment in enumerate(chain) if place}
     for name in names:
         if name not in known:
             raise UsageError(f"{flag}: the model cannot be cut before {name!r}; it can before {_named(chain[1:])}")
@@ -171,6 +171,6 @@ def _asked(chain: Sequence[Link], names: Sequence[str]) -> tuple[int, ...]:
     return (0, *places)
 
 
-def _named(chain: Sequence[Link]) -> str:
-    names = [link.name for link in chain]
+def _named(chain: Sequence[Segment]) -> str:
+    names = [segment.name for segment in chain]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

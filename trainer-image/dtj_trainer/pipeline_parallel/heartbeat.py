@@ -35,7 +35,7 @@ class Heartbeat:
         devices: Mapping[str, str],
         leaving: Mapping[str, Path],
         *,
-        told: Callable[[str], object],
+        on_termination: Callable[[str], object],
         end_with: Callable[[BaseException], object],
     ) -> None:
         """Args:
@@ -45,16 +45,16 @@ class Heartbeat:
         """
         self._devices = devices
         self._leaving = leaving
-        self._told = told
+        self._on_termination = on_termination
         self._end_with = end_with
-        self._heard: dict[str, float] = {}
+        self._last_answer: dict[str, float] = {}
         self._over = threading.Event()
         self._last_resort = LastResort(PeerLost.exit_code)
 
     def __enter__(self) -> Self:
-        self._heard = dict.fromkeys(self._devices, time.monotonic())
+        self._last_answer = dict.fromkeys(self._devices, time.monotonic())
         for name in self._devices:
-            threading.Thread(target=self._ask, args=(name,), name=f"heartbeat of {name}", daemon=True).start()
+            threading.Thread(target=self._poll, args=(name,), name=f"heartbeat of {name}", daemon=True).start()
         self._watcher = threading.Thread(target=self._watch, name="heartbeats", daemon=True)
         self._watcher.start()
         return self
@@ -65,22 +65,22 @@ class Heartbeat:
         self._watcher.join()
         self._last_resort.cancel()
 
-    def _ask(self, name: str) -> None:
-        told = False
+    def _poll(self, name: str) -> None:
+        reported = False
         while not self._over.wait(_ASK_SECONDS):
             try:
                 with tf.device(self._devices[name]):
                     found = tf.raw_ops.MatchingFiles(pattern=str(self._leaving[name])).numpy()
             except tf.errors.OpError:
                 return  # the training gets the same answer, and says more of it
-            self._heard[name] = time.monotonic()
-            if len(found) and not told:
-                told = True
-                self._told(name)
+            self._last_answer[name] = time.monotonic()
+            if len(found) and not reported:
+                reported = True
+                self._on_termination(name)
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
             self._last_resort.set(_LAST_RESORT_SECONDS)
             now = time.monotonic()
-            if silent := sorted(name for name, heard in self._heard.items() if now - heard > SILENT_SECONDS):
+            if silent := sorted(name for name, last in self._last_answer.items() if now - last > SILENT_SECONDS):
                 self._end_with(PeerLost(f"peer lost: {', '.join(silent)} silent for {SILENT_SECONDS:g} s"))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Cluster, Task
-from dtj_trainer.config.options import Given
+from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.process.errors import UsageError
 
 PIPELINE = "Pipeline"
@@ -34,7 +34,7 @@ class Layout:
         return Task(WORKER, replica * self.stages + stage)
 
 
-def read(given: Given, strategy: str, here: Cluster) -> Layout | None:
+def read(args: ParsedArgs, strategy: str, here: Cluster) -> Layout | None:
     """The layout that options and TF_CONFIG give; None for another strategy.
 
     Raises:
@@ -42,18 +42,18 @@ def read(given: Given, strategy: str, here: Cluster) -> Layout | None:
     """
     if strategy != PIPELINE:
         for option in _OPTIONS:
-            if source := given.source(option):
+            if source := args.source(option):
                 raise UsageError(f"{source}: strategy {strategy} has no stages; leave it out, or use {PIPELINE}")
         return None
-    if given.value(options.LOOP) == "fit":
+    if args.value(options.LOOP) == "fit":
         raise UsageError(
-            f"{given.source(options.LOOP)}: Keras' fit knows nothing of stages; leave it out, or use another strategy "
+            f"{args.source(options.LOOP)}: Keras' fit knows nothing of stages; leave it out, or use another strategy "
             f"than {PIPELINE}"
         )
-    workers, replicas = here.count(WORKER), given.value(options.PIPELINE_REPLICAS)
+    workers, replicas = here.count(WORKER), args.value(options.PIPELINE_REPLICAS)
     if workers % replicas:
         raise UsageError(
-            f"{given.source(options.PIPELINE_REPLICAS)}: TF_CONFIG lists {workers} workers, which {replicas} replicas "
+            f"{args.source(options.PIPELINE_REPLICAS)}: TF_CONFIG lists {workers} workers, which {replicas} replicas "
             "cannot share; give a divisor of the number of workers"
         )
     stages = workers // replicas
@@ -63,23 +63,23 @@ def read(given: Given, strategy: str, here: Cluster) -> Layout | None:
             f"strategy {PIPELINE}: TF_CONFIG lists {workers} workers, which is {stages} stage(s){per}; "
             f"list at least {2 * replicas}"
         )
-    first_layers = given.value(options.STAGES)
+    first_layers = args.value(options.STAGES)
     if first_layers and len(first_layers) != stages - 1:
         raise UsageError(
-            f"{given.source(options.STAGES)}: names {len(first_layers)} layer(s), but {stages} stages begin with "
+            f"{args.source(options.STAGES)}: names {len(first_layers)} layer(s), but {stages} stages begin with "
             f"{stages - 1} besides the first; name the first layer of each later stage"
         )
-    if first_layers and given.source(options.BALANCE):
+    if first_layers and args.source(options.BALANCE):
         raise UsageError(
-            f"{given.source(options.STAGES)} and {given.source(options.BALANCE)}: give one of the two, the layers or "
+            f"{args.source(options.STAGES)} and {args.source(options.BALANCE)}: give one of the two, the layers or "
             "what to balance"
         )
     return Layout(
         stages=stages,
         replicas=replicas,
-        micro_batches=given.value(options.MICRO_BATCHES),
+        micro_batches=args.value(options.MICRO_BATCHES),
         first_layers=first_layers,
-        by_cost=given.value(options.BALANCE) == "cost",
+        by_cost=args.value(options.BALANCE) == "cost",
     )
 
 

@@ -28,7 +28,7 @@ from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import optimizers
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.nonfinite import last_words
-from dtj_trainer.training.stepping import is_mark, steps_to_mark, steps_within, total_steps
+from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within, total_steps
 
 
 def connect(config: Config) -> None:
@@ -87,7 +87,7 @@ class _Training:
         )  # fmt: skip
         devices = _devices(self._layout)
         made = optimizers.make(model, config.learning, batch=self.batch, total_steps=self.total_steps)
-        self._learning = made.told
+        self._learning = made.description
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
         step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
@@ -116,11 +116,11 @@ class _Training:
             f"replica  stages {layout.stages}  replicas {layout.replicas}  {self._learning}  "
             f"{self.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
         )
-        for line in _told(self._parts):
+        for line in _describe(self._parts):
             run.say(line)
         if self.store.path():
             run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
-        elif not self.store.keeps:
+        elif not self.store.enabled:
             run.say("no checkpoint directory: a restart begins at step 0")
 
     def loop(self, reporter: Reporter) -> None:
@@ -129,14 +129,14 @@ class _Training:
         iterator = iter(run.data.batches(batch=self.batch, seed=run.config.seed, first_step=step))
         save_due = Every(policy.every_seconds)
         wanted = run.config.steps_per_call
-        run.board.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
-        run.termination.saves = store.keeps
+        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
+        run.termination.saves = store.enabled
         # Workers may answer and yet not reach each other.
         seconds = run.config.stall_timeout
         stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
         with Watchdog(seconds, stalled, end_with=end_with) as watchdog:
             while step < self.total_steps:
-                steps = min(wanted, steps_to_mark(step, self.total_steps, policy))
+                steps = min(wanted, steps_until_checkpoint(step, self.total_steps, policy))
                 began = time.monotonic()
                 metrics, not_finite = self._pipeline.run(iterator, steps)
                 if not_finite:
@@ -145,13 +145,13 @@ class _Training:
                 wanted = steps_within(run.config.steps_per_call, steps / (time.monotonic() - began))
                 watchdog.feed()
                 stop = run.termination.requested
-                due = save_due.due() or is_mark(step, self.total_steps, policy)
+                due = save_due.due() or is_checkpoint_step(step, self.total_steps, policy)
                 if (stop or due) and not self._weights_are_finite():
                     raise self._not_finite(f"the weights are not finite at step {step}")
                 if stop or step >= self.total_steps:
                     store.save(step)
                 elif due:
-                    store.save_meanwhile(step)
+                    store.save_async(step)
                 reporter.report(step, metrics, last_checkpoint_step=store.last_step)
                 if stop:
                     raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
@@ -187,7 +187,7 @@ def _device(task: Task) -> str:
 def _heartbeat(run: Run) -> Heartbeat:
     peers = run.config.cluster.peers(WORKER)
 
-    def told(worker: str) -> None:
+    def on_termination(worker: str) -> None:
         if not run.termination.saves:
             end_with(PeerLost(f"peer lost: {worker} was told to go"))
         run.say(f"{worker} was told to go: saving a checkpoint, then leaving")
@@ -196,10 +196,10 @@ def _heartbeat(run: Run) -> Heartbeat:
     return Heartbeat(
         {str(task): f"/job:{task.role}/replica:0/task:{task.index}/device:CPU:0" for task in peers},
         {str(task): leaving_mark(address, job_uid=run.config.job_uid) for task, address in peers.items()},
-        told=told,
+        on_termination=on_termination,
         end_with=end_with,
     )
 
 
-def _told(parts: Sequence[Part]) -> list[str]:
+def _describe(parts: Sequence[Part]) -> list[str]:
     return [f"stage {place}: {part}, {part.parameters:,} parameters" for place, part in enumerate(parts)]

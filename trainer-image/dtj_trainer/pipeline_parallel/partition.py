@@ -14,16 +14,16 @@ def balance(costs: Sequence[float], parts: int) -> tuple[int, ...]:
     Returns:
         The index of the first link of each part: the first is 0.
     """
-    links = len(costs)
-    if not 1 <= parts <= links:
-        raise ValueError(f"{parts} parts of {links} links")
+    segments = len(costs)
+    if not 1 <= parts <= segments:
+        raise ValueError(f"{parts} parts of {segments} links")
     until = [0, *accumulate(costs)]
     # heaviest[i]: of the best way to cut the first i links into as many parts as there were rounds.
     heaviest = until[:]
     begins: list[list[int]] = []
     for part in range(1, parts):
-        begin, better = [0] * (links + 1), heaviest[:]
-        for end in range(part + 1, links + 1):
+        begin, better = [0] * (segments + 1), heaviest[:]
+        for end in range(part + 1, segments + 1):
             # Of several best cuts the last: what costs nothing, such as a pooling layer, tends to make less to send.
             begin[end] = min(
                 range(end - 1, part - 1, -1), key=lambda first: max(heaviest[first], until[end] - until[first])
@@ -31,7 +31,7 @@ def balance(costs: Sequence[float], parts: int) -> tuple[int, ...]:
             better[end] = max(heaviest[begin[end]], until[end] - until[begin[end]])
         heaviest = better
         begins.append(begin)
-    firsts = [links]
+    firsts = [segments]
     for begin in reversed(begins):
         firsts.append(begin[firsts[-1]])
     return (0, *reversed(firsts[1:]))

@@ -24,7 +24,7 @@ Tensor = Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Called:
+class StageOutput:
     """What a stage makes of one micro-batch."""
 
     outputs: Tensor
@@ -78,7 +78,7 @@ class Stage:
         self._others = [v.numpy() for v in self._model.non_trainable_variables if id(v) not in own]
         self._is_weight = [id(v) in own for v in self._model.non_trainable_variables]
 
-    def call(self, weights: Sequence[Tensor], state: Sequence[Tensor], inputs: Tensor, *, draw: Tensor) -> Called:
+    def call(self, weights: Sequence[Tensor], state: Sequence[Tensor], inputs: Tensor, *, draw: Tensor) -> StageOutput:
         """Runs the part forward in training.
 
         Args:
@@ -88,9 +88,9 @@ class Stage:
 
         """
         states, others = iter(state), iter(self._others)
-        found = [next(states) if is_weight else _redrawn(next(others), draw) for is_weight in self._is_weight]
+        found = [next(states) if is_weight else _reseed(next(others), draw) for is_weight in self._is_weight]
         outputs, left, penalties = self._model.stateless_call(weights, found, inputs, training=True, return_losses=True)
-        return Called(
+        return StageOutput(
             outputs=outputs,
             state=[value for value, is_weight in zip(left, self._is_weight, strict=True) if is_weight],
             penalty=tf.add_n([tf.cast(one, tf.float32) for one in penalties]) if penalties else tf.constant(0.0),
@@ -119,7 +119,7 @@ class Stage:
             self.optimizer.finalize_variable_values(self.trainable)
 
 
-def _redrawn(seed: Any, draw: Tensor) -> Tensor:
+def _reseed(seed: Any, draw: Tensor) -> Tensor:
     # Anything else that is no weight (a metric within the model) stays as it was built.
     return tf.random.experimental.stateless_fold_in(seed, draw) if seed.shape == (2,) else tf.constant(seed)
 
@@ -191,7 +191,7 @@ def state_of(
     slots: dict[tuple[str, int], Any] = {}
     for stage in reversed(_learning(stages)):
         slots |= _by_name(stage.optimizer)
-    kept = {id(variable) for variable in keras_compat.kept(whole)}
+    kept = {id(variable) for variable in keras_compat.saved_variables(whole)}
     remembered = {name: variable for name, variable in _by_name(whole).items() if id(variable) in kept}
     names = variable_names.of_model(model, model.weights)
     return State(

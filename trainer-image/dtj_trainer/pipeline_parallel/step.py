@@ -20,7 +20,7 @@ Tensor = Any
 
 
 @dataclass
-class _Seat:
+class _ReplicaStage:
     """A stage in one replica, while a step is being laid out."""
 
     stage: Stage
@@ -93,15 +93,15 @@ class Pipeline:
         sums, not_finite = tf.zeros(len(self._task.metrics)), tf.constant(0, tf.int64)
         for number in tf.range(steps):
             inputs, labels = next(iterator)
-            gradients, states, judged = self.gradients(inputs, labels)
+            gradients, states, metrics = self.gradients(inputs, labels)
             finite = self._finite(gradients)
             for stage, sum_, state in zip(self._stages, gradients, states, strict=True):
                 stage.learn(sum_, finite=finite)
                 for variable, value in zip(stage.state, state, strict=True):
                     variable.assign(value)
-            sums += judged
+            sums += metrics
             # The loss is the first of the metrics.
-            fresh = tf.equal(not_finite, 0) & tf.logical_not(tf.math.is_finite(judged[0]))
+            fresh = tf.equal(not_finite, 0) & tf.logical_not(tf.math.is_finite(metrics[0]))
             not_finite = tf.where(fresh, number + 1, not_finite)
             self._step.assign_add(1)
         return sums, not_finite
@@ -115,25 +115,27 @@ class Pipeline:
         layout = self._layout
         shares = [tf.split(values, layout.shares) for values in (inputs, labels)]
         first = tf.convert_to_tensor(self._step) * layout.shares
-        replicas, judged = [], []
+        replicas, metrics = [], []
         for replica in range(layout.replicas):
             mine = slice(replica * layout.micro_batches, (replica + 1) * layout.micro_batches)
-            seats = self._seats(replica)
+            replica_stages = self._replica_stages(replica)
             draws = [first + place for place in range(mine.start, mine.stop)]
-            judged += self._pass(seats, shares[0][mine], shares[1][mine], draws)
-            replicas.append(seats)
+            metrics += self._pass(replica_stages, shares[0][mine], shares[1][mine], draws)
+            replicas.append(replica_stages)
         gradients, states = [], []
         for stage, alike in zip(self._stages, zip(*replicas, strict=True), strict=True):
             with tf.device(stage.device):
-                sums = [seat.gradients for seat in alike if seat.gradients is not None]
+                sums = [replica_stage.gradients for replica_stage in alike if replica_stage.gradients is not None]
                 gradients.append([tf.add_n(same) for same in zip(*sums, strict=True)])
                 states.append(
                     [
                         _mean(moved, start)
-                        for start, *moved in zip(alike[0].start, *(seat.state for seat in alike), strict=True)
+                        for start, *moved in zip(
+                            alike[0].start, *(replica_stage.state for replica_stage in alike), strict=True
+                        )
                     ]
                 )
-        return gradients, states, tf.add_n(judged)
+        return gradients, states, tf.add_n(metrics)
 
     def _finite(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor | None:
         """Whether the gradients of all stages are: one that overflowed has all skip the step."""
@@ -155,83 +157,95 @@ class Pipeline:
                 return None if scale is one else scale
         return None
 
-    def _seats(self, replica: int) -> list[_Seat]:
-        seats, scale = [], self._scale()
+    def _replica_stages(self, replica: int) -> list[_ReplicaStage]:
+        replica_stages, scale = [], self._scale()
         for stage, device in zip(self._stages, self._devices[replica], strict=True):
             with tf.device(device):
                 # Read once: the other replicas fetch the weights once a step, not once a micro-batch.
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
-            seats.append(
-                _Seat(stage, device, weights, state, start=state, last=[], share=1 / self._layout.shares, scale=scale)
+            replica_stages.append(
+                _ReplicaStage(
+                    stage, device, weights, state, start=state, last=[], share=1 / self._layout.shares, scale=scale
+                )
             )
-        return seats
+        return replica_stages
 
     def _pass(
-        self, seats: Sequence[_Seat], inputs: Sequence[Tensor], labels: Sequence[Tensor], draws: Sequence[Tensor]
+        self,
+        replica_stages: Sequence[_ReplicaStage],
+        inputs: Sequence[Tensor],
+        labels: Sequence[Tensor],
+        draws: Sequence[Tensor],
     ) -> list[Tensor]:
         """All micro-batches of one replica, forward and backward; returns the sums of their metrics."""
-        *earlier, last = seats
+        *earlier, last = replica_stages
         kept: list[list[_Kept]] = [[] for _ in earlier]
-        judged, backward = [], []
+        metrics, backward = [], []
         for tensor, label, draw in zip(inputs, labels, draws, strict=True):
-            for seat, keep in zip(earlier, kept, strict=True):
-                with tf.device(seat.device):
-                    keep.append(_Kept(seat.take(tensor), seat.state))
-                    called = seat.stage.call(seat.weights, seat.state, keep[-1].inputs, draw=draw)
-                    tensor, seat.state = called.outputs, called.state
-                    seat.last = [tensor]
-            gradient, sums = self._judge(last, tensor, label, draw, inward=bool(earlier))
-            judged.append(sums)
+            for replica_stage, keep in zip(earlier, kept, strict=True):
+                with tf.device(replica_stage.device):
+                    keep.append(_Kept(replica_stage.take(tensor), replica_stage.state))
+                    output = replica_stage.stage.call(
+                        replica_stage.weights, replica_stage.state, keep[-1].inputs, draw=draw
+                    )
+                    tensor, replica_stage.state = output.outputs, output.state
+                    replica_stage.last = [tensor]
+            gradient, sums = self._last_stage(last, tensor, label, draw, inward=bool(earlier))
+            metrics.append(sums)
             backward.append(gradient)
         for place, draw in enumerate(draws):
             gradient = backward[place]
             for index in reversed(range(len(earlier))):
                 gradient = _backward(earlier[index], kept[index][place], gradient, draw, inward=index > 0)
-        return judged
+        return metrics
 
-    def _judge(self, seat: _Seat, tensor: Tensor, labels: Tensor, draw: Tensor, *, inward: bool) -> tuple[Any, Tensor]:
+    def _last_stage(
+        self, replica_stage: _ReplicaStage, tensor: Tensor, labels: Tensor, draw: Tensor, *, inward: bool
+    ) -> tuple[Any, Tensor]:
         """The last stage: forward, the loss and backward at once; returns the gradient of what came in, and sums."""
-        with tf.device(seat.device):
-            inputs = seat.take(tensor)
-            sources = [*seat.weights, *([inputs] if inward else [])]
+        with tf.device(replica_stage.device):
+            inputs = replica_stage.take(tensor)
+            sources = [*replica_stage.weights, *([inputs] if inward else [])]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
-                called = seat.stage.call(seat.weights, seat.state, inputs, draw=draw)
-                judged = self._task.judge(called.outputs, labels)
-                loss = tf.reduce_sum(judged["loss"]) / self._batch + called.penalty * seat.share
-                loss = loss if seat.scale is None else loss * seat.scale
-            seat.state = called.state
-            sums = tf.stack([tf.reduce_sum(judged[name]) for name in self._task.metrics])
-            return _settle(seat, tape.gradient(loss, sources, unconnected_gradients=_ZERO), inward=inward), sums
+                output = replica_stage.stage.call(replica_stage.weights, replica_stage.state, inputs, draw=draw)
+                metrics = self._task.compute_metrics(output.outputs, labels)
+                loss = tf.reduce_sum(metrics["loss"]) / self._batch + output.penalty * replica_stage.share
+                loss = loss if replica_stage.scale is None else loss * replica_stage.scale
+            replica_stage.state = output.state
+            sums = tf.stack([tf.reduce_sum(metrics[name]) for name in self._task.metrics])
+            return _settle(
+                replica_stage, tape.gradient(loss, sources, unconnected_gradients=_ZERO), inward=inward
+            ), sums
 
 
 _ZERO = tf.UnconnectedGradients.ZERO
 
 
-def _backward(seat: _Seat, kept: _Kept, gradient: Tensor, draw: Tensor, *, inward: bool) -> Any:
+def _backward(replica_stage: _ReplicaStage, kept: _Kept, gradient: Tensor, draw: Tensor, *, inward: bool) -> Any:
     """An earlier stage: its part once more, and the gradient through it; returns that of what came in."""
-    with tf.device(seat.device):
+    with tf.device(replica_stage.device):
         # Waits for the gradient: what is computed earlier would have to be kept, and is the same as the first time.
-        inputs = seat.take(kept.inputs, gradient)
-        sources = [*seat.weights, *([inputs] if inward else [])]
+        inputs = replica_stage.take(kept.inputs, gradient)
+        sources = [*replica_stage.weights, *([inputs] if inward else [])]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
-            called = seat.stage.call(seat.weights, kept.state, inputs, draw=draw)
-            penalty = called.penalty * seat.share
+            output = replica_stage.stage.call(replica_stage.weights, kept.state, inputs, draw=draw)
+            penalty = output.penalty * replica_stage.share
         found = tape.gradient(
-            [called.outputs, penalty], sources,
-            output_gradients=[gradient, tf.ones_like(penalty) if seat.scale is None else seat.scale],
+            [output.outputs, penalty], sources,
+            output_gradients=[gradient, tf.ones_like(penalty) if replica_stage.scale is None else replica_stage.scale],
             unconnected_gradients=_ZERO,
         )  # fmt: skip
-        return _settle(seat, found, inward=inward)
+        return _settle(replica_stage, found, inward=inward)
 
 
-def _settle(seat: _Seat, found: list[Tensor], *, inward: bool) -> Any:
+def _settle(replica_stage: _ReplicaStage, found: list[Tensor], *, inward: bool) -> Any:
     """Adds a micro-batch's gradients to the stage's; returns that of the stage's input, if there is one."""
     gradient = found.pop() if inward else None
-    seat.add(found)
-    seat.last = [*found, *([gradient] if inward else [])]
+    replica_stage.add(found)
+    replica_stage.last = [*found, *([gradient] if inward else [])]
     return gradient
 
 

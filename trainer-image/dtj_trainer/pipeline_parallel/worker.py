@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from dtj_launch.rendezvous import knock
+from dtj_launch.rendezvous import probe
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
-from dtj_trainer.metrics.progress import Board
+from dtj_trainer.metrics.progress import ProgressStore
 from dtj_trainer.process.errors import Terminated, UsageError
 from dtj_trainer.process.signals import Termination
 
@@ -51,7 +51,7 @@ def prepare_mark(mark: Path) -> None:
         ) from None
 
 
-def serve(cluster: Cluster, board: Board, termination: Termination, *, job_uid: str) -> None:
+def serve(cluster: Cluster, progress_store: ProgressStore, termination: Termination, *, job_uid: str) -> None:
     """Serves until the process is told to go and the leader has saved what is here; never returns.
 
     Raises:
@@ -61,7 +61,7 @@ def serve(cluster: Cluster, board: Board, termination: Termination, *, job_uid: 
     assert cluster.own_address is not None  # a task of a checked cluster
     mark = leaving_mark(cluster.own_address, job_uid=job_uid)
     prepare_mark(mark)
-    tf_server.start(cluster, board)
+    tf_server.start(cluster, progress_store)
     termination.saves = True
     while not termination.requested:
         time.sleep(_LOOK_SECONDS)
@@ -83,7 +83,7 @@ def serve(cluster: Cluster, board: Board, termination: Termination, *, job_uid: 
 def _await_end_of(leader: Address) -> bool:
     """Whether the leader's server ends in time; it does so with the leader."""
     until = time.monotonic() + LONGEST_STAY_SECONDS
-    while knock((leader.host, leader.port), timeout=1.0) is None:
+    while probe((leader.host, leader.port), timeout=1.0) is None:
         if time.monotonic() > until:
             return False
         time.sleep(_LOOK_SECONDS)

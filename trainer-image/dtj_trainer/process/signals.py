@@ -103,7 +103,7 @@ class Termination:
                 return
             if self._attended.is_set() or signal.sigpending() & _SIGNALS:
                 # One that is pending now is the wake-up of `unattended`, or came beside it.
-                self._told(number)
+                self._on_request(number)
             else:
                 self._aside.release()
                 self._attended.wait()
@@ -112,9 +112,9 @@ class Termination:
         while True:
             for number in os.read(reader, 16):
                 if number == signal.SIGTERM and signal.getsignal(number) == self._open:
-                    self._told(number)
+                    self._on_request(number)
 
-    def _told(self, number: int) -> None:
+    def _on_request(self, number: int) -> None:
         name = signal.Signals(number).name
         if self.requested or not self.saves:
             _say(f"{name}: leaving at once")
@@ -128,7 +128,7 @@ class Termination:
     def _open(self, number: int, _: object) -> None:
         """The pipe has told `_read` already, unless the script, as asyncio does, has put another in its place."""
         if signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False) != self._pipe:
-            self._told(number)
+            self._on_request(number)
 
     def _hold(self) -> None:
         """A child shares the pipe until it has forgotten it; a signal before that would be taken for this task's."""

@@ -22,7 +22,7 @@ class Startup:
         self._laps.append((name, now - self._last))
         self._last = now
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """`start 4.1 s: python 0.1, import 2.3, gate 0.4, strategy 0.1, data 0.2, build 0.5, first steps 0.5`"""
         laps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self._laps)
         return f"start {self._last - self._began:.1f} s: {laps}"

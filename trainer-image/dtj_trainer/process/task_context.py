@@ -4,17 +4,17 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.metrics.progress import Board
+from dtj_trainer.metrics.progress import ProgressStore
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.startup_timer import Startup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class TaskContext:
     """This task, where its progress is shown, whether it was told to go, and how long it took to start."""
 
     config: Config
-    board: Board
+    progress_store: ProgressStore
     termination: Termination
     startup: Startup = field(default_factory=Startup)
 

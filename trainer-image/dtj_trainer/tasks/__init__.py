@@ -36,7 +36,7 @@ class Task(Protocol):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What `judge` measures, in the order in which it is told: `loss` first, which training makes small."""
+        """What `compute_metrics` measures, in the order of the output: `loss` first, which training makes small."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Task(Protocol):
         """
         ...
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Each metric of each example: name -> float32 [batch]. What is told is the mean over examples."""
         ...
 

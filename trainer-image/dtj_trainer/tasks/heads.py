@@ -28,10 +28,10 @@ class Head(Protocol):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names that `judge` gives, in the order in which they are told."""
+        """The names that `compute_metrics` gives, in the order in which they are told."""
         ...
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Each metric of each example, float32 [batch], of raw outputs [batch, units]."""
         ...
 
@@ -46,7 +46,7 @@ class Regression:
     units = 1
     metrics: tuple[str, ...] = ("loss", "mean_absolute_error")
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Squared error, absolute error."""
         errors = outputs[:, 0] - tf.cast(_flat(labels), outputs.dtype)
         return {"loss": tf.square(errors), "mean_absolute_error": tf.abs(errors)}
@@ -62,7 +62,7 @@ class Binary:
     units = 1
     metrics: tuple[str, ...] = ("loss", "accuracy")
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Binary cross-entropy, and whether the likelier class is the right one."""
         logits = outputs[:, 0]
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(_flat(labels), logits.dtype), logits=logits)
@@ -85,7 +85,7 @@ class MultiClass:
     def __init__(self, classes: int) -> None:
         self.units = classes
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Categorical cross-entropy, and whether the likeliest class is the right one."""
         if is_sparse(labels):
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=_flat(labels), logits=outputs)

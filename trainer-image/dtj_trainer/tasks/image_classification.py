@@ -34,9 +34,9 @@ class ImageClassification:
             ]
         )
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Cross-entropy, accuracy."""
-        return self._head.judge(outputs, labels)
+        return self._head.compute_metrics(outputs, labels)
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""

@@ -47,9 +47,9 @@ class Measuring:
         """See `Task`."""
         return self._task.build_model(keras, data)
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """See `Task`."""
-        return self._task.judge(outputs, labels)
+        return self._task.compute_metrics(outputs, labels)
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:
         """See `Task`."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dtj_trainer.data.source import Source
 
 _BATCH = 1024
-_MOST_EXAMPLES = 100_000
+_MAX_EXAMPLES = 100_000
 """Enough for a mean; reading all of a large source would take minutes before the first step."""
 
 
@@ -54,7 +54,7 @@ class MomentsOf:
 
 def training_examples(data: Source) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
     """Batches (inputs, labels) of the first examples of an epoch, each example once: all, or 100,000 of them."""
-    count = min(data.examples, _MOST_EXAMPLES)
+    count = min(data.examples, _MAX_EXAMPLES)
     stream = data.batches(batch=min(count, _BATCH), seed=0).unbatch().take(count).batch(_BATCH)
     for inputs, labels in stream:
         yield inputs.numpy(), labels.numpy()

@@ -43,9 +43,9 @@ class Tabular:
             stack.append(scaling(keras, scale=self._labels.deviation, offset=self._labels.mean, name="in_units"))
         return keras.Sequential(stack)
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """See `dtj_trainer.tasks.heads`."""
-        return self._head.judge(outputs, labels)
+        return self._head.compute_metrics(outputs, labels)
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:
         """See `dtj_trainer.tasks.heads`."""

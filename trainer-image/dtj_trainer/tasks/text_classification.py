@@ -17,7 +17,7 @@ from dtj_trainer.tasks.heads import Head, head_for
 from dtj_trainer.tasks.statistics import class_names, training_examples
 from dtj_trainer.tasks.vocabulary import Vocabulary, most_frequent
 
-_MOST_WORDS = 5000
+_MAX_WORDS = 5000
 _LENGTH = 40
 """Words of a text that are read; most sentences are shorter."""
 
@@ -51,9 +51,9 @@ class TextClassification:
             ]
         )
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """Cross-entropy, accuracy."""
-        return self._head.judge(outputs, labels)
+        return self._head.compute_metrics(outputs, labels)
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
@@ -69,16 +69,16 @@ class Encoded:
         self.name = texts.name
         self.classes = texts.classes
         self.examples = texts.examples
-        self.held_out_examples = texts.held_out_examples
+        self.validation_examples = texts.validation_examples
         self.input_spec = tf.TensorSpec((None, _LENGTH), tf.int32)
 
     def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
         """See `Source`."""
         return self._encoded(self._texts.batches(batch=batch, seed=seed, first_step=first_step))
 
-    def held_out(self, *, batch: int) -> Stream:
+    def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return self._encoded(self._texts.held_out(batch=batch))
+        return self._encoded(self._texts.validation(batch=batch))
 
     def _encoded(self, stream: Stream) -> Stream:
         def encode(texts: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,10 +89,10 @@ class Encoded:
 
 def prepare(data: Source) -> tuple[Task, Source]:
     """See `dtj_trainer.tasks`."""
-    words = most_frequent((texts for texts, _ in training_examples(data)), most=_MOST_WORDS)
+    words = most_frequent((texts for texts, _ in training_examples(data)), most=_MAX_WORDS)
     vocabulary = Vocabulary(words)
     task = TextClassification(head_for(len(class_names(data))), vocabulary)
     if isinstance(data, Pipeline):
         # Stays one that workers and a tf.data service can divide.
-        return task, data.then(task.encode, tf.TensorSpec((None, _LENGTH), tf.int32))
+        return task, data.map_inputs(task.encode, tf.TensorSpec((None, _LENGTH), tf.int32))
     return task, Encoded(data, vocabulary)

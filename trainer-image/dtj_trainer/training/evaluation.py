@@ -30,16 +30,16 @@ class Evaluation:
         forward = rewritten(model)
 
         @tf.function(reduce_retracing=True, autograph=False)
-        def judge(inputs: Any, labels: Any, weights: Any = None) -> Any:
+        def compute_metrics(inputs: Any, labels: Any, weights: Any = None) -> Any:
             _, sums = self._objective.loss(forward(inputs, **training), labels, weights, inputs)
             return sums
 
-        self._judge = judge
+        self._compute_metrics = compute_metrics
 
     def __call__(self) -> dict[str, float]:
         """Judges every held-out example once, in batches, on this process's own devices."""
-        batches = self._data.held_out(batch=self._batch)
-        sums = sum(self._judge(*examples).numpy().astype("float64") for examples in batches)
+        batches = self._data.validation(batch=self._batch)
+        sums = sum(self._compute_metrics(*examples).numpy().astype("float64") for examples in batches)
         return dict(self._objective.means(sums))
 
 
@@ -48,12 +48,12 @@ def evaluate(task: Task, model: Any, data: Source, *, batch: int = BATCH) -> dic
     return Evaluation(task, model, data, batch=batch)()
 
 
-def held_out(score: Mapping[str, float]) -> dict[str, float]:
+def for_result(score: Mapping[str, float]) -> dict[str, float]:
     """The names that TensorBoard shows them under, apart from those of the training."""
     return {f"held_out/{name}": value for name, value in score.items()}
 
 
-def told(score: Mapping[str, float]) -> str:
+def format_metrics(score: Mapping[str, float]) -> str:
     """`accuracy 0.9916  loss 0.0312`: the loss last, since it says the least."""
     names = sorted(score, key=lambda name: name == "loss")
     return "  ".join(f"{name.replace('_', ' ')} {score[name]:.4f}" for name in names)

@@ -16,7 +16,7 @@ from dtj_trainer.config.parsing import Config
 from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
-from dtj_trainer.training.evaluation import BATCH, Evaluation, held_out, told
+from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.stepping import total_steps
 
 _LOOK_SECONDS = 0.5
@@ -37,7 +37,7 @@ def watch(run: Run) -> None:
     )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     run.say(f"evaluator: watching {directory}")
-    run.board.update(phase=Phase.EVALUATING)
+    run.progress_store.update(phase=Phase.EVALUATING)
     # The devices of the training are not known here: a global batch is more than each of them takes.
     evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
     seen: set[int] = set()
@@ -51,13 +51,13 @@ def watch(run: Run) -> None:
                 run.say(f"warning: checkpoint of step {found} cannot be judged: {problem}")
                 continue
             score = evaluate()
-            summaries.write(found, held_out(score))
+            summaries.write(found, for_result(score))
             summaries.flush()
             last = last_step or int(total.numpy())
-            run.board.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
-            run.say(f"step {found}/{last}  held-out: {told(score)}")
+            run.progress_store.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
+            run.say(f"step {found}/{last}  held-out: {format_metrics(score)}")
             if found >= last:
-                run.board.update(phase=Phase.DONE)
+                run.progress_store.update(phase=Phase.DONE)
                 run.say("evaluator: done, this was the last step")
                 return
         time.sleep(_LOOK_SECONDS)

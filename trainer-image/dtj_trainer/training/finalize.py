@@ -19,7 +19,7 @@ from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.output_directories import write_result
-from dtj_trainer.training.evaluation import BATCH, evaluate, held_out, told
+from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
 
 
 def finish(
@@ -49,10 +49,10 @@ def finish(
     model = run.task.build_model(keras, run.data)
     model.set_weights(weights)
 
-    run.board.update(phase=Phase.EVALUATING, eta_seconds=None)
+    run.progress_store.update(phase=Phase.EVALUATING, eta_seconds=None)
     score = evaluate(run.task, model, run.data, batch=min(batch, BATCH))
-    summaries.write(step, held_out(score))
-    run.say(f"held-out: {told(score)}  ({run.data.held_out_examples} examples that were not trained on)")
+    summaries.write(step, for_result(score))
+    run.say(f"held-out: {format_metrics(score)}  ({run.data.validation_examples} examples that were not trained on)")
     rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds
     result = {
         **score,
@@ -68,14 +68,14 @@ def finish(
         _export(run, model, run.config.export_dir, result)
     else:
         _keep(run, result)
-    run.board.update(phase=Phase.DONE)
+    run.progress_store.update(phase=Phase.DONE)
     pace = "" if rate is None else f" at {short_number(rate)} examples/s"
     run.say(f"done: {step} steps in {short_time(seconds)}{pace}")
 
 
 def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:
     """Exports the model in each form, tells of it, and keeps the result; then raises what failed, if anything did."""
-    run.board.update(phase=Phase.EXPORTING)
+    run.progress_store.update(phase=Phase.EXPORTING)
     path = saved_model.save(run.task, model, run.data, directory, job=run.config.job)
     made, failures = [SAVED_MODEL], []
     exported = bundle.measure(path, made)
@@ -92,7 +92,7 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
     if made != [SAVED_MODEL]:
         exported = bundle.measure(path, made)
         _keep(run, result, exported)
-    run.board.update(export=exported.document())
+    run.progress_store.update(export=exported.document())
     run.say(f"exported: {path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
     if failures:
         raise ConversionFailed("; ".join(failures))

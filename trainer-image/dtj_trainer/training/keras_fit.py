@@ -27,7 +27,7 @@ from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.metrics.aggregation import Measured
 from dtj_trainer.process.errors import UsageError
-from dtj_trainer.training.stepping import legs
+from dtj_trainer.training.stepping import fit_segments
 from dtj_trainer.training.weight_update import Finalization
 from dtj_trainer.user_code.entry_points import Name
 from dtj_trainer.user_code.keras_import import PROVED, is_proved
@@ -87,15 +87,15 @@ def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_c
     Raises:
         UsageError: `fit` is not known to work with this Keras.
     """
-    if keras_compat.of(model) is keras:
+    if keras_compat.keras_of(model) is keras:
         check_version(keras.__version__)
         keras3.leave_unbuilt(model)
-    if keras_compat.of(model) is not keras and tf_keras.is_compiled(model):
+    if keras_compat.keras_of(model) is not keras and tf_keras.is_compiled(model):
         # To compile it once more would leave out its loss and metrics.
         model.optimizer = optimizer
         tf_keras.set_steps_per_call(model, steps_per_call)
     else:
-        keras_compat.of(model).Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call)
+        keras_compat.keras_of(model).Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call)
     model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: loss(
         y_pred, y, sample_weight, x
     )
@@ -134,7 +134,7 @@ def fit(
     Raises:
         UsageError: what should give callbacks does not.
     """
-    library = keras_compat.of(model)
+    library = keras_compat.keras_of(model)
     epoch = _Epoch(loop, steps_per_call=steps_per_call)
     begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
     given = _callbacks(callbacks, library)
@@ -142,7 +142,7 @@ def fit(
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not strategy.extended.should_checkpoint:
         _write_elsewhere(given, library)
     epochs = -(-total_steps // steps_per_epoch)
-    told = _whole_training(library, loop, validations)(
+    callback_list = _whole_training(library, loop, validations)(
         [begins, *given],
         add_history=True, model=model, epochs=epochs, steps=steps_per_epoch, verbose=0,
     )  # fmt: skip
@@ -150,18 +150,18 @@ def fit(
     model.train_function = epoch.train
     model.get_metrics_result = epoch.means
     finalization.leave_to_us()
-    for first_epoch, end, epoch.steps in legs(loop.step, total_steps, steps_per_epoch):
+    for first_epoch, end, epoch.steps in fit_segments(loop.step, total_steps, steps_per_epoch):
         model.fit(
             stream(loop.step),
             initial_epoch=first_epoch, epochs=end, steps_per_epoch=epoch.steps,
-            callbacks=told, verbose=0, shuffle=False,
+            callbacks=callback_list, verbose=0, shuffle=False,
         )  # fmt: skip
         if model.stop_training:
             break
     # A checkpoint holds the weights as trained: not their averages, nor what a callback restores at the end.
     loop.save()
     finalization.do()
-    told.end()
+    callback_list.end()
 
 
 def _whole_training(library: ModuleType, loop: Loop, validations: Validations | None) -> type:

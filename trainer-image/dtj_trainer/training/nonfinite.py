@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
-from dtj_trainer.config.options import Given
+from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.process.errors import UsageError
 
 FAIL, ROLLBACK, SKIP = options.NAN_POLICIES
@@ -21,7 +21,7 @@ class NanPolicy:
     """Rollbacks, or updates that are skipped, in one run of this process."""
 
 
-def nan_policy(given: Given, *, strategy: str, loop: str, checkpoints: bool, script: bool) -> NanPolicy:
+def nan_policy(given: ParsedArgs, *, strategy: str, loop: str, checkpoints: bool, script: bool) -> NanPolicy:
     """Reads the options.
 
     Args:

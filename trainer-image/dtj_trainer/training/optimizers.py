@@ -30,7 +30,7 @@ class Made:
     """An optimizer, and what a person is told of it: `adam  learning rate 0.003`."""
 
     optimizer: Any
-    told: str
+    description: str
 
     def settable_rate(self) -> "Rate | None":
         """The rate, where callbacks may set it."""
@@ -74,7 +74,7 @@ def make(model: Any, learning: Learning, *, batch: int, total_steps: int, settab
     Raises:
         UsageError: a warm-up that is as long as the decay.
     """
-    keras = keras_compat.of(model)
+    keras = keras_compat.keras_of(model)
     made = _make(keras, model, learning, batch=batch, total_steps=total_steps, settable=settable)
     scales = keras_compat.scales_loss(model) and weight_update.inner(made.optimizer) is made.optimizer
     if not scales:
@@ -92,10 +92,12 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, tota
     kind, settings = _kind(keras, learning)
     first = rate = learning.rate or inspect.signature(kind).parameters["learning_rate"].default
     name = ", ".join([learning.optimizer, *(f"{name.replace('_', ' ')} {settings[name]:g}" for name in settings)])
-    told = f"{name}  learning rate {rate:g}"
+    description = f"{name}  learning rate {rate:g}"
     if learning.base_batch:
         rate *= batch / learning.base_batch
-        told = f"{name}  learning rate {rate:g} ({first:g} for {learning.base_batch} examples, scaled to {batch})"
+        description = (
+            f"{name}  learning rate {rate:g} ({first:g} for {learning.base_batch} examples, scaled to {batch})"
+        )
     decay = learning.decay_steps or total_steps
     warmup = _warmup(learning, decay) if learning.schedule == WARMED_UP else 0
     schedules = keras.optimizers.schedules
@@ -103,15 +105,15 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, tota
         schedule = rate if settable else _constant(keras, rate)
     elif learning.schedule == "exponential":
         schedule = schedules.ExponentialDecay(rate, decay_steps=decay, decay_rate=DECAY_TO)
-        told += f" falling exponentially to {rate * DECAY_TO:g} over {decay} steps"
+        description += f" falling exponentially to {rate * DECAY_TO:g} over {decay} steps"
     elif warmup:
         schedule = schedules.CosineDecay(0.0, decay - warmup, warmup_target=rate, warmup_steps=warmup)
-        told += f" after a warm-up of {warmup} steps, then falling by a cosine to 0 at step {decay}"
+        description += f" after a warm-up of {warmup} steps, then falling by a cosine to 0 at step {decay}"
     else:
         schedule = schedules.CosineDecay(rate, decay)
-        told += f" falling by a cosine to 0 over {decay} steps"
+        description += f" falling by a cosine to 0 over {decay} steps"
     try:
-        return Made(optimizer=kind(schedule, **settings), told=told)
+        return Made(optimizer=kind(schedule, **settings), description=description)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{_OPTIONS}: {str(error).splitlines()[0][:200]}") from None
 
@@ -163,17 +165,17 @@ def _compiled(keras: ModuleType, optimizer: Any, *, settable: bool) -> Made:
             f"the model was compiled with a {type(one).__name__} that was made outside of the function that builds the "
             "model; make it inside, so that all replicas share it"
         )
-    told = f"{type(one).__name__.lower()} as the model was compiled"
+    description = f"{type(one).__name__.lower()} as the model was compiled"
     given = compat.rate_of(one)
     if isinstance(given, keras.optimizers.schedules.LearningRateSchedule):
-        return Made(optimizer=optimizer, told=f"{told}  learning rate by its own schedule")
+        return Made(optimizer=optimizer, description=f"{description}  learning rate by its own schedule")
     if not hasattr(given, "assign"):
-        return Made(optimizer=optimizer, told=f"{told}  learning rate by its own function")
+        return Made(optimizer=optimizer, description=f"{description}  learning rate by its own function")
     (rate,) = (variable.numpy().item() for variable in keras_compat.variables([given]))
     if keras.__name__ == "keras" and not settable:
         # tf_keras keeps its variable of the rate apart from the state.
         one.learning_rate = _constant(keras, rate)
-    return Made(optimizer=optimizer, told=f"{told}  learning rate {rate:g}")
+    return Made(optimizer=optimizer, description=f"{description}  learning rate {rate:g}")
 
 
 def _warmup(learning: Learning, decay: int) -> int:

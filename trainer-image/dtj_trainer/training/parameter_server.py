@@ -29,7 +29,7 @@ from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.nonfinite import last_words
-from dtj_trainer.training.stepping import is_mark, steps_to_mark, steps_within, total_steps
+from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within, total_steps
 
 _CALLS_AHEAD = 2
 """Calls that wait or run for each worker: enough that none waits for the coordinator, few enough to stop soon."""
@@ -88,7 +88,7 @@ def train(run: Run, strategy: Any) -> None:
             run,
             reporter,
             summaries,
-            weights=[tf.convert_to_tensor(weight).numpy() for weight in keras_compat.whole(training.model.weights)],
+            weights=[tf.convert_to_tensor(weight).numpy() for weight in keras_compat.unshard(training.model.weights)],
             step=training.step,
             checkpoint=training.store.path(),
             batch=training.batch,
@@ -110,7 +110,7 @@ class _Training:
         with strategy.scope():
             self.model = run.task.build_model(tf_keras, run.data)
             made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=self.total_steps)
-            self._optimizer, self.learning = made.optimizer, made.told
+            self._optimizer, self.learning = made.optimizer, made.description
             self._optimizer.build(self.model.trainable_variables)
             self._finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -119,16 +119,16 @@ class _Training:
             with strategy.extended.colocate_vars_with(self._step):
                 # Sums since the start of each metric, and examples. The coordinator reads how they grow.
                 self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
-            self._train_step = self._learn
+            self._step_function = self._train_step
             if config.loop == "fit":
-                self._train_step = self.model.train_step
+                self._step_function = self.model.train_step
                 # Keras calls its callbacks once an epoch: more often, the workers would wait for each other.
                 keras_fit.prepare(self.model, self._optimizer, loss=self._loss, steps_per_call=self._steps_per_epoch)
         remembered = keras_compat.state(self._optimizer)
         state = State(
             variable_names.of_training(self.model, self._optimizer, remembered),
             # Split or not, checkpoints hold whole tensors: any other strategy, and the evaluator, can read them.
-            weights=keras_compat.whole(self.model.weights),
+            weights=keras_compat.unshard(self.model.weights),
             optimizer=remembered,
             step=self._step,
             total_steps=total,
@@ -146,7 +146,7 @@ class _Training:
         total.assign(self.total_steps)
         self.first_step = self.step = int(self._step.numpy())
         self._save_due = Every(config.checkpoint.every_seconds)
-        if split := [weight for weight in keras_compat.whole(self.model.weights) if hasattr(weight, "variables")]:
+        if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
             run.say(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
         if self.store.path():
             run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
@@ -154,8 +154,8 @@ class _Training:
     def loop(self, reporter: Reporter) -> None:
         """Trains to the last step, or until a callback of Keras ends it."""
         run, self._reporter = self._run, reporter
-        run.board.update(phase=Phase.TRAINING, last_checkpoint_step=self.store.last_step)
-        run.termination.saves = self.store.keeps
+        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self.store.last_step)
+        run.termination.saves = self.store.enabled
         # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
         seconds = run.config.stall_timeout
         stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
@@ -172,7 +172,7 @@ class _Training:
     def _fit(self) -> None:
         keras_fit.fit(
             self.model, self, self._creator,
-            callbacks=self._run.config.own.callbacks,
+            callbacks=self._run.config.user_code.callbacks,
             total_steps=self.total_steps,
             steps_per_epoch=self._steps_per_epoch,
             steps_per_call=self._steps_per_epoch,
@@ -205,8 +205,8 @@ class _Training:
             self._check(self._weights_are_finite(), f"the weights are not finite at step {self.step}")
             if stops or self.step >= self.total_steps:
                 self.store.save(self.step)
-            elif self.step < until or is_mark(self.step, self.total_steps, config.checkpoint):
-                self.store.save_meanwhile(self.step)
+            elif self.step < until or is_checkpoint_step(self.step, self.total_steps, config.checkpoint):
+                self.store.save_async(self.step)
             if stops:
                 raise Preempted(f"preempted: saved step {self.step} of {self.total_steps}; the job resumes there")
         return self._means(self._sums.numpy() - before)
@@ -215,7 +215,7 @@ class _Training:
         """Trains until this step, or until a checkpoint is due, and no step is under way."""
         run, workers, step = self._run, self._run.config.cluster.count(WORKER), self.step
         scheduled = step
-        limit = min(until, step + steps_to_mark(step, self.total_steps, run.config.checkpoint))
+        limit = min(until, step + steps_until_checkpoint(step, self.total_steps, run.config.checkpoint))
         reported, sums, done = step, self._sums.numpy(), False
         while not done:
             if run.termination.requested or self._save_due.due():
@@ -239,7 +239,7 @@ class _Training:
         self.step = step
 
     def _schedule(self, iterator: Any, steps: int) -> int:
-        self._coordinator.schedule(self._take, args=(iterator, tf.constant(steps, tf.int64)))
+        self._coordinator.schedule(self._train_steps, args=(iterator, tf.constant(steps, tf.int64)))
         return steps
 
     def _report(self, step: int, before: Any) -> Any:
@@ -284,21 +284,21 @@ class _Training:
         )
 
     @tf.function(reduce_retracing=True)
-    def _take(self, iterator: Any, steps: Any) -> None:
+    def _train_steps(self, iterator: Any, steps: Any) -> None:
         for _ in tf.range(steps):
-            self._strategy.run(self._train_step, args=(next(iterator),))
+            self._strategy.run(self._step_function, args=(next(iterator),))
         self._step.assign_add(steps)
 
     def _loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
         """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
         task = self._run.task
-        judged = task.judge(outputs, labels)
-        counted = [*(judged[name] for name in task.metrics), tf.ones_like(judged["loss"])]
+        metrics = task.compute_metrics(outputs, labels)
+        counted = [*(metrics[name] for name in task.metrics), tf.ones_like(metrics["loss"])]
         sums = tf.stack([tf.reduce_sum(values) for values in counted])
         self._sums.assign_add(tf.cast(sums, tf.float64))
-        return tf.add_n([tf.reduce_sum(judged["loss"]) / self.batch, *self.model.losses])
+        return tf.add_n([tf.reduce_sum(metrics["loss"]) / self.batch, *self.model.losses])
 
-    def _learn(self, examples: tuple[Any, Any]) -> None:
+    def _train_step(self, examples: tuple[Any, Any]) -> None:
         inputs, labels = examples
         with tf.GradientTape() as tape:
             loss = weight_update.scaled(self._optimizer, self._loss(self.model(inputs, training=True), labels))

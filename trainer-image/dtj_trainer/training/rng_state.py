@@ -20,7 +20,7 @@ from dtj_trainer.compat import tf_keras as compat
 _TF_KERAS = "tf_keras"
 
 
-class Draws:
+class RngState:
     """Where the random layers of one model stand."""
 
     def __init__(self, model: Any) -> None:
@@ -34,20 +34,20 @@ class Draws:
         self._seeds = [(state, (int(values[0]), int(values[-1]))) for state, values in found]
         self._unseeded = None if is_of_tf_keras(model) else _Unseeded()
 
-    def place(self, step: Any) -> None:
+    def fold_in(self, step: Any) -> None:
         """Puts the layers where this step begins; to be called by each replica.
 
         Args:
             step: int64 tensor, steps done before it.
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        fold_in = tf.random.experimental.stateless_fold_in
+        stateless_fold_in = tf.random.experimental.stateless_fold_in
         if self._unseeded is not None:
             # Keras has one generator for each thread, and each replica is one.
             keras3.draw_unseeded_by(self._unseeded)
             self._unseeded.begin(step, replica)
         for state, seed in self._seeds:
-            here = fold_in(fold_in(tf.constant(seed, tf.int64), step), replica)
+            here = stateless_fold_in(stateless_fold_in(tf.constant(seed, tf.int64), step), replica)
             state.assign(tf.random.stateless_uniform(state.shape, here, minval=None, maxval=None, dtype=state.dtype))
 
 
@@ -87,7 +87,7 @@ def _is_here(tensor: Any) -> bool:
 
 
 @contextmanager
-def counted(seed: int) -> Iterator[None]:
+def seeded_rng(seed: int) -> Iterator[None]:
     """What tf_keras builds in here keeps count of its random numbers, and begins with this seed.
 
     By itself it draws by TensorFlow's stateful operations, whose state nobody can set; Keras 3 never does. A tf_keras
@@ -111,7 +111,7 @@ def counted(seed: int) -> Iterator[None]:
 def states(model: Any) -> list[Any]:
     """The tf.Variables that say where the random layers of a model stand; none is a weight.
 
-    To be called in the strategy's scope. Layers that keep no count are left out: see `uncounted`.
+    To be called in the strategy's scope. Layers that keep no count are left out: see `unseeded_layers`.
     """
     if not is_of_tf_keras(model):
         return [variable.value for variable in model.variables if keras3.is_seed(variable)]
@@ -119,7 +119,7 @@ def states(model: Any) -> list[Any]:
     return [state for state in found if state is not None]
 
 
-def uncounted(model: Any) -> list[str]:
+def unseeded_layers(model: Any) -> list[str]:
     """The names of the random layers of which nothing says where they stand; there are none in Keras 3."""
     if not is_of_tf_keras(model):
         return []

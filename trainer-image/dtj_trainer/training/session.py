@@ -27,14 +27,14 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.metrics import progress
 from dtj_trainer.metrics.formatting import progress_line
-from dtj_trainer.metrics.progress import Board, DTJCallback
+from dtj_trainer.metrics.progress import DTJCallback, ProgressStore
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process import environment
 from dtj_trainer.process.ending import end_with, leave
 from dtj_trainer.process.errors import NotFinite, Preempted, TrainerError, UsageError
 from dtj_trainer.process.output_directories import check_outputs
 from dtj_trainer.process.signals import Termination
-from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.roles import meet_peers, started_in_time
 from dtj_trainer.training.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.training.stepping import steps_within
@@ -56,7 +56,7 @@ from dtj_trainer.training.session_state import (  # noqa: E402
     variables_of,
     warn_of_uncounted,
 )
-from dtj_trainer.training.synchronous_step import Wishes  # noqa: E402
+from dtj_trainer.training.synchronous_step import Vote  # noqa: E402
 from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights  # noqa: E402
 
@@ -68,38 +68,38 @@ _LOOK_SECONDS = 0.5
 def begin() -> Iterator["Session"]:
     """A session from the start gate to the last barrier. What ends the job in between ends the process."""
     try:
-        host = Host.current or _host()
-        if host.config.keras_override:
-            keras_import.override(print, config=host.config)
-        session = Session(host, _strategy(host))
-        with strategies.peer_loss(host.config.cluster, remote=bool(host.config.tpu_runtimes)):
+        context = TaskContext.current or _context()
+        if context.config.keras_override:
+            keras_import.override(print, config=context.config)
+        session = Session(context, _strategy(context))
+        with strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)):
             yield session
             session._end()
     except TrainerError as error:
         end_with(error)
 
 
-def _host() -> Host:
+def _context() -> TaskContext:
     """What `--script` would have prepared."""
     config = parse((f"--script={sys.argv[0] or 'session'}",), os.environ)
-    board, termination = Board(), Termination(leave=leave)
+    progress_store, termination = ProgressStore(), Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
-        progress.serve(board, config.status_port, host=config.bind_address)
-    progress.publish_on(board)
+        progress.serve(progress_store, config.status_port, host=config.bind_address)
+    progress.publish_on(progress_store)
     check_outputs(config)
     meet_peers(config)
-    return Host(config=config, board=board, termination=termination)
+    return TaskContext(config=config, progress_store=progress_store, termination=termination)
 
 
-def _strategy(host: Host) -> Any:
+def _strategy(context: TaskContext) -> Any:
     """The job's strategy; a parameter server, or a worker of one, serves here and does not return."""
-    config = host.config
+    config = context.config
     role = config.cluster.task.role
     if config.strategy == "ParameterServer" and role in (WORKER, PS):
         from dtj_trainer.distribution import tf_server
 
-        tf_server.serve(config.cluster, host.board)
+        tf_server.serve(config.cluster, context.progress_store)
     if config.strategy == "Pipeline":
         raise UsageError(
             "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
@@ -121,14 +121,14 @@ def _strategy(host: Host) -> Any:
             ) from None
         finally:
             # Once the strategy is there, TensorFlow's own handler is, too, and keeps the signal to itself.
-            host.termination.listen_openly()
+            context.termination.listen_openly()
 
 
 class Session:
     """What a loop needs of its job. Made by `dtj_trainer.session`."""
 
-    def __init__(self, host: Host, strategy: Any) -> None:
-        config = host.config
+    def __init__(self, context: TaskContext, strategy: Any) -> None:
+        config = context.config
         self.strategy = strategy
         """The tf.distribute strategy that DTJ_STRATEGY or TF_CONFIG ask for."""
         self.task: Task = config.cluster.task
@@ -139,7 +139,7 @@ class Session:
         self.log_dir: Path | None = config.log_dir
         self.step = 0
         """Steps done, by all runs so far: batches that the data must skip."""
-        self._host = host
+        self._context = context
         self._policy = config.checkpoint
         self._store: Store | None = None
         self._saved: int | None = None
@@ -155,7 +155,7 @@ class Session:
         self._save_due = Every(self._policy.every_seconds)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
         self._agreed_step, self._by_ones = 0, True
-        self._told: dict[str, Any] = {}
+        self._details: dict[str, Any] = {}
         self._look = Every(_LOOK_SECONDS)
         self._line_due = Every(config.progress_seconds)
 
@@ -177,13 +177,13 @@ class Session:
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
         with self.strategy.scope():
             build_optimizers(parts)
-            if self.strategy.num_replicas_in_sync > 1 and self._host.config.strategy != "ParameterServer":
+            if self.strategy.num_replicas_in_sync > 1 and self._context.config.strategy != "ParameterServer":
                 sum_gradients_first(parts)
             self._counters = _counter(), _counter()
             weights = [each for name, part in parts.items() for each in trained(name, part)]
             variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
-        coordinates = self._host.config.strategy == "ParameterServer"
+        coordinates = self._context.config.strategy == "ParameterServer"
         self._store = Store(
             Saved(
                 {name: [each for each, _ in pairs] for name, pairs in variables.items()},
@@ -201,13 +201,13 @@ class Session:
         self.step = self._agreed_step = int(step.numpy())
         self._weights = Weights([of_tensorflow(one) for one, _ in weights])
         if self.task.role != EVALUATOR:
-            strategies.agree_on_start(self._host.config, self.strategy, self.step)
+            strategies.agree_on_start(self._context.config, self.strategy, self.step)
         if self.is_leader and self._store.path():
             print(f"resumed: step {self.step} from {self._store.path()}")
-        if self.is_leader and self._store.keeps:
+        if self.is_leader and self._store.enabled:
             warn_of_uncounted(parts)
-        self._host.board.update(step=self.step, last_checkpoint_step=self._store.last_step)
-        self._host.termination.saves = self._store.keeps
+        self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.last_step)
+        self._context.termination.saves = self._store.enabled
         return self.step
 
     def steps(self, total: int) -> Iterator[int]:
@@ -219,7 +219,7 @@ class Session:
             NotSaved: the last checkpoint could not be written.
         """
         self._total = total
-        self._host.board.update(total_steps=total)
+        self._context.progress_store.update(total_steps=total)
         self._watch.begin()
         try:
             while self.step < total:
@@ -229,7 +229,7 @@ class Session:
             self._save_last()
         finally:
             self._watch.pause()
-        self._host.termination.saves = False
+        self._context.termination.saves = False
 
     def advance(self, steps: int = 1) -> None:
         """Says that so many steps more are done; for loops that do not fit into `steps`, such as one call of many.
@@ -259,7 +259,7 @@ class Session:
             self._check_weights()
             self._note()
             self._watch.moved(may_take=AT_THE_END_SECONDS)
-            self._store.save_meanwhile(self.step)
+            self._store.save_async(self.step)
 
     def report(self, *, epoch: int | None = None, batch_size: int | None = None, **metrics: Any) -> None:
         """Says what the step under way measured, to be shown with it; costs nothing but when it is shown.
@@ -280,7 +280,7 @@ class Session:
     ) -> None:
         if LOSS in metrics:
             self._losses.add(metrics[LOSS], not_finite)
-        self._told = {"epoch": epoch, "batch_size": batch_size, "metrics": metrics}
+        self._details = {"epoch": epoch, "batch_size": batch_size, "metrics": metrics}
 
     def callback(self, *, batch_size: int | None = None) -> DTJCallback:
         """For `fit` of either Keras: counts its batches as steps, saves, stops and shows as `steps` and `report` do."""
@@ -295,30 +295,30 @@ class Session:
             total=self._total,
             last_checkpoint=last_checkpoint,
             step_seconds=self._own_part.mark(self.step, waited=float(self._waiting.seconds)) if self._waiting else None,
-            **self._told,
+            **self._details,
         )
         if self.is_leader and (self._line_due.due() or self.step == self._total):
-            print(progress_line(self._host.board.progress))
+            print(progress_line(self._context.progress_store.progress))
 
     def _state(self) -> State:
         """How far this task is, for the others to see while it hangs."""
         return sums_begun(self._waiting, f"step {self.step + 1}")
 
-    def _agree(self) -> Wishes:
+    def _agree(self) -> Vote:
         """What all tasks do now, and after how many calls they ask again."""
         now = time.monotonic()
         # The first calls trace and compile, so their pace says little: not too far ahead at once.
         wanted = min(4 * self._calls, steps_within(_CALLS_AT_MOST, self._calls / max(1e-6, now - self._agreed_at)))
-        wishes = Wishes(
-            stop=self._host.termination.requested,
+        vote = Vote(
+            stop=self._context.termination.requested,
             save=self.is_leader and self._save_due.due(),
             next_steps=wanted if self.is_leader else 0,
         )
         found = self._losses.first_not_finite()
         mine = 0 if found is None else found.step - self._agreed_step
-        agreed, of_each = replace(wishes, next_steps=wanted), [mine]
+        agreed, of_each = replace(vote, next_steps=wanted), [mine]
         if self._agreement:
-            agreed, of_each = self._agreement.reach(wishes, mine)
+            agreed, of_each = self._agreement.reach(vote, mine)
         if any(of_each):
             first = min(number for number in of_each if number)
             replicas = [replica for replica, number in enumerate(of_each) if number == first]
@@ -333,7 +333,7 @@ class Session:
 
     def _not_finite(self, what: str, step: int, replicas: Sequence[int]) -> NotFinite:
         """Says where the loop stands; waits for the checkpoint that is being written, which is finite."""
-        config, path = self._host.config, None
+        config, path = self._context.config, None
         if self._store is not None:
             self._store.settle()
             path = self._store.path()
@@ -360,7 +360,7 @@ class Session:
         self._note()
         self._watch.moved(may_take=AT_THE_END_SECONDS)
         if self._agreement:
-            strategies.save_together(self._host.config, self.strategy, self._store, self.step)
+            strategies.save_together(self._context.config, self.strategy, self._store, self.step)
         else:
             self._store.save(self.step)
         self._saved = self.step
@@ -375,10 +375,10 @@ class Session:
     def _end(self) -> None:
         """What is left to do when the loop is over, and all tasks have come here."""
         self._save_last()
-        self._host.termination.saves = False
-        self._host.board.update(phase=progress.Phase.DONE)
+        self._context.termination.saves = False
+        self._context.progress_store.update(phase=progress.Phase.DONE)
         if self._agreement:
-            strategies.part(self._host.config, say=print)
+            strategies.exit_barrier(self._context.config, say=print)
 
 
 class _Agreement:
@@ -388,18 +388,18 @@ class _Agreement:
         self._strategy = strategy
         self._local_replicas = len(strategy.extended.worker_devices)
 
-    def reach(self, wishes: Wishes, not_finite: int) -> tuple[Wishes, list[int]]:
+    def reach(self, vote: Vote, not_finite: int) -> tuple[Vote, list[int]]:
         """What all tasks want, and of each replica the number of a step that its task found not finite; else 0."""
-        stop, save, next_steps, *steps = self._sum(tf.constant(wishes.vector()), tf.constant(float(not_finite))).numpy()
-        agreed = Wishes(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
+        stop, save, next_steps, *steps = self._sum(tf.constant(vote.vector()), tf.constant(float(not_finite))).numpy()
+        agreed = Vote(stop=bool(stop > 0), save=bool(save > 0), next_steps=round(float(next_steps)))
         return agreed, [round(float(step)) for step in steps]
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def _sum(self, wishes: Any, not_finite: Any) -> Any:
+    def _sum(self, vote: Any, not_finite: Any) -> Any:
         def share() -> Any:
             replica = tf.distribute.get_replica_context().replica_id_in_sync_group
             place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
-            return tf.concat([wishes / self._local_replicas, not_finite * place], 0)
+            return tf.concat([vote / self._local_replicas, not_finite * place], 0)
 
         return self._strategy.reduce("SUM", self._strategy.run(share), axis=None)
 

@@ -96,7 +96,7 @@ def trained(name: str, part: Any) -> list[tuple[Any, str]]:
 def warn_of_uncounted(parts: Mapping[str, Any]) -> None:
     """Names the random layers whose state no checkpoint holds."""
     for name, part in parts.items():
-        if layers := rng_state.uncounted(part):
+        if layers := rng_state.unseeded_layers(part):
             print(
                 f"warning: session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
                 "holds, so a resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() "

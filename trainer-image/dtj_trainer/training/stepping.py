@@ -13,13 +13,13 @@ def steps_within(most: int, steps_per_second: float | None, seconds: float = CAL
     return most if steps_per_second is None else max(1, min(most, int(seconds * steps_per_second)))
 
 
-def steps_to_mark(step: int, total_steps: int, policy: CheckpointPolicy) -> int:
+def steps_until_checkpoint(step: int, total_steps: int, policy: CheckpointPolicy) -> int:
     """Steps until the next one after which a checkpoint is due by its number, or until the end."""
     left = total_steps - step
     return min(left, policy.every_steps - step % policy.every_steps) if policy.every_steps else left
 
 
-def is_mark(step: int, total_steps: int, policy: CheckpointPolicy) -> bool:
+def is_checkpoint_step(step: int, total_steps: int, policy: CheckpointPolicy) -> bool:
     """Whether a checkpoint is due by the number of the step: after every so many, and after the last."""
     return step >= total_steps or (policy.every_steps is not None and step % policy.every_steps == 0)
 
@@ -34,7 +34,7 @@ def epoch_of(step: int, *, examples: int, batch: int, epochs: int) -> int:
     return min(epochs, (max(1, step * batch) - 1) // examples + 1)
 
 
-def legs(step: int, total_steps: int, steps_per_epoch: int) -> Iterator[tuple[int, int, int]]:
+def fit_segments(step: int, total_steps: int, steps_per_epoch: int) -> Iterator[tuple[int, int, int]]:
     """The calls of Keras' `fit` that lead from this step to the last: first epoch, epoch to stop before, steps of each.
 
     The rest of an epoch that was left in its middle, the whole ones, and the rest of the last.

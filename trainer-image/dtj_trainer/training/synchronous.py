@@ -19,8 +19,8 @@ from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import (
     agree_on_data,
     agree_on_start,
+    exit_barrier,
     of_each_replica,
-    part,
     peer_loss,
     save_together,
 )
@@ -35,9 +35,9 @@ from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import keras_fit, optimizers, rng_state, weight_update
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.nonfinite import ROLLBACK, SKIP, last_words, on_which, workers_of
-from dtj_trainer.training.stepping import is_mark, steps_to_mark, steps_within
+from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within
 from dtj_trainer.training.stepping import total_steps as count_steps
-from dtj_trainer.training.synchronous_step import Engine, Outcome, Wishes
+from dtj_trainer.training.synchronous_step import Engine, StepResult, Vote
 from dtj_trainer.training.validations import Validations
 from dtj_trainer.user_code.objective import overrides
 
@@ -93,7 +93,7 @@ def train(run: Run, strategy: Any) -> None:
                 batch=-(-session.batch // strategy.num_replicas_in_sync),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
-            part(config, say=run.say)
+            exit_barrier(config, say=run.say)
 
 
 def _build(run: Run, strategy: Any) -> _Session:
@@ -106,7 +106,7 @@ def _build(run: Run, strategy: Any) -> _Session:
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
-        with rng_state.counted(config.seed):
+        with rng_state.seeded_rng(config.seed):
             model = run.task.build_model(keras, run.data)
         _check_library(config, model)
         fits = config.loop == "fit"
@@ -139,10 +139,10 @@ def _build(run: Run, strategy: Any) -> _Session:
     total.assign(total_steps)
     first_step = int(step.numpy())
     agree_on_start(config, strategy, first_step)
-    if not fits and config.own.model and overrides(model, "train_step"):
+    if not fits and config.user_code.model and overrides(model, "train_step"):
         raise UsageError(
-            f"{config.own.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does not "
-            "call; give --loop=fit"
+            f"{config.user_code.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does "
+            "not call; give --loop=fit"
         )
     own = getattr(run.task, "objective", None)
     with strategy.scope():
@@ -166,7 +166,7 @@ def _build(run: Run, strategy: Any) -> _Session:
         )  # fmt: skip
     return _Session(
         strategy=strategy, model=model, engine=engine, store=store, finalization=finalization,
-        validations=validations, batch=batch, learning=made.told,
+        validations=validations, batch=batch, learning=made.description,
         first_step=first_step, total_steps=total_steps,
     )  # fmt: skip
 
@@ -174,7 +174,7 @@ def _build(run: Run, strategy: Any) -> _Session:
 def _check_library(config: Config, model: Any) -> None:
     if config.strategy != "CentralStorage":
         return
-    if keras_compat.of(model) is not keras:
+    if keras_compat.keras_of(model) is not keras:
         raise UsageError(
             "strategy CentralStorage: the model is one of tf_keras, whose optimizers cannot follow a learning rate "
             "there; build it with Keras 3, or use strategy Mirrored"
@@ -210,12 +210,12 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
     )
     if session.store.path():
         run.say(f"resumed: step {session.first_step} of {session.total_steps} from {session.store.path()}")
-    elif not session.store.keeps:
+    elif not session.store.enabled:
         run.say("no checkpoint directory: a restart begins at step 0")
-    if session.store.keeps and config.own.model and (layers := rng_state.uncounted(session.model)):
+    if session.store.enabled and config.user_code.model and (layers := rng_state.unseeded_layers(session.model)):
         run.say(
-            f"warning: {config.own.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so a "
-            'resumed run draws others; make them without rng_type="legacy_stateful"'
+            f"warning: {config.user_code.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so "
+            'a resumed run draws others; make them without rng_type="legacy_stateful"'
         )
 
 
@@ -317,32 +317,34 @@ class _Loop:
 
     def _call(self, iterator: Any, until: int) -> Measured:
         config, store, total_steps = self._run.config, self._session.store, self._session.total_steps
-        steps = min(self._next_steps, until - self.step, steps_to_mark(self.step, total_steps, config.checkpoint))
+        steps = min(
+            self._next_steps, until - self.step, steps_until_checkpoint(self.step, total_steps, config.checkpoint)
+        )
         validations = self._session.validations
         if validations:
-            steps = min(steps, validations.steps_to_mark(self.step))
-        wishes = Wishes(
+            steps = min(steps, validations.steps_until_validation(self.step))
+        vote = Vote(
             stop=self._run.termination.requested,
             save=config.cluster.leads and self._save_due.due(),
             next_steps=self._wanted if config.cluster.leads else 0,
         )
         began = time.monotonic()
         self._watch.in_call = True
-        outcome = self._session.engine.run(iterator, steps, wishes)
+        outcome = self._session.engine.run(iterator, steps, vote)
         self._watch.in_call = False
         self._watch.feed()
         self.step, self._next_steps = self.step + steps, outcome.next_steps
         self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
         self._check(outcome, steps)
-        at_mark = is_mark(self.step, total_steps, config.checkpoint)
-        validates = validations is not None and validations.is_mark(self.step) and not outcome.stop
+        at_mark = is_checkpoint_step(self.step, total_steps, config.checkpoint)
+        validates = validations is not None and validations.is_validation_step(self.step) and not outcome.stop
         if (outcome.stop or outcome.save or at_mark or validates) and not self._session.engine.weights_are_finite():
             raise self._not_finite("the weights are", self.step, ())
         stop = not self._validate() if validates else outcome.stop
         if stop or self.step >= total_steps:
             self.save()
         elif outcome.save or at_mark:
-            store.save_meanwhile(self.step)
+            store.save_async(self.step)
         metrics = self._shown(outcome)
         self._reporter.report(
             self.step, metrics,
@@ -353,7 +355,7 @@ class _Loop:
             raise self._preempted()
         return outcome.metrics
 
-    def _shown(self, outcome: Outcome) -> Mapping[str, float]:
+    def _shown(self, outcome: StepResult) -> Mapping[str, float]:
         """The metrics of a call, and how often the training went on over what was not finite."""
         counts = {"rollbacks": self._rolled_back, "skipped_steps": self._skipped + len(self._left_out)}
         return {
@@ -361,7 +363,7 @@ class _Loop:
             **{name: count for name, count in counts.items() if count},
         }
 
-    def _check(self, outcome: Outcome, steps: int) -> None:
+    def _check(self, outcome: StepResult, steps: int) -> None:
         """That a call was finite, or that it may go on all the same."""
         if outcome.not_finite_step is None:
             return
@@ -434,13 +436,13 @@ def _watched(run: Run, strategy: Any, session: _Session, loop: _Loop) -> int:
     def stream(first_step: int) -> Any:
         return distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=first_step)
 
-    run.board.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
-    run.termination.saves = session.store.keeps
+    run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
+    run.termination.saves = session.store.enabled
     if config.loop == "fit":
         loop.begin()
         keras_fit.fit(
             session.model, loop, stream,
-            callbacks=config.own.callbacks,
+            callbacks=config.user_code.callbacks,
             validations=session.validations,
             total_steps=session.total_steps,
             steps_per_epoch=-(-run.data.examples // session.batch),
@@ -454,12 +456,12 @@ def _watched(run: Run, strategy: Any, session: _Session, loop: _Loop) -> int:
         session.store.restore(best)
         session.finalization.undone()
         if config.cluster.leads:
-            run.say(f"the weights are those of step {best}, the best one by {_told_best(config)}")
+            run.say(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
     session.finalization.do()
     return loop.step
 
 
-def _told_best(config: Config) -> str:
+def _describe_best(config: Config) -> str:
     kept = config.validation.keep_best
     assert kept is not None  # there is a best step
     return f"--keep-best={kept.metric} ({kept.mode})"

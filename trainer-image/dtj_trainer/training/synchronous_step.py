@@ -20,13 +20,13 @@ from dtj_trainer.process.errors import UsageError
 from dtj_trainer.tasks import Task
 from dtj_trainer.training import weight_update
 from dtj_trainer.training.autograph import rewritten
-from dtj_trainer.training.rng_state import Draws
+from dtj_trainer.training.rng_state import RngState
 from dtj_trainer.user_code.objective import overrides
 from dtj_trainer.user_code.train_step import watched
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Vote:
     """What one task brings to the agreement. Save and next_steps count from the leader alone."""
 
     stop: bool
@@ -39,7 +39,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class StepResult:
     """One call: means over all its examples and what was agreed, the same on all tasks."""
 
     metrics: Measured
@@ -86,11 +86,11 @@ class Engine:
         self._model = model
         self._optimizer = optimizer
         self._step = step
-        self._train_step = train_step or self._learn
+        self._step_function = train_step or self._train_step
         self._forward = rewritten(model)
         self._training = keras3.call_arguments(model, training=True)
         # A train step of the user's is rewritten with all that calls it; of ours, only the model that it calls.
-        self._run = tf.function(self._take, autograph=train_step is not None, reduce_retracing=True)
+        self._run = tf.function(self._train_steps, autograph=train_step is not None, reduce_retracing=True)
         self._own_step = train_step is not None and overrides(model, "train_step")
         self._own_step_is_checked = False
         self._losses: list[Any] = []
@@ -104,7 +104,7 @@ class Engine:
         with tf.device("CPU:0"):
             self._batches = tf.Variable(0, dtype=tf.int64, trainable=False)
         with strategy.scope():
-            self._draws = Draws(model)
+            self._rng_state = RngState(model)
             # Summed on each replica as it goes, over the replicas only when it is read.
             self._sums = tf.Variable(
                 tf.zeros(self._objective.size),
@@ -121,9 +121,9 @@ class Engine:
             )
         self._finite_weights = tf.function(self._are_weights_finite, autograph=False)
 
-    def run(self, iterator: Any, steps: int, wishes: Wishes) -> Outcome:
+    def run(self, iterator: Any, steps: int, vote: Vote) -> StepResult:
         """Takes so many steps. All tasks must ask for the same number."""
-        arguments = iterator, tf.constant(steps, tf.int64), tf.constant(wishes.vector())
+        arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote.vector())
         if self._own_step:
             self._check_step(*arguments)
         reduced, skipped, waited = self._run(*arguments)
@@ -133,7 +133,7 @@ class Engine:
         stop, save, next_steps = (float(value) for value in reduced[-replicas - 3 : -replicas])
         found = [round(float(value)) for value in first]
         at = min((number for number in found if number), default=None)
-        return Outcome(
+        return StepResult(
             metrics=Measured(sums, self._objective.means),
             stop=stop > 0,
             save=save > 0,
@@ -188,43 +188,43 @@ class Engine:
         weights = [tf.convert_to_tensor(weight) for weight in keras_compat.variables(self._model.trainable_variables)]
         return tf.reduce_all([_is_finite(weight) for weight in weights])
 
-    def _take(self, iterator: Any, steps: Any, wishes: Any) -> tuple[Any, Any, Any]:
+    def _train_steps(self, iterator: Any, steps: Any, vote: Any) -> tuple[Any, Any, Any]:
         def step(taken: Any, skipped: Any) -> tuple[Any, Any]:
             examples = next(iterator)
             self._count(examples)
             if self._skips:
-                return taken + 1, skipped + self._take_or_skip(examples, taken)
-            self._strategy.run(self._take_one, args=(examples, taken))
+                return taken + 1, skipped + self._step_or_skip(examples, taken)
+            self._strategy.run(self._replica_step, args=(examples, taken))
             return taken + 1, skipped
 
         zero = tf.constant(0, tf.int64)
         _, skipped = tf.while_loop(lambda taken, _: taken < steps, step, (zero, zero))
         self._step.assign_add(steps)
         if self._sums_are_shared:
-            return self._hand_over(wishes), skipped, tf.constant(0.0)
-        shares = self._strategy.run(self._hand_over, args=(wishes / self._local_replicas,))
+            return self._collect_and_reset(vote), skipped, tf.constant(0.0)
+        shares = self._strategy.run(self._collect_and_reset, args=(vote / self._local_replicas,))
         reduced = self._strategy.reduce("SUM", shares, axis=None)
         return reduced, skipped, tf.constant(0.0) if self._waiting is None else self._waiting.seconds
 
-    def _take_one(self, examples: tuple[Any, Any], taken: Any) -> None:
-        self._place(taken)
-        self._train_step(examples)
+    def _replica_step(self, examples: tuple[Any, Any], taken: Any) -> None:
+        self._begin_step(taken)
+        self._step_function(examples)
         # A train step of the user's may have metrics of its own.
         after = getattr(self._objective, "after_step", None)
         if after is not None and (sums := after()) is not None:
             self._sums.assign_add(sums)
 
-    def _take_or_skip(self, examples: Any, taken: Any) -> Any:
+    def _step_or_skip(self, examples: Any, taken: Any) -> Any:
         """One step, unless it is not finite on some replica: then all is as before it. Returns 1 if so, else 0.
 
         It is decided between the replicas' two halves, where all of them see the same.
         """
 
         def learn(examples: tuple[Any, Any]) -> tuple[Any, Any, Any]:
-            self._place(taken)
+            self._begin_step(taken)
             before = [tf.identity(variable) for variable in self._moved_by_forward()]
             loss, gradients = self._gradients(examples)
-            finite = tf.reduce_all([_is_finite(loss), *map(_is_finite, self._judged_gradients(gradients))])
+            finite = tf.reduce_all([_is_finite(loss), *map(_is_finite, self._checked_gradients(gradients))])
             self._note(finite)
             return gradients, before, tf.cast(tf.logical_not(finite), tf.float32)
 
@@ -250,16 +250,16 @@ class Engine:
         """What a forward pass changes by itself: the state of layers, and the sums of the metrics."""
         return [*keras_compat.variables(self._model.non_trainable_variables), self._sums]
 
-    def _judged_gradients(self, gradients: Sequence[Any]) -> list[Any]:
+    def _checked_gradients(self, gradients: Sequence[Any]) -> list[Any]:
         """Those that have to be finite: an optimizer that scales the loss lowers its scale at others by itself."""
         if type(self._optimizer).__name__.startswith("LossScaleOptimizer"):
             return []
         return [gradient for gradient in gradients if gradient is not None]
 
-    def _place(self, taken: Any) -> None:
+    def _begin_step(self, taken: Any) -> None:
         """Puts what depends on the step where this one of the call begins."""
         self._number = tf.cast(taken + 1, tf.float32)
-        self._draws.place(self._step + taken)
+        self._rng_state.fold_in(self._step + taken)
 
     def _note(self, finite: Any) -> None:
         """Notes the step of a replica whose loss is not finite, if it is the first of the call."""
@@ -281,7 +281,7 @@ class Engine:
             self._losses.append(loss)
         return loss
 
-    def _learn(self, examples: tuple[Any, ...]) -> None:
+    def _train_step(self, examples: tuple[Any, ...]) -> None:
         self._apply(self._gradients(examples)[1])
 
     def _gradients(self, examples: tuple[Any, ...]) -> tuple[Any, list[Any]]:
@@ -296,13 +296,13 @@ class Engine:
     def _apply(self, gradients: Sequence[Any]) -> None:
         weight_update.apply(self._optimizer, gradients, self._model.trainable_variables)
 
-    def _hand_over(self, wishes: Any) -> Any:
-        """A replica's sums, its share of the task's wishes, and where it was not finite; the sums begin anew."""
+    def _collect_and_reset(self, vote: Any) -> Any:
+        """A replica's sums, its share of the task's wishes, and where it was not finite; the sums start from zero."""
         sums, not_finite = tf.identity(self._sums), tf.identity(self._not_finite)
         with tf.control_dependencies([sums, not_finite]):
             self._sums.assign(tf.zeros_like(sums))
             self._not_finite.assign(tf.zeros_like(not_finite))
-        return tf.concat([sums, wishes, not_finite], axis=0)
+        return tf.concat([sums, vote, not_finite], axis=0)
 
 
 def _is_finite(value: Any) -> Any:

@@ -20,7 +20,7 @@ from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.errors import UsageError
-from dtj_trainer.training.evaluation import told
+from dtj_trainer.training.evaluation import format_metrics
 from dtj_trainer.training.validation_record import Record, read_record
 from dtj_trainer.training.validator import BATCH, Validator
 
@@ -65,7 +65,7 @@ class Validations:
         self._summaries = Summaries(config.log_dir / "validation" if config.log_dir and config.cluster.leads else None)
         self._record = self._agreed(self._found() if config.cluster.leads else Record(), first_step)
         store.pinned = self._record.best_step
-        self.is_due = bool(first_step) and self.is_mark(first_step) and self._record.step < first_step
+        self.is_due = bool(first_step) and self.is_validation_step(first_step) and self._record.step < first_step
         """Whether the run before this one has left a step without its validation."""
 
     @property
@@ -83,11 +83,11 @@ class Validations:
         """Whose weights are to be exported; None if no step is kept as the best."""
         return self._record.best_step
 
-    def is_mark(self, step: int) -> bool:
+    def is_validation_step(self, step: int) -> bool:
         """Whether a validation is due after this step: after every so many, and after the last."""
         return step % self._every == 0 or step >= self._total_steps
 
-    def steps_to_mark(self, step: int) -> int:
+    def steps_until_validation(self, step: int) -> int:
         """Steps until the next one that a validation is due after."""
         return min(self._every - step % self._every, self._total_steps - step)
 
@@ -98,11 +98,11 @@ class Validations:
             alive: called between batches.
             save: saves this step on all tasks; called if it is the best one so far.
         """
-        run, board = self._run, self._run.board
-        board.update(phase=Phase.EVALUATING)
+        run, progress_store = self._run, self._run.progress_store
+        progress_store.update(phase=Phase.EVALUATING)
         began = time.monotonic()
         found = self._validate(lambda: run.termination.requested, alive)
-        board.update(phase=Phase.TRAINING)
+        progress_store.update(phase=Phase.TRAINING)
         if found is None:
             return False
         values = {f"{VALIDATION}{name}": value for name, value in found.items()}
@@ -121,7 +121,7 @@ class Validations:
             self._write()
             seconds = short_time(time.monotonic() - began)
             kept = "  the best so far" if is_best else ""
-            run.say(f"validation: step {step}/{self._total_steps}  {told(values)}  in {seconds}{kept}")
+            run.say(f"validation: step {step}/{self._total_steps}  {format_metrics(values)}  in {seconds}{kept}")
         return True
 
     def _found(self) -> Record:

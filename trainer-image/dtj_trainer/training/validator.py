@@ -24,7 +24,7 @@ from dtj_trainer.training.stepping import steps_within
 
 BATCH = 512
 """Examples that a replica takes at once, at most, unless the user says how many."""
-_MOST_ROUNDS = 512
+_MAX_ROUNDS = 512
 """Without an agreement."""
 
 
@@ -44,8 +44,8 @@ class Validator:
         self._batch = batch
         self._replicas = strategy.num_replicas_in_sync
         self._own: list[int] = []
-        strategy.experimental_distribute_values_from_function(self._meet)
-        self._rounds = -(-data.held_out_examples // (batch * self._replicas))
+        strategy.experimental_distribute_values_from_function(self._note_replica)
+        self._rounds = -(-data.validation_examples // (batch * self._replicas))
         self._filler: Any = None
         self._moved: list[Any] | None = None
         training = keras3.call_arguments(model, training=False)
@@ -64,7 +64,7 @@ class Validator:
 
         self._evaluate = evaluate
 
-    def _meet(self, context: Any) -> Any:
+    def _note_replica(self, context: Any) -> Any:
         self._own.append(context.replica_id_in_sync_group)
         return tf.constant(0)
 
@@ -94,7 +94,7 @@ class Validator:
                     sums += self._round(batches)
                     done += 1
                 alive()
-                stop, ahead = self._agree(stops(), steps_within(_MOST_ROUNDS, ahead / (time.monotonic() - began)))
+                stop, ahead = self._agree(stops(), steps_within(_MAX_ROUNDS, ahead / (time.monotonic() - began)))
                 if stop:
                     return None
         return dict(self._objective.means(self._summed(sums)))
@@ -125,7 +125,7 @@ class Validator:
     def _batches(self) -> Iterator[Any]:
         """Those of this worker's replicas: each replica has one of every so many."""
         first, last = self._own[0], self._own[-1]
-        stream = self._data.held_out(batch=self._batch)
+        stream = self._data.validation(batch=self._batch)
         if len(self._own) < self._replicas:
             turn = stream.enumerate().filter(
                 lambda number, _: (number % self._replicas >= first) & (number % self._replicas <= last)
@@ -136,7 +136,7 @@ class Validator:
     def _fill(self) -> Any:
         """For a replica that has no batch left; it counts for nothing."""
         if self._filler is None:
-            self._filler = next(iter(self._data.held_out(batch=1)))
+            self._filler = next(iter(self._data.validation(batch=1)))
         return self._filler
 
     @contextmanager
@@ -162,8 +162,8 @@ class Validator:
         """Whether any worker stops, and how many rounds come next, as the first one says."""
         if len(self._own) == self._replicas:
             return stop, ahead
-        said = of_each_replica(self._strategy, stop * (_MOST_ROUNDS + 1) + ahead)
-        return any(one > _MOST_ROUNDS for one in said), said[0] % (_MOST_ROUNDS + 1)
+        votes = of_each_replica(self._strategy, stop * (_MAX_ROUNDS + 1) + ahead)
+        return any(one > _MAX_ROUNDS for one in votes), votes[0] % (_MAX_ROUNDS + 1)
 
     def _summed(self, sums: Any) -> Any:
         """Over all workers."""

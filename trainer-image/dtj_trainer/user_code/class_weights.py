@@ -36,14 +36,14 @@ class ClassWeights:
 
     def __init__(self, source: Source, weights: tuple[float, ...], name: str) -> None:
         self._source = source
-        labels, *others = next(iter(source.held_out(batch=1)))[1:]
+        labels, *others = next(iter(source.validation(batch=1)))[1:]
         if others:
             raise UsageError(f"{name}: the examples have weights already; multiply them by those of the classes")
         if isinstance(labels, dict | tuple | list) or labels.shape.rank not in (1, 2):
             raise UsageError(f"{name}: needs one class for each example; give the examples weights of their own")
         if labels.shape.rank == 2 and labels.shape[1] not in (1, len(weights)):
             raise UsageError(f"{name}: {len(weights)} weights, but the labels have {labels.shape[1]} classes")
-        for _, some in source.held_out(batch=_AT_ONCE):
+        for _, some in source.validation(batch=_AT_ONCE):
             if unknown := sorted({int(one) for one in _classes(some)} - set(range(len(weights)))):
                 raise UsageError(f"{name}: label {unknown[0]} has no weight; give each class one")
         self._add: Callable[[Any, Any], Any] = partial(_add, weights=weights, name=name)

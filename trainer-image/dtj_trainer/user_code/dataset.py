@@ -30,7 +30,7 @@ TRAINING, HELD_OUT = "training", "held_out"
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
     training: Stream
-    held_out: Stream
+    validation: Stream
     whole: Stream | None = None
     """What both are made of, where the user gives one dataset."""
 
@@ -60,7 +60,7 @@ class OwnData:
         self.order = self._check_order(self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts)
         """Of the first examples that are trained on, the same on all workers."""
         self.examples = self._count(self._parts.training, TRAINING)
-        self.held_out_examples = self._count(self._parts.held_out, HELD_OUT)
+        self.validation_examples = self._count(self._parts.validation, HELD_OUT)
         self.weighted = len(self._parts.training.element_spec) == 3
         self.input_spec = _batched(self._parts.training.element_spec[0])
 
@@ -84,9 +84,9 @@ class OwnData:
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return stream.with_options(_options()).prefetch(tf.data.AUTOTUNE)
 
-    def held_out(self, *, batch: int) -> Stream:
+    def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return self._parts.held_out.batch(batch).with_options(_options())
+        return self._parts.validation.batch(batch).with_options(_options())
 
     def _check_order(self, again: _Parts) -> str:
         """That what is held out is so each time the data are read, here and wherever the function is called.
@@ -96,7 +96,7 @@ class OwnData:
         """
         # Some datasets differ from one pass to the next, others from one call of the function to the next.
         if self._parts.whole is None:
-            first, *others = map(dataset_order.read, (self._parts.held_out, self._parts.held_out, again.held_out))
+            first, *others = map(dataset_order.read, (self._parts.validation, self._parts.validation, again.validation))
             if not first.is_in_order_of(*others):
                 raise UsageError(
                     f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
@@ -118,18 +118,18 @@ class OwnData:
         if isinstance(made, Mapping):
             if set(made) != {TRAINING, HELD_OUT}:
                 raise self._refusal(f"returned a mapping of {', '.join(map(str, made)) or 'nothing'}")
-            training, held_out = made[TRAINING], made[HELD_OUT]
+            training, validation = made[TRAINING], made[HELD_OUT]
             self._check(training)
-            self._check(held_out)
-            if training.element_spec != held_out.element_spec:
+            self._check(validation)
+            if training.element_spec != validation.element_spec:
                 raise UsageError(
                     f"{self._origin}: examples of {training.element_spec} to learn from and of "
-                    f"{held_out.element_spec} to be judged by; make them alike"
+                    f"{validation.element_spec} to be judged by; make them alike"
                 )
-            return _Parts(training=training, held_out=held_out)
+            return _Parts(training=training, validation=validation)
         self._check(made)
         return _Parts(
-            training=_every_fifth(made, held_out=False), held_out=_every_fifth(made, held_out=True), whole=made
+            training=_every_fifth(made, validation=False), validation=_every_fifth(made, validation=True), whole=made
         )
 
     def _check(self, dataset: Any) -> None:
@@ -165,25 +165,27 @@ class OwnData:
                 count = int(dataset.reduce(tf.constant(0, tf.int64), lambda seen, *_: seen + 1))
             except tf.errors.OpError as error:
                 # Which of TensorFlow's own nodes it was in is at the front and at the end; the cause stands last.
-                said = " ".join(re.sub(r"{{.*?}}|\[\[.*?\]\]", "", str(error.message), flags=re.DOTALL).split())[-200:]
-                raise UsageError(f"{self._origin}: reading the {part} examples failed: {said}; mend it") from error
+                message = " ".join(re.sub(r"{{.*?}}|\[\[.*?\]\]", "", str(error.message), flags=re.DOTALL).split())[
+                    -200:
+                ]
+                raise UsageError(f"{self._origin}: reading the {part} examples failed: {message}; mend it") from error
         if count == 0:
             raise UsageError(f"{self._origin}: no {part} examples; give at least one")
         return count
 
 
-def _every_fifth(dataset: Stream, *, held_out: bool) -> Stream:
+def _every_fifth(dataset: Stream, *, validation: bool) -> Stream:
     """What is held out of a dataset that is given whole, or the rest: by the place of each example in it."""
 
     def chosen(number: Any, _: Any) -> Any:
-        return tf.equal(number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1, held_out)
+        return tf.equal(number % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1, validation)
 
     part = dataset.enumerate().filter(chosen).map(lambda _, example: example)
     whole = int(dataset.cardinality()) if not tf.inside_function() else tf.data.UNKNOWN_CARDINALITY
     if whole < 0:
         return part
     count = whole // _HELD_OUT_EVERY
-    return part.apply(tf.data.experimental.assert_cardinality(count if held_out else whole - count))
+    return part.apply(tf.data.experimental.assert_cardinality(count if validation else whole - count))
 
 
 def _batched(spec: Any) -> Any:

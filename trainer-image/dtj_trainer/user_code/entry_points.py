@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dtj_trainer.config import options
-from dtj_trainer.config.options import Given, Option
+from dtj_trainer.config.options import Option, ParsedArgs
 from dtj_trainer.process.errors import UsageError
 
 
@@ -24,7 +24,7 @@ class Name:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class UserCode:
     """What the user brings. Nothing: a task and a data set that ship."""
 
     model: Name | None
@@ -36,48 +36,50 @@ class Own:
     callbacks: Name | None
 
 
-def own(given: Given) -> Own:
+def parse_entry_points(args: ParsedArgs) -> UserCode:
     """Reads the options.
 
     Raises:
         UsageError: a name that is not `module:function`, or options that contradict each other.
     """
-    mine = Own(
-        model=_name(given, options.MODEL),
-        data=_name(given, options.DATA),
-        loss=given.value(options.LOSS),
-        class_weights=given.value(options.CLASS_WEIGHTS),
-        shuffle=not given.value(options.NO_SHUFFLE),
-        callbacks=_name(given, options.CALLBACKS),
+    user_code = UserCode(
+        model=_name(args, options.MODEL),
+        data=_name(args, options.DATA),
+        loss=args.value(options.LOSS),
+        class_weights=args.value(options.CLASS_WEIGHTS),
+        shuffle=not args.value(options.NO_SHUFFLE),
+        callbacks=_name(args, options.CALLBACKS),
     )
-    _exclude(given, options.MODEL, options.TASK)
-    _exclude(given, options.DATA, options.DATASET)
-    _exclude(given, options.DATA, options.DATA_DIR)
-    if mine.model and not any(map(given.source, (options.DATA, options.DATA_DIR, options.DATASET))):
-        raise UsageError(f"{mine.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships")
-    if mine.model and given.source(options.DATA_DIR) and not mine.loss:
+    _exclude(args, options.MODEL, options.TASK)
+    _exclude(args, options.DATA, options.DATASET)
+    _exclude(args, options.DATA, options.DATA_DIR)
+    if user_code.model and not any(map(args.source, (options.DATA, options.DATA_DIR, options.DATASET))):
         raise UsageError(
-            f"{given.source(options.DATA_DIR)} and {mine.model}: give --loss as well, which says whether "
+            f"{user_code.model}: nothing to learn from; give --data, --data-dir, or a --dataset that ships"
+        )
+    if user_code.model and args.source(options.DATA_DIR) and not user_code.loss:
+        raise UsageError(
+            f"{args.source(options.DATA_DIR)} and {user_code.model}: give --loss as well, which says whether "
             "labels are classes or numbers"
         )
-    if mine.loss and not mine.model:
-        raise UsageError(f"{given.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
-    if mine.class_weights and not mine.model:
-        raise UsageError(f"{given.source(options.CLASS_WEIGHTS)}: the tasks that ship have none; give --model as well")
-    if not mine.shuffle and not mine.data:
+    if user_code.loss and not user_code.model:
+        raise UsageError(f"{args.source(options.LOSS)}: a task has its own loss; give --model, or leave it out")
+    if user_code.class_weights and not user_code.model:
+        raise UsageError(f"{args.source(options.CLASS_WEIGHTS)}: the tasks that ship have none; give --model as well")
+    if not user_code.shuffle and not user_code.data:
         raise UsageError("--no-shuffle: only --data comes in an order of its own; leave it out")
-    if mine.callbacks and given.value(options.LOOP) != "fit":
-        raise UsageError(f"{mine.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
-    return mine
+    if user_code.callbacks and args.value(options.LOOP) != "fit":
+        raise UsageError(f"{user_code.callbacks}: only Keras' fit calls callbacks; give --loop=fit, or leave it out")
+    return user_code
 
 
-def check(mine: Own) -> None:
+def check(user_code: UserCode) -> None:
     """Makes sure that the modules can be found, in the working directory too, before anything waits for other tasks.
 
     Raises:
         UsageError: there is no such module.
     """
-    for name in (mine.model, mine.data, mine.callbacks):
+    for name in (user_code.model, user_code.data, user_code.callbacks):
         if name:
             # `python -m` puts it there itself, an installed program does not.
             if "" not in sys.path and os.getcwd() not in sys.path:
@@ -100,16 +102,16 @@ def _find(name: Name) -> None:
         path = found.submodule_search_locations or []
 
 
-def _name(given: Given, option: Option[str | None]) -> Name | None:
-    text = given.value(option)
+def _name(args: ParsedArgs, option: Option[str | None]) -> Name | None:
+    text = args.value(option)
     if text is None:
         return None
     module, _, function = text.partition(":")
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise UsageError(f"{given.source(option)}: give package.module:function")
+        raise UsageError(f"{args.source(option)}: give package.module:function")
     return Name(flag=option.flag, module=module, function=function)
 
 
-def _exclude(given: Given, one: Option[str | None], other: Option[object]) -> None:
-    if given.source(one) and given.source(other):
-        raise UsageError(f"{given.source(one)} and {given.source(other)}: give one of the two")
+def _exclude(args: ParsedArgs, one: Option[str | None], other: Option[object]) -> None:
+    if args.source(one) and args.source(other):
+        raise UsageError(f"{args.source(one)} and {args.source(other)}: give one of the two")

@@ -18,7 +18,7 @@ def separate_losses(model: Any) -> None:
     The replicas are threads, which take turns in the midst of a model wherever they meet, as in a synchronised
     BatchNormalization; with one list, one clears or counts what the other has added.
     """
-    if keras_compat.of(model) is not keras:
+    if keras_compat.keras_of(model) is not keras:
         return
     for layer in (model, *keras3.sublayers(model, recursive=True)):
         keras3.separate_losses(layer, _List(), _Set())
@@ -116,7 +116,7 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
 
     Left out are those of BatchNormalization, and those that say how the replicas' values are to be aggregated.
     """
-    library = keras_compat.of(model)
+    library = keras_compat.keras_of(model)
     normalisations = [
         layer
         for layer in keras3.sublayers(model, recursive=True)

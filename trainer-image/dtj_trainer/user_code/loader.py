@@ -43,9 +43,9 @@ def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
         raise
     # Whatever a user's code may raise.
     except Exception as error:
-        said = " ".join(traceback.format_exception_only(error)[-1].split())
-        said = said if len(said) <= _LONGEST else said[: _LONGEST - 3] + "..."
-        raise UsageError(f"{name}: {what} raised {said}{_place(error)}; mend it") from error
+        message = " ".join(traceback.format_exception_only(error)[-1].split())
+        message = message if len(message) <= _LONGEST else message[: _LONGEST - 3] + "..."
+        raise UsageError(f"{name}: {what} raised {message}{_place(error)}; mend it") from error
 
 
 def _place(error: BaseException) -> str:

@@ -31,7 +31,7 @@ LOSSES = _CLASSES + _NUMBERS
 _ACTIVATIONS = ("softmax", "sigmoid")
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 BY_EXAMPLE = ("ParameterServer", "Pipeline")
-"""Strategies whose loss is the mean of `OwnTask.judge` over the examples."""
+"""Strategies whose loss is the mean of `OwnTask.compute_metrics` over the examples."""
 
 
 class OwnTask:
@@ -52,7 +52,7 @@ class OwnTask:
         """Builds the model once, to see what it is.
 
         Args:
-            strategy: its name; those of BY_EXAMPLE take the mean of what `judge` says of single examples.
+            strategy: its name; those of BY_EXAMPLE take the mean of what `compute_metrics` says of single examples.
 
         Raises:
             UsageError: no Keras model, one that does not fit the data, or one of which nobody says the loss.
@@ -63,8 +63,8 @@ class OwnTask:
         self._asked = loss
         model = self._new(data)
         self._changed: list[str] = []
-        if hasattr(data, "held_out") and model.non_trainable_weights:
-            inputs = next(iter(data.held_out(batch=2)))[0]
+        if hasattr(data, "validation") and model.non_trainable_weights:
+            inputs = next(iter(data.validation(batch=2)))[0]
             self._changed = guarded(name, "calling the model", lambda: changed_by_data(model, inputs))
         self._loss = _Loss(name, model, loss)
         if overrides(model, "test_step"):
@@ -80,7 +80,7 @@ class OwnTask:
     def build_model(self, keras: ModuleType, data: Source) -> Any:
         """The user's model; of the Keras that it was made with."""
         model = self._new(data)
-        if keras.__name__ == "tf_keras" and keras_compat.of(model) is not keras:
+        if keras.__name__ == "tf_keras" and keras_compat.keras_of(model) is not keras:
             raise UsageError(
                 f"{self._name}: a model of Keras 3, but this strategy needs one of tf_keras; "
                 "make it with `import tf_keras as keras`"
@@ -119,15 +119,15 @@ class OwnTask:
             default = DefaultMetric(self._loss.metric, threshold=self._loss.threshold, binary=self._loss.binary)
         return CompiledObjective(self._name, model, data, batch=batch, default=default)
 
-    def judge(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
+    def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """The model's own loss, and its metric."""
-        judged = {"loss": self._loss.each(outputs, labels)}
+        measured = {"loss": self._loss.each(outputs, labels)}
         if self._loss.metric == _ACCURACY:
             values = right(outputs, labels, threshold=self._loss.threshold, binary=self._loss.binary)
-            judged[_ACCURACY] = _mean(values)
+            measured[_ACCURACY] = _mean(values)
         elif self._loss.metric == _ERROR:
-            judged[_ERROR] = _mean(tf.abs(outputs - tf.cast(_like(labels, outputs), outputs.dtype)))
-        return judged
+            measured[_ERROR] = _mean(tf.abs(outputs - tf.cast(_like(labels, outputs), outputs.dtype)))
+        return measured
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:
         """`outputs`; of several outputs each by its name."""
@@ -145,7 +145,7 @@ class OwnTask:
 
     def _new(self, data: Source) -> Any:
         model = self._build()
-        tf_keras_model = keras_compat.of(model) is not keras
+        tf_keras_model = keras_compat.keras_of(model) is not keras
         if not tf_keras_model and not isinstance(model, keras.Model):
             raise UsageError(
                 f"{self._name}: returned a {type(model).__name__}; return a Keras model (of Keras 3 or tf_keras)"
@@ -183,7 +183,7 @@ class OwnTask:
         """With the loss of the command line, where there is one."""
         if self._asked is None:
             return
-        library = keras_compat.of(model)
+        library = keras_compat.keras_of(model)
         optimizer = getattr(model, "optimizer", None)
         library.Model.compile(model, optimizer=optimizer or "sgd", loss=self._loss.made(library))
         if optimizer is None:
@@ -192,7 +192,7 @@ class OwnTask:
 
 def _build(model: Any, spec: Any) -> None:
     """Makes the weights of a model that is built by its first call, for batches of any size."""
-    if isinstance(model, keras_compat.of(model).Sequential) and not tf.nest.is_nested(spec):
+    if isinstance(model, keras_compat.keras_of(model).Sequential) and not tf.nest.is_nested(spec):
         # A call would fix the size of its batches.
         model.build((None, *spec.shape[1:]))
     else:
@@ -205,7 +205,7 @@ def _call_on_zeros(model: Any, spec: Any) -> None:
 
 def synchronise_batch_normalization(model: Any) -> int:
     """Lets every BatchNormalization of a model take its statistics over all replicas; returns how many there are."""
-    library = keras_compat.of(model)
+    library = keras_compat.keras_of(model)
     found = [
         layer
         for layer in keras3.sublayers(model, recursive=True)
@@ -230,7 +230,7 @@ class _Loss:
             raise UsageError(f"--loss={asked}: no such loss; this trainer knows {', '.join(LOSSES)}")
         if self._given is None and not overrides(model, "train_step"):
             raise UsageError(f"{name}: the model is not compiled; compile it with a loss, or give --loss")
-        loss = keras_compat.of(model).losses.get(self._given) if isinstance(self._given, str) else self._given
+        loss = keras_compat.keras_of(model).losses.get(self._given) if isinstance(self._given, str) else self._given
         # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
         self._function: Callable[..., Any] | None = None
         if loss is not None and callable(loss):
@@ -242,7 +242,7 @@ class _Loss:
         if asked in _CLASSES:
             logits = _last_activation(model) not in _ACTIVATIONS
             self._options = {"from_logits": logits}
-            self._function = partial(keras_compat.of(model).losses.get(asked), **self._options)
+            self._function = partial(keras_compat.keras_of(model).losses.get(asked), **self._options)
         self.threshold = 0.0 if logits else 0.5
         self.binary = kind == "binary_crossentropy"
         self.metric = _ACCURACY if kind in _CLASSES else _ERROR if kind in _NUMBERS else None

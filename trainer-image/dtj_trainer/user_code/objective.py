@@ -44,7 +44,7 @@ class CompiledObjective:
         self._name = name
         self._model = model
         self._batch = batch
-        self._library = keras_compat.of(model)
+        self._library = keras_compat.keras_of(model)
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if overrides(model, "compute_loss") and self._replicas > 1:
             raise UsageError(
@@ -53,7 +53,7 @@ class CompiledObjective:
             )
         self._exact: list[Exact] = []
         self._replace_losses()
-        sample = next(iter(data.held_out(batch=2)))
+        sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
         guarded(name, "computing its loss and metrics", lambda: self._build(sample))
         self._outputs = self._output_names()
@@ -315,7 +315,7 @@ def unpacked(examples: Any) -> tuple[Any, Any, Any]:
 
 def compiled_metrics(model: Any) -> list[str]:
     """The names of the metrics that a model was compiled with, beside its accuracy."""
-    compiled = keras3.metrics_of(model) if keras_compat.of(model) is keras else model.compiled_metrics
+    compiled = keras3.metrics_of(model) if keras_compat.keras_of(model) is keras else model.compiled_metrics
     given = [] if compiled is None else keras3.given_metrics(compiled)
     names = [
         str(getattr(one, "name", getattr(one, "__name__", one))) for one in tf.nest.flatten(given) if one is not None
@@ -326,7 +326,7 @@ def compiled_metrics(model: Any) -> list[str]:
 def given_losses(model: Any) -> tuple[Any, Any]:
     """The losses and their weights that a model was compiled with, as the user gave them; None where there are none."""
     compat, losses = (
-        (keras3, keras3.losses_of(model)) if keras_compat.of(model) is keras else (tf_keras, model.compiled_loss)
+        (keras3, keras3.losses_of(model)) if keras_compat.keras_of(model) is keras else (tf_keras, model.compiled_loss)
     )
     return (None, None) if losses is None else compat.given_losses(losses)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Cluster
-from dtj_trainer.config.options import Given
+from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.process.errors import UsageError
 
 
@@ -28,16 +28,16 @@ class Script:
         return Path(self.name) if self.name.endswith(".py") or "/" in self.name else None
 
 
-def find(given: Given) -> Script | None:
+def find(args: ParsedArgs) -> Script | None:
     """The script that is asked for.
 
     Raises:
         UsageError: there are arguments for a script, and no script; or options that only the trainer's loop reads.
     """
-    name = given.value(options.SCRIPT)
+    name = args.value(options.SCRIPT)
     if name is None:
-        if given.rest is not None:
-            raise UsageError(f"-- {' '.join(given.rest)}: arguments for a script, but there is no --script; give one")
+        if args.rest is not None:
+            raise UsageError(f"-- {' '.join(args.rest)}: arguments for a script, but there is no --script; give one")
         return None
     if not name:
         raise UsageError("--script=: empty; give a Python file or the dotted name of a module")
@@ -45,27 +45,27 @@ def find(given: Given) -> Script | None:
     read = (options.SCRIPT, options.START_TIMEOUT, options.LOGICAL_CPUS, options.PROGRESS_EVERY)
     for group in options.GROUPS.values():
         for option in group:
-            if option.flag in given.arguments and option.variable is None and option not in read:
+            if option.flag in args.arguments and option.variable is None and option not in read:
                 raise UsageError(
-                    f"{given.source(option)}: only the trainer's own loop reads this, and --script={name} is run "
+                    f"{args.source(option)}: only the trainer's own loop reads this, and --script={name} is run "
                     f"in its place; leave it out, or give it to the script, after --"
                 )
-    return Script(name=name, arguments=given.rest or (), environ=_variables(given))
+    return Script(name=name, arguments=args.rest or (), environ=_variables(args))
 
 
-def strategy(given: Given, here: Cluster) -> str:
+def strategy(args: ParsedArgs, here: Cluster) -> str:
     """The job's strategy, else the one that TF_CONFIG looks like: a script may know it without telling us."""
-    if given.source(options.STRATEGY) is not None:
-        return given.value(options.STRATEGY)
+    if args.source(options.STRATEGY) is not None:
+        return args.value(options.STRATEGY)
     if here.count(PS):
         return "ParameterServer"
     return "MultiWorkerMirrored" if here.count(CHIEF) + here.count(WORKER) > 1 else options.STRATEGY.default
 
 
-def _variables(given: Given) -> dict[str, str]:
+def _variables(args: ParsedArgs) -> dict[str, str]:
     return {
-        option.variable: given.arguments[option.flag]
+        option.variable: args.arguments[option.flag]
         for group in options.GROUPS.values()
         for option in group
-        if option.variable is not None and option.flag in given.arguments
+        if option.variable is not None and option.flag in args.arguments
     }

@@ -23,7 +23,7 @@ from dtj_trainer.process import environment
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.exit_codes import ExitCode
-from dtj_trainer.process.task_context import Host
+from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
 from dtj_trainer.user_code import keras_import
 from dtj_trainer.user_code.script import Script
@@ -78,20 +78,20 @@ def _check_module(name: str) -> None:
         )
 
 
-def run(script: Script, host: Host) -> NoReturn:
+def run(script: Script, context: TaskContext) -> NoReturn:
     """Runs the script to its end.
 
     Raises:
         SystemExit: the script is over.
         TrainerError: so is the job, for a reason that is not the script's.
     """
-    Host.current = host
-    progress.publish_on(host.board)
-    host.board.update(phase=progress.Phase.TRAINING)
-    host.termination.listen_openly()
+    TaskContext.current = context
+    progress.publish_on(context.progress_store)
+    context.progress_store.update(phase=progress.Phase.TRAINING)
+    context.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
-    if host.config.keras_override:
-        keras_import.override(print, config=host.config)
+    if context.config.keras_override:
+        keras_import.override(print, config=context.config)
     tear_down = _TearDown()
     try:
         if script.path is None:
@@ -104,7 +104,7 @@ def run(script: Script, host: Host) -> NoReturn:
     except TrainerError:
         raise
     except Exception as error:
-        if lost := _peer_loss(error, host):
+        if lost := _peer_loss(error, context):
             raise lost from error
         traceback.print_exception(type(error), error, _of_the_script(error.__traceback__))
         leave_message("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
@@ -112,13 +112,13 @@ def run(script: Script, host: Host) -> NoReturn:
     raise SystemExit(tear_down.code)
 
 
-def _peer_loss(error: Exception, host: Host) -> PeerLost | None:
+def _peer_loss(error: Exception, context: TaskContext) -> PeerLost | None:
     """What an error of TensorFlow's means for which another task is the cause."""
-    if "tensorflow" not in sys.modules or not host.config.cluster.addresses:
+    if "tensorflow" not in sys.modules or not context.config.cluster.addresses:
         return None
     from dtj_trainer.distribution import strategies
 
-    return strategies.lost_peer(error, host.config.cluster, remote=bool(host.config.tpu_runtimes))
+    return strategies.lost_peer(error, context.config.cluster, remote=bool(context.config.tpu_runtimes))
 
 
 def _of_the_script(at: TracebackType | None) -> TracebackType | None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from dtj_trainer.data.config import DataConfig
 from dtj_trainer.data.files import Found, class_folders, first_line
 from dtj_trainer.data.pipeline import Indexed
-from dtj_trainer.data.validation_split import HeldOut
+from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.process.errors import UsageError
 
 CHANNELS = 3
@@ -43,7 +43,7 @@ class Images(Indexed):
 
     decodes_batches = False
 
-    def __init__(self, config: DataConfig, found: Found, held_out: Found | None, *, option: str) -> None:
+    def __init__(self, config: DataConfig, found: Found, validation: Found | None, *, option: str) -> None:
         """Args:
         held_out: the files to be judged by; None: a share of `found`.
 
@@ -53,21 +53,25 @@ class Images(Indexed):
         self.name = found.where
         self.classes = class_folders(found, option=option)
         self.memory = config.memory
-        self._paths = [*found.paths, *(held_out.paths if held_out else ())]
+        self._paths = [*found.paths, *(validation.paths if validation else ())]
         labels = [self.classes.index(found.class_of(path)) for path in found.paths]
-        if held_out:
-            for path in held_out.paths:
-                if held_out.class_of(path) not in self.classes:
+        if validation:
+            for path in validation.paths:
+                if validation.class_of(path) not in self.classes:
                     raise UsageError(
                         f"{path}: its directory is no class of {found.where}; they are {', '.join(self.classes)}"
                     )
-            labels += [self.classes.index(held_out.class_of(path)) for path in held_out.paths]
-            kept = np.arange(len(labels)) >= len(found.paths)
+            labels += [self.classes.index(validation.class_of(path)) for path in validation.paths]
+            is_validation = np.arange(len(labels)) >= len(found.paths)
         else:
-            kept = HeldOut(float(config.held_out)).among(tf.range(len(labels), dtype=tf.int64)).numpy()
+            is_validation = (
+                ValidationShare(float(config.validation)).mask(tf.range(len(labels), dtype=tf.int64)).numpy()
+            )
         self._labels = np.asarray(labels, np.int64)
-        self.training, self.judged = (np.flatnonzero(which).astype(np.int64) for which in (~kept, kept))
-        self.examples, self.held_out_examples = len(self.training), len(self.judged)
+        self.training, self.validation_rows = (
+            np.flatnonzero(which).astype(np.int64) for which in (~is_validation, is_validation)
+        )
+        self.examples, self.validation_examples = len(self.training), len(self.validation_rows)
         first = self._paths[0]
         with tf.io.gfile.GFile(first, "rb") as file:
             self._size = size_of(file.read(), config.image_size, first)
