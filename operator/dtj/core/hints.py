@@ -139,7 +139,7 @@ HINTS: Final = (
     ),
     Hint(
         "no-such-file",
-        "a path does not exist in the pod: mount the volume that holds it, or correct it",
+        "a path does not exist in the pod: send your files with --code, mount the volume that holds it, or correct it",
         "No such file or directory|Could not find directory|FileNotFoundError",
     ),
     # -- the program

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dtj.api.json import JsonObject
-from dtj.cli.run.cluster_needs import cluster_needs
+from dtj.cli.common.cluster_needs import cluster_needs
 
 pytestmark = pytest.mark.unit
 
@@ -18,42 +18,44 @@ def pod(*args: str, volumes: list[JsonObject] | None = None, **container: object
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("words", "files"),
     [
-        ([], False),
-        (["--task=image-classification", "--dataset=digits"], False),
-        (["--script=train.py"], True),
-        (["--script", "train.py", "--", "--epochs=5"], True),
-        (["--script=/code/train.py"], False),
-        (["--script=other.py"], False),
-        (["--script=package.deep"], True),
-        (["--script", "package.deep"], True),
-        (["-m", "package.deep"], True),
-        (["-m", "package"], True),
-        (["-m", "dtj_trainer"], False),
-        (["--model=train:build", "--data=train:data"], True),
-        (["--model=package.deep:build"], True),
-        (["--model=elsewhere:build"], False),
-        (["train.py"], True),
-        (["--csv=data.csv"], True),
-        (["train"], False),
-        (["--csv=package"], False),
-        (["-c", "print('train.py')" * 1000], False),
-        (["\0"], False),
+        ([], ()),
+        (["--task=image-classification", "--dataset=digits"], ()),
+        (["--script=train.py"], ("train.py",)),
+        (["--script", "train.py", "--", "--epochs=5"], ("train.py",)),
+        (["--script=/code/train.py"], ()),
+        (["--script=other.py"], ()),
+        (["--script=package.deep"], ("package/deep.py",)),
+        (["--script", "package.deep"], ("package/deep.py",)),
+        (["-m", "package.deep"], ("package/deep.py",)),
+        (["-m", "package"], ("package/__init__.py",)),
+        (["-m", "dtj_trainer"], ()),
+        (["--model=train:build", "--data=train:data"], ("train.py",)),
+        (["--model=package.deep:build"], ("package/deep.py",)),
+        (["--model=elsewhere:build"], ()),
+        (["train.py"], ("train.py",)),
+        (["--csv=data.csv"], ("data.csv",)),
+        (["train"], ()),
+        (["--csv=package"], ()),
+        (["-c", "print('train.py')" * 1000], ()),
+        (["\0"], ()),
     ],
 )
-def test_a_command_that_names_files_of_the_directory_needs_them(tmp_path: Path, words: list[str], code: bool) -> None:
+def test_a_command_that_names_files_of_the_directory_needs_them(
+    tmp_path: Path, words: list[str], files: tuple[str, ...]
+) -> None:
     for file in ("train.py", "data.csv", "package/__init__.py", "package/deep.py"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
-    assert cluster_needs([pod(*words)], tmp_path).code is code
-    assert cluster_needs([pod(command=words)], tmp_path).code is code
+    assert cluster_needs([pod(*words)], tmp_path).files == files
+    assert cluster_needs([pod(command=words)], tmp_path).files == files
 
 
 def test_a_volume_at_the_working_directory_holds_the_files(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     mounted = pod("train.py", workingDir="/code", volumeMounts=[{"name": "code", "mountPath": "/code/"}])
-    assert not cluster_needs([mounted], tmp_path).code
+    assert cluster_needs([mounted], tmp_path).files == ()
 
 
 def test_objects_that_have_to_be_there_are_named_once(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console, RenderableType
 from builders import manifest
 from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
+from dtj.cli.common.cluster_needs import ClusterNeeds
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
-from dtj.cli.run.cluster_needs import ClusterNeeds
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.render_lines import change_lines, progress_words
 from dtj.cli.run.render_table import run_table
@@ -155,7 +155,7 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
 @pytest.mark.parametrize(
     ("needs", "line"),
     [
-        (ClusterNeeds(code=True), "dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"),
+        (ClusterNeeds(files=("train.py",)), "dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"),
         (
             ClusterNeeds(objects=("ConfigMap a", "Secret b")),
             "kubectl apply -f 'my digits.yaml'  # run it on a cluster that has ConfigMap a and Secret b",

@@ -173,7 +173,7 @@ def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> N
     output, errors = running.communicate(timeout=30)
     assert running.returncode == 130
     assert "Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.\n" in output
-    assert output.endswith("run --resume job.yaml  # continue from the last checkpoint\n")
+    assert output.endswith("run job.yaml  # run it from the start: it has written no checkpoint\n")
     assert errors == ""
     assert marked_processes(dtj.mark) == []
 

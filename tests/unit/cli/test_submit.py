@@ -99,6 +99,21 @@ def test_a_bad_manifest_and_a_contradicting_namespace_are_refused(tmp_path: Path
     assert 'is "there", but the namespace asked for is "here"' in capsys.readouterr().err
 
 
+def test_a_command_that_names_files_of_the_directory_is_noted_without_code(
+    tmp_path: Path, code: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "a:1", "args": ["--script=train.py"]}]}}
+    file = write(tmp_path, manifest("a", template=template))
+    monkeypatch.chdir(code)
+    assert run("submit", "-o", "yaml", file) == 0
+    assert capsys.readouterr().err == (
+        f"{file}: a: the command names train.py of this directory: add --code . to send the directory along, "
+        "unless the image has it\n"
+    )
+    assert run("submit", "--code", ".", "-o", "yaml", file) == 0
+    assert "the command names" not in capsys.readouterr().err
+
+
 def test_code_for_a_run_on_this_machine_is_refused(tmp_path: Path, code: Path, capsys: Caught) -> None:
     with pytest.raises(click.UsageError, match="--code needs --cluster"):
         run("run", "--code", code, write(tmp_path, manifest("a")))

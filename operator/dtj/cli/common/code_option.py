@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -51,10 +52,14 @@ class Submission:
 def submissions(manifests: Iterable[Manifest], code: str | None) -> tuple[Submission, ...]:
     """The jobs with the files of a directory, which is packed once; what was packed is printed on standard error.
 
-    Raises CodeError and InvalidManifest.
+    Without a directory, a job whose command names files of the current one gets a warning there: it is submitted, since
+    its image may have them. Raises CodeError and InvalidManifest.
     """
     if code is None:
-        return tuple(map(Submission, manifests))
+        found = tuple(map(Submission, manifests))
+        for each in found:
+            _warn_of_missing_files(each.manifest)
+        return found
     from dtj.client import CodeError
     from dtj.client.code_manifest import with_code
     from dtj.client.code_pack import pack
@@ -63,6 +68,22 @@ def submissions(manifests: Iterable[Manifest], code: str | None) -> tuple[Submis
         packed = pack(code)
     except CodeError as error:
         raise CodeError(f"{OPTION}: {error}") from error
-    found = tuple(with_code(manifest, packed) for manifest in manifests)
+    jobs = tuple(with_code(manifest, packed) for manifest in manifests)
     say(f"Code of {code}: {packed.summary}", err=True)
-    return tuple(Submission(each.manifest, each) for each in found)
+    return tuple(Submission(each.manifest, each) for each in jobs)
+
+
+def _warn_of_missing_files(manifest: Manifest) -> None:
+    from dtj.cli.common.cluster_needs import cluster_needs
+    from dtj.cli.common.formatting import listed
+    from dtj.core.manifests.pod import first_pods
+    from dtj.core.platform import Platform
+
+    pods = first_pods(manifest.job, manifest.spec, platform=Platform())
+    files = cluster_needs(pods, Path.cwd()).files
+    if files:
+        say(
+            f"{manifest.document.title}: the command names {listed(files)} of this directory: add {OPTION} . to send "
+            "the directory along, unless the image has it",
+            err=True,
+        )

@@ -16,17 +16,16 @@ from pathlib import Path
 import yaml
 
 from dtj.api.json import JsonObject
+from dtj.cli.common.cluster_needs import cluster_needs
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed, shown_path
-from dtj.cli.run.cluster_needs import cluster_needs
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.screen import Screen, screen
 from dtj.client.checks import Manifest, check
 from dtj.core.manifests.accelerators import accelerator_of
-from dtj.core.manifests.pod import PodRenderer
+from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform
-from dtj.core.replicas import Replica
 from dtj.engine.logs import TextFormatter
 from dtj.local import machine, run_directory
 from dtj.local.platform import local_network
@@ -103,7 +102,7 @@ def _run_all(jobs: tuple[Manifest, ...], options: Options, console: Console) -> 
 
 def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     """Run one job to its end. Raises Refused if it cannot start."""
-    pods = _first_pods(manifest)
+    pods = first_pods(manifest.job, manifest.spec, platform=Platform())
     _check_environment(manifest, pods)
     if not options.ignore_memory:
         _check_memory(manifest)
@@ -225,12 +224,6 @@ def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory
             "choose another folder with --output-dir"
         ) from error
     return earlier is not None, directory
-
-
-def _first_pods(manifest: Manifest) -> tuple[JsonObject, ...]:
-    """A pod of each role, as the planner makes it."""
-    pods = PodRenderer(manifest.job, manifest.spec, Platform())
-    return tuple(pods.render(Replica(role, 0)) for role in manifest.spec.roles())
 
 
 def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: Place) -> Iterator[str]:

@@ -10,9 +10,9 @@ from typing import Final
 
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, RootCause
+from dtj.cli.common.cluster_needs import NOTHING, ClusterNeeds
 from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
-from dtj.cli.run.cluster_needs import NOTHING, ClusterNeeds
 from dtj.client.manifest_files import Document
 from dtj.core.outcome import how_it_ended
 from dtj.local.run_directory import RunDirectory
@@ -157,7 +157,7 @@ def _on_a_cluster(place: Place, file: str) -> Text:
     purpose = "run it on a cluster"
     if place.needs.objects:
         purpose += f" that has {listed(place.needs.objects)}"
-    if place.needs.code:
+    if place.needs.files:
         return command(shlex.join((*_program(place), "run", "--cluster", "--code", ".", file)), purpose)
     return command(shlex.join(("kubectl", "apply", "-f", file)), purpose)
 

@@ -88,6 +88,12 @@ class PodRenderer:
         )
 
 
+def first_pods(job: Job, spec: JobSpec, *, platform: Platform) -> tuple[JsonObject, ...]:
+    """The first pod of each role."""
+    renderer = PodRenderer(job, spec, platform)
+    return tuple(renderer.render(Replica(role, 0)) for role in spec.roles())
+
+
 def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
     """The user's pod template with all that is the same for every replica of a role. The pods share its parts."""
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()

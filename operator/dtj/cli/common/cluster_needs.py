@@ -1,4 +1,4 @@
-"""What a job that ran on this machine needs on a cluster, so that the command that is suggested works as it stands."""
+"""What a job needs on a cluster that it finds on this machine by itself: files, and objects that are there first."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TAKES_MODULE: Final = ("-m", "--script")
 
 @dataclass(frozen=True, slots=True)
 class ClusterNeeds:
-    """``code`` is whether the command names files of the current directory, which no pod has without ``--code``;
-    ``objects`` are those that have to be there before the job: ``ConfigMap own-loop``."""
+    """``files`` are those of the current directory that the command names, which no pod has without ``--code``;
+    ``objects`` have to be there before the job: ``ConfigMap own-loop``."""
 
-    code: bool = False
+    files: tuple[str, ...] = ()
     objects: tuple[str, ...] = ()
 
 
@@ -36,10 +36,10 @@ NOTHING: Final = ClusterNeeds()
 
 
 def cluster_needs(pods: Iterable[JsonObject], base: Path) -> ClusterNeeds:
-    """What these pods need, which ran in ``base``. What the operator creates for the job is not part of it."""
+    """What these pods need, whose files are in ``base``. What the operator creates for the job is not part of it."""
     pods = tuple(pods)
     return ClusterNeeds(
-        code=any(_uses_files(_spec(pod), base) for pod in pods),
+        files=tuple(dict.fromkeys(path for pod in pods for path in _files(_spec(pod), base))),
         objects=tuple(dict.fromkeys(name for pod in pods for name in _objects(_spec(pod)))),
     )
 
@@ -57,13 +57,14 @@ def _objects(pod_spec: JsonObject) -> Iterator[str]:
                 yield f"{kind} {found}"
 
 
-def _uses_files(pod_spec: JsonObject, base: Path) -> bool:
+def _files(pod_spec: JsonObject, base: Path) -> Iterator[str]:
     main = main_container(pod_spec)
     directory = text(main.get("workingDir"))
     mounts = (posixpath.normpath(text(mount.get("mountPath"))) for mount in objects(main.get("volumeMounts")))
     if directory and posixpath.normpath(directory) in mounts:  # a volume holds them
-        return False
-    return any(_exists(base, path) for path in _paths([*_words(main, "command"), *_words(main, "args")]))
+        return
+    words = [*_words(main, "command"), *_words(main, "args")]
+    yield from (path for path in _paths(words) if _exists(base, path))
 
 
 def _words(container: JsonObject, field: str) -> list[str]:
