@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -48,7 +47,7 @@ def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_chec
     wrong = {}
     for case, body in SCHEMA_BREAKERS.items():
         said = apply(cluster, namespace, body)
-        missing = [re.split("; (?:did you mean|write a quantity)", v.message)[0] for v in validate(body)]
+        missing = [v.message.partition("; ")[0] for v in validate(body)]
         missing = [message for message in missing if message not in said]
         if missing or not said:
             wrong[case] = {"missing": missing, "said": said or "accepted"}
@@ -139,7 +138,7 @@ def test_what_kubernetes_takes_for_a_quantity_is_taken(
     cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
 
 
-@pytest.mark.parametrize("quantity", ["8 gigs", "8GB", "1K", "1e", "1e3.5", "0x8", "--8", "8ki"])
+@pytest.mark.parametrize("quantity", ["8 gigs", "8GB", "1K", "1e", "1e3.5", "0x8", "--8", "-8", "8ki"])
 def test_what_kubernetes_does_not_take_for_a_quantity_is_refused(
     cluster: ControlPlane, namespace: str, quantity: str
 ) -> None:

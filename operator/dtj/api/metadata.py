@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from dtj.api.formats import DNS_LABEL, LABEL_VALUE, qualified_name_problem
 from dtj.api.json import JsonObject
-from dtj.api.rules import Violation
+from dtj.api.violation import Violation
 
 _MAX_ANNOTATIONS: Final = 256 * 1024
 """Most bytes of all annotations of an object (apimachinery, TotalAnnotationSizeLimitB)."""

@@ -1,8 +1,8 @@
-"""The schema of a PodTemplateSpec, taken from Kubernetes' own OpenAPI document.
+"""The schema of a PodTemplateSpec, taken from Kubernetes' own OpenAPI document, of version :data:`KUBERNETES`.
 
-``python -m dtj.api.pod_schema < api__v1_openapi.json`` (the output of ``kubectl get --raw /openapi/v3/api/v1``)
-writes it again. Descriptions, ephemeral containers and what only servers set are left out: this is what keeps
-the CRD small enough for a plain ``kubectl apply``.
+``kubectl get --raw /openapi/v3/api/v1 | python -m dtj.api.pod_schema`` with a server of that version writes the file
+again. Descriptions, ephemeral containers and what only servers set are left out: this is what keeps the CRD small
+enough for a plain ``kubectl apply``. :mod:`dtj.api.pod_limits` adds what the document does not say.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from typing import Final
 
 from dtj.api import quantities
 from dtj.api.json import JsonObject, dig
+from dtj.api.pod_limits import LIMITS, PORT_OR_NAME, PREFIX
 
 FILE: Final = "pod_template_schema.json"
-PREFIX: Final = "io.k8s.api.core.v1."
+KUBERNETES: Final = "1.35"
+"""The version whose fields of pods are known. Newer ones stay possible in ``template.spec`` itself."""
 
 _KEPT: Final = (
     "type",
@@ -33,14 +35,16 @@ _KEPT: Final = (
 
 _QUANTITY: Final[JsonObject] = {
     "x-kubernetes-preserve-unknown-fields": True,
-    "pattern": quantities.SIGNED_PATTERN,
+    "pattern": quantities.FIELD_PATTERN,
+    "maxLength": quantities.MAX_LENGTH,
+    "minimum": 0,
 }
 """A number, or a text that is a quantity: a pattern applies to texts alone. ``cpu: 0.5`` is a number that is not an
 integer, so x-kubernetes-int-or-string would refuse it."""
 
 _REPLACED: Final[dict[str, JsonObject]] = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": _QUANTITY,
-    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"x-kubernetes-int-or-string": True},
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"x-kubernetes-int-or-string": True, **PORT_OR_NAME},
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
         "type": "object",
         "properties": {
@@ -52,15 +56,6 @@ _REPLACED: Final[dict[str, JsonObject]] = {
 }
 
 _DROPPED_FIELDS: Final = frozenset({"ephemeralContainers"})
-
-_LIMITS: Final[dict[str, JsonObject]] = {
-    f"{PREFIX}PodSpec.containers": {"maxItems": 16},
-    f"{PREFIX}PodSpec.initContainers": {"maxItems": 16},
-    f"{PREFIX}Container.env": {"maxItems": 256},
-    f"{PREFIX}Container.name": {"maxLength": 63},
-    f"{PREFIX}EnvVar.name": {"maxLength": 256},
-}
-"""Sizes of what rules iterate over: CEL's cost is estimated from them."""
 
 
 @cache
@@ -77,6 +72,7 @@ def volume_source_schema() -> JsonObject:
     properties = volume["properties"]
     assert isinstance(properties, dict)
     del properties["name"], volume["required"]
+    volume["maxProperties"] = 1
     return volume
 
 
@@ -116,11 +112,11 @@ def _convert(openapi: JsonObject, schema: JsonObject, name: str) -> JsonObject:
     reference = dig(schema, "$ref") or dig(schema, "allOf", 0, "$ref")
     if isinstance(reference, str):
         return _resolve(openapi, reference.rpartition("/")[2])
-    kept: JsonObject = {key: schema[key] for key in _KEPT if key in schema}
+    kept: JsonObject = {**{key: schema[key] for key in _KEPT if key in schema}, **LIMITS.get(name, {})}
     properties = schema.get("properties")
     if isinstance(properties, dict):
         kept["properties"] = {
-            field: {**_convert(openapi, inner, ""), **_LIMITS.get(f"{name}.{field}", {})}
+            field: {**_convert(openapi, inner, ""), **LIMITS.get(f"{name}.{field}", {})}
             for field, inner in properties.items()
             if isinstance(inner, dict) and field not in _DROPPED_FIELDS
         }

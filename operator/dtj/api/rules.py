@@ -8,7 +8,6 @@ A test applies manifests that break each rule to a real API server and compares.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -44,17 +43,8 @@ from dtj.api.spec import (
     Strategy,
     as_role,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A broken rule: where, and what to do."""
-
-    field: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
+from dtj.api.template_rules import TEMPLATE_RULES
+from dtj.api.violation import Violation
 
 
 def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
@@ -408,6 +398,7 @@ RULES: Final[tuple[Rule, ...]] = (
         holds=_worker_bounds_hold,
         field="replicaSpecs",
     ),
+    *TEMPLATE_RULES,
     *RUN_POLICY_RULES,
     Rule(
         at=((*RUN_POLICY, "onOutOfMemory"),),

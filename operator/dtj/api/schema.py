@@ -13,10 +13,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from dtj.api import quantities
+from dtj.api import pod_limits, quantities
+from dtj.api.formats import CONFIG_KEY, DNS_LABEL
 from dtj.api.json import JsonObject, dig
 from dtj.api.patterns import matches
-from dtj.api.rules import Violation
+from dtj.api.violation import Violation
 
 _PYTHON_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,),
@@ -60,7 +61,8 @@ def _check(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violatio
         kinds = ["integer", "string"]
     if kinds and not any(_has_type(value, kind) for kind in kinds):
         seen = _show(_type_name(value))
-        yield Violation(path, f"Invalid value: {seen}: {path} in body must be of type {','.join(kinds)}: {seen}")
+        words = f"Invalid value: {seen}: {path} in body must be of type {','.join(kinds)}: {seen}"
+        yield Violation(path, f"{words}; {_type_hint(value, kinds)}")
         return
     yield from _check_limits(value, schema, path)
     if isinstance(value, dict):
@@ -68,6 +70,27 @@ def _check(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violatio
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _check(item, _object(schema, "items"), f"{path}[{index}]")
+        yield from _check_unique(value, schema, path)
+
+
+def _check_unique(value: list[JsonValue], schema: JsonObject, path: str) -> Iterator[Violation]:
+    """Items of a list of type map, such as containers by their names, and of a set must differ."""
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if not isinstance(keys, list) and schema.get("x-kubernetes-list-type") != "set":
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        identity = item
+        if isinstance(keys, list) and isinstance(item, dict):
+            identity = {str(key): item.get(str(key), _default(schema, str(key))) for key in sorted(map(str, keys))}
+        shown = json.dumps(identity, separators=(",", ":"))
+        if shown in seen:
+            yield Violation(f"{path}[{index}]", f"Duplicate value: {shown}")
+        seen.add(shown)
+
+
+def _default(schema: JsonObject, key: str) -> JsonValue:
+    return dig(schema, "items", "properties", key, "default")
 
 
 def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violation]:
@@ -77,20 +100,40 @@ def _check_limits(value: JsonValue, schema: JsonObject, path: str) -> Iterator[V
             path,
             f"Unsupported value: {_show(value)}: supported values: {', '.join(_show(v) for v in allowed)}",
         )
-    pattern = schema.get("pattern")
-    if isinstance(pattern, str) and isinstance(value, str) and not matches(pattern, value):
-        yield Violation(
-            path, f"Invalid value: {_show(value)}: {path} in body should match '{pattern}'{_example_of(pattern)}"
-        )
     for keyword, size, broken in _limits(value):
         limit = schema.get(keyword)
         if isinstance(limit, int) and (size < limit if keyword.startswith("min") else size > limit):
-            yield Violation(path, broken.format(value=_show(value), path=path, limit=limit, size=size))
+            words = broken.format(value=_show(value), path=path, limit=limit, size=size, s="" if limit == 1 else "s")
+            yield Violation(path, words + (f"; it has {', '.join(value)}" if isinstance(value, dict) and value else ""))
+            return  # the server stops at the first, too
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and isinstance(value, str) and not matches(pattern, value):
+        hint = f"; {_PATTERN_HINTS[pattern]}" if pattern in _PATTERN_HINTS else ""
+        yield Violation(path, f"Invalid value: {_show(value)}: {path} in body should match '{pattern}'{hint}")
 
 
-def _example_of(pattern: str) -> str:
-    """What the server does not say: nobody should have to read a pattern."""
-    return f"; write a quantity such as {quantities.EXAMPLES}" if pattern == quantities.SIGNED_PATTERN else ""
+_PATTERN_HINTS: Final = {
+    quantities.FIELD_PATTERN: f"write a quantity such as {quantities.EXAMPLES}",
+    f"^{DNS_LABEL.pattern}$": "use lower-case letters, digits and '-', and begin and end with a letter or a digit",
+    f"^{CONFIG_KEY.pattern}$": "use letters, digits, '-', '_' and '.'",
+    pod_limits.PORT_NAME_PATTERN: "use lower-case letters, digits and '-', with at least one letter",
+    pod_limits.VARIABLE_PATTERN: "use printable ASCII characters other than '='",
+}
+"""What the server does not say: nobody should have to read a pattern."""
+
+
+def _type_hint(value: JsonValue, kinds: list[str]) -> str:
+    """What the server does not say either: the value, and how it is written as what is wanted."""
+    if "string" in kinds and isinstance(value, int | float):
+        return f'put quotes around the value: "{_show(value)}"'
+    if isinstance(value, str) and any(matches(_WRITTEN[kind], value) for kind in kinds if kind in _WRITTEN):
+        return f"remove the quotes around the value: {value}"
+    shown = _show(value)
+    return f"it is {shown if len(shown) <= _LONGEST_SHOWN else shown[:_LONGEST_SHOWN] + '…'}"
+
+
+_WRITTEN: Final = {"integer": "^-?[0-9]+$", "number": "^-?[0-9]+([.][0-9]+)?$", "boolean": "^(true|false)$"}
+_LONGEST_SHOWN: Final = 60
 
 
 def _limits(value: JsonValue) -> tuple[tuple[str, float, str], ...]:
@@ -126,10 +169,17 @@ def _limits(value: JsonValue) -> tuple[tuple[str, float, str], ...]:
                 len(value),
                 "Invalid value: {size}: {path} in body should have at least {limit} items",
             ),
-            ("maxItems", len(value), "Too many: {size}: must have at most {limit} items"),
+            ("maxItems", len(value), "Too many: {size}: must have at most {limit} item{s}"),
         )
     if isinstance(value, dict):
-        return (("maxProperties", len(value), "Too many: {size}: must have at most {limit} items"),)
+        return (
+            (
+                "minProperties",
+                len(value),
+                "Invalid value: {size}: {path} in body should have at least {limit} properties",
+            ),
+            ("maxProperties", len(value), "Too many: {size}: must have at most {limit} item{s}"),
+        )
     return ()
 
 
@@ -145,7 +195,7 @@ def _check_object(value: JsonObject, schema: JsonObject, path: str) -> Iterator[
                 yield from _check(item, inner, _below(path, key))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
             field = _below(path, key)
-            yield Violation(field, f'unknown field "{field}"{_suggestion(key, schema)}')
+            yield Violation(field, f'unknown field "{field}"{suggestion(key, schema)}')
 
 
 def _below(path: str, key: str) -> str:
@@ -160,7 +210,8 @@ def _field(schema: JsonObject, key: str) -> JsonObject | None:
     return None
 
 
-def _suggestion(key: str, schema: JsonObject) -> str:
+def suggestion(key: str, schema: JsonObject) -> str:
+    """A field that may be meant by ``key``, as the end of a message; empty if none is similar."""
     close = difflib.get_close_matches(key, list(_object(schema, "properties")), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
 

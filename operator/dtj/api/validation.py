@@ -1,14 +1,17 @@
-"""Checking a whole manifest offline: the schema's types and ranges first, then the rules, as the API server does."""
+"""Checking a whole manifest offline: the schema's types and ranges first, then the rules, as the API server does.
+
+What an API server asks of pods comes last: it says so when the operator creates them.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-from dtj.api import metadata, names, rules, schema
+from dtj.api import metadata, names, pod_checks, rules, schema
 from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
-from dtj.api.rules import Violation
+from dtj.api.violation import Violation
 
 
 def validate(body: JsonObject) -> tuple[Violation, ...]:
@@ -24,7 +27,10 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     stored = schema.as_stored(body, whole)
     spec = dig(stored, "spec")
     assert isinstance(spec, dict)
-    return rules.check(name=str(dig(body, "metadata", "name")), spec=spec)
+    return (
+        *rules.check(name=str(dig(body, "metadata", "name")), spec=spec),
+        *pod_checks.spec_problems(spec),
+    )
 
 
 def _identity(body: JsonObject) -> Iterator[Violation]:

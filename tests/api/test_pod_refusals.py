@@ -1,0 +1,107 @@
+"""A real API server refuses the pods that `dtj validate` refuses: at apply, or when the operator asks it for pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from bad_pods import REFUSED_AS_PODS, REFUSED_AT_APPLY, REFUSED_BY_US, TAKEN
+from builders import manifest
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition, Reason
+from dtj.api.validation import validate
+from support.job_world import JobWorld
+from testbed import ApiError, ControlPlane
+
+pytestmark = pytest.mark.api
+
+Answer = Callable[[JsonObject], str]
+"""What a server says of a pod's ``spec``; empty if it takes it."""
+
+
+def _answer(cluster: ControlPlane, path: str, body: JsonObject) -> str:
+    try:
+        cluster.api.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", body)
+    except ApiError as error:
+        # Go writes the quotation marks inside of a message as JSON does.
+        return str(error).replace('\\"', '"')
+    return ""
+
+
+@pytest.fixture
+def of_pods(cluster: ControlPlane, namespace: str) -> Answer:
+    """The API of pods."""
+
+    def ask(spec: JsonObject) -> str:
+        pod: JsonObject = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+        return _answer(cluster, f"/api/v1/namespaces/{namespace}/pods", pod)
+
+    return ask
+
+
+@pytest.fixture
+def of_jobs(cluster: ControlPlane, namespace: str) -> Answer:
+    """The API of jobs, which has the CRD."""
+
+    def ask(spec: JsonObject) -> str:
+        path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{namespace}/distributedtrainingjobs"
+        return _answer(cluster, path, manifest(template={"spec": spec}))
+
+    return ask
+
+
+def offline(spec: JsonObject) -> list[str]:
+    """The words of the offline check, without the help that it adds."""
+    return [violation.message.partition("; ")[0] for violation in validate(manifest(template={"spec": spec}))]
+
+
+def of_the_pod(words: list[str]) -> list[str]:
+    """The same words about a field of a pod instead of a field of a template."""
+    return [line.replace("spec.template.spec.", "spec.") for line in words]
+
+
+def differences(cases: dict[str, tuple[JsonObject, list[str]]], server: Answer) -> str:
+    """The cases that the server takes, or that it refuses in other words; empty if there are none."""
+    wrong = {}
+    for case, (spec, words) in cases.items():
+        answer = server(spec)
+        missing = [line for line in words if line not in answer]
+        if missing or not answer:
+            wrong[case] = {"missing": missing, "answer": answer or "accepted"}
+    return json.dumps(wrong, indent=1) if wrong else ""
+
+
+def test_what_the_schema_and_the_rules_refuse_is_refused_at_apply_in_the_same_words(of_jobs: Answer) -> None:
+    cases = {case: (spec, offline(spec)) for case, spec in {**REFUSED_AT_APPLY, **REFUSED_BY_US}.items()}
+    assert differences(cases, of_jobs) == ""
+
+
+def test_what_is_refused_at_apply_is_refused_as_a_pod(of_pods: Answer) -> None:
+    assert [case for case, spec in REFUSED_AT_APPLY.items() if not of_pods(spec)] == []
+
+
+def test_what_only_the_api_of_pods_can_refuse_is_refused_in_the_same_words(of_pods: Answer, of_jobs: Answer) -> None:
+    cases = {case: (spec, of_the_pod(offline(spec))) for case, spec in REFUSED_AS_PODS.items()}
+    assert differences(cases, of_pods) == ""
+    assert {case: answer for case, spec in REFUSED_AS_PODS.items() if (answer := of_jobs(spec))} == {}
+
+
+def test_what_the_api_of_pods_takes_is_taken(of_pods: Answer, of_jobs: Answer) -> None:
+    for server in (of_pods, of_jobs):
+        assert {case: answer for case, spec in TAKEN.items() if (answer := server(spec))} == {}
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_job_whose_pods_are_refused_has_a_condition_that_says_so_and_no_pods(world: JobWorld) -> None:
+    names = {f"job-{number}": case for number, case in enumerate(REFUSED_AS_PODS)}
+    for name, case in names.items():
+        world.submit(name, template={"spec": REFUSED_AS_PODS[case]})
+    for name, case in names.items():
+        invalid = world.await_condition(Condition.INVALID, name=name).status.condition(Condition.INVALID)
+        assert invalid is not None, case
+        assert invalid.reason == Reason.TEMPLATE_REJECTED, case
+        words = of_the_pod(offline(REFUSED_AS_PODS[case]))
+        assert [line for line in words if line not in invalid.message] == [], (case, invalid.message)
+    assert world.pods() == {}
