@@ -16,10 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 PLACES = {
-    "pyproject.toml": r'^version = "(.*)"$',
-    "trainer-image/pyproject.toml": r'^(?:version = |  "dtj-launch==)"?([0-9.]+)"',
-    "trainer-image/dtj_launch/pyproject.toml": r'^version = "(.*)"$',
+    "pyproject.toml": r'^local = \["dtj-trainer\[.*\]~=(.*)"\]$',
     "operator/dtj/__init__.py": r'^__version__ = "(.*)"$',
+    "trainer-image/pyproject.toml": r'^  "dtj-launch~=(.*)",$',
+    "trainer-image/dtj_launch/__init__.py": r'^__version__ = "(.*)"$',
     "trainer-image/dtj_trainer/__init__.py": r'^__version__ = "(.*)"$',
     "charts/dtj/Chart.yaml": r'^(?:version: |appVersion: ")([^"\n]*)"?$',
     "Dockerfile": r"^ARG VERSION=(.*)$",

@@ -46,9 +46,9 @@ def serve(core: int) -> None:
     """The process of `stage_on_core`."""
     os.sched_setaffinity(0, {core})
     environment.prepare(os.environ)
+    from dtj_launch.progress import ProgressStore
     from dtj_trainer.config import cluster
     from dtj_trainer.distribution import tf_server
-    from dtj_trainer.metrics.progress import ProgressStore
 
     tf_server.serve(cluster.from_environment(os.environ), ProgressStore())
 

@@ -10,4 +10,6 @@ The package is layered; imports go downwards only (``lint-imports`` checks it)::
     api             the contract with users
 """
 
+__all__ = ["__version__"]
+
 __version__ = "0.1.0"

@@ -307,9 +307,9 @@ class Rig:
         """The trainer's weights; what evaluation and export would be made of."""
         import importlib
 
+        from dtj_launch.progress import ProgressStore
         from dtj_trainer import problem
         from dtj_trainer.config.parsing import parse
-        from dtj_trainer.metrics.progress import ProgressStore
         from dtj_trainer.metrics.reporting import Run
         from dtj_trainer.process.task_context import TaskContext
         from dtj_trainer.user_code import entry_points
@@ -366,8 +366,8 @@ class Rig:
         import parity_models
         import tensorflow as tf
 
+        from dtj_launch.progress import ProgressStore
         from dtj_trainer.config.parsing import parse
-        from dtj_trainer.metrics.progress import ProgressStore
         from dtj_trainer.process.task_context import TaskContext
         from dtj_trainer.training.session import Session
 

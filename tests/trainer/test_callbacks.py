@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).resolve().parent / "scripts" / "shown.py"
 def fitted(folder: Path, library: str, port: str, *paths: str) -> subprocess.CompletedProcess[str]:
     """A script that has but the copied file, after its two fits."""
     shutil.copy(SCRIPT, folder)
-    shutil.copy(SOURCE / "dtj_trainer" / "metrics" / "progress.py", folder / "copied.py")
+    shutil.copy(SOURCE / "dtj_launch" / "progress.py", folder / "copied.py")
     environ = {**inherited(), "DTJ_STATUS_PORT": port, "TF_CPP_MIN_LOG_LEVEL": "3"}
     del environ["PYTHONPATH"]
     return subprocess.run(
@@ -64,7 +64,7 @@ def test_a_port_that_is_none_is_one_warning(tmp_path: Path) -> None:
 
 def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(folder: Path) -> None:
     folder.mkdir()
-    shutil.copy(SOURCE / "dtj_trainer" / "metrics" / "progress.py", folder / "copied.py")
+    shutil.copy(SOURCE / "dtj_launch" / "progress.py", folder / "copied.py")
     (port,) = free_ports(1)
     (folder / "loop.py").write_text(
         "import copied, urllib.request\n"

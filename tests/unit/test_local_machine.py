@@ -194,11 +194,46 @@ def test_a_python_that_is_not_there_is_named() -> None:
 
 
 def test_a_python_that_cannot_train_is_named_with_the_remedy() -> None:
-    with pytest.raises(NoTrainer, match=r"DTJ_TRAINER_PYTHON: .* lacks TensorFlow or dtj_trainer; `make trainer`"):
+    with pytest.raises(NoTrainer, match=r"DTJ_TRAINER_PYTHON: .* lacks TensorFlow or dtj_trainer; type `make trainer`"):
         find_trainer(None, {"DTJ_TRAINER_PYTHON": sys.executable})
 
 
-def test_without_any_trainer_the_message_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "_checkout", lambda: None)
-    with pytest.raises(NoTrainer, match="type `make trainer` in the checkout"):
+@pytest.mark.parametrize(
+    ("checkout", "remedy"),
+    [(Path("/no/checkout"), r"`make trainer` in the checkout"), (None, r"`pip install 'dtj-cli\[local\]'`")],
+    ids=["checkout", "installed"],
+)
+def test_without_any_trainer_the_message_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, checkout: Path | None, remedy: str
+) -> None:
+    monkeypatch.setattr(trainer_module, "_checkout", lambda: checkout)
+    monkeypatch.setattr(trainer_module, "_candidates", lambda: iter(()))
+    with pytest.raises(NoTrainer, match=f"no Python with TensorFlow and dtj_trainer found: type {remedy}, or name one"):
         find_trainer(None, {})
+
+
+def test_a_virtual_environment_is_named_by_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    python = fake_trainer(tmp_path).rename(tmp_path / "venv" / "bin" / "python")
+    assert find_trainer(None, {"DTJ_TRAINER_PYTHON": str(tmp_path / "venv")}) == Trainer(python)
+
+
+def test_without_a_checkout_the_python_that_runs_dtj_is_taken_if_it_can_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer_module, "_checkout", lambda: None)
+    python = fake_trainer(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert find_trainer(None, {}) == Trainer(python)
+
+
+def test_packages_in_the_home_of_the_user_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install --user` puts them into a folder that an isolated Python leaves out."""
+    base = Path(sys._base_executable)  # type: ignore[attr-defined]  # a virtual environment has no such folder
+    monkeypatch.setenv("HOME", str(tmp_path))
+    packages = tmp_path / ".local" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    for name in ("tensorflow", "dtj_trainer"):
+        (packages / name).mkdir(parents=True)
+        (packages / name / "__init__.py").touch()
+    assert find_trainer(str(base), {}) == Trainer(base)

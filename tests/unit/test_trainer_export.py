@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dtj_launch.progress import ProgressStore
 from dtj_trainer.export import __main__ as converter
 from dtj_trainer.export import conversion, formats
 from dtj_trainer.export.bundle import Bundle, measure, publish
 from dtj_trainer.export.conversion import ConversionFailed
-from dtj_trainer.metrics.progress import ProgressStore
 
 pytestmark = pytest.mark.unit
 

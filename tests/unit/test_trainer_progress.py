@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dtj_launch import progress
+from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve
 from dtj_trainer.config.parsing import CheckpointPolicy
-from dtj_trainer.metrics import progress
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
-from dtj_trainer.metrics.progress import Meter, Phase, Progress, ProgressStore, serve
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process.environment import cpu_limit
 from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within

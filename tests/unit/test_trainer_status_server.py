@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dtj_trainer.metrics import progress
-from dtj_trainer.metrics.progress import ProgressStore, _Server, serve
+from dtj_launch import progress
+from dtj_launch.progress import ProgressStore, _Server, serve
 
 pytestmark = pytest.mark.unit
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from . import __version__
 from .errors import UsageError
 
 
@@ -32,7 +33,7 @@ class Options:
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
-    """Takes the command line (without the launcher's name) apart; `--help` prints and exits 0.
+    """Takes the command line (without the launcher's name) apart; `--help` and `--version` print and exit 0.
 
     Raises:
         UsageError: the first thing that cannot be.
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         "the stacks of all Python threads of the program.",
     )
     add = parser.add_argument
+    add("--version", action="version", version=f"dtj-launch {__version__}")
     add("--module", default="", metavar="NAME", help="run this Python module, as python -m does")
     add(
         "--preload", default="", metavar="NAMES",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dtj_trainer.training.session import Session
 
+__all__ = ["__version__", "session"]
+
 __version__ = "0.1.0"
 
 

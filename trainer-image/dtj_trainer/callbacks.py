@@ -1,8 +1,8 @@
 """What a training of one's own takes to be seen: a callback for `fit`, and a function for other loops.
 
-In an image that does not have the trainer, its file `progress.py` alone does the same: copy it.
+In an image without the trainer, `dtj_launch.progress` has the same: it comes with `pip install dtj-launch`.
 """
 
-from dtj_trainer.metrics.progress import DTJCallback, report
+from dtj_launch.progress import DTJCallback, report
 
 __all__ = ["DTJCallback", "report"]

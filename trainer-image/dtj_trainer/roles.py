@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+from dtj_launch import progress
+from dtj_launch.progress import Phase, ProgressStore
 from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
+from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.data.config import Profile, ServiceTask
-from dtj_trainer.metrics import progress
-from dtj_trainer.metrics.progress import Phase, ProgressStore
 from dtj_trainer.pipeline_parallel.layout import PIPELINE
 from dtj_trainer.process import environment
 from dtj_trainer.process.ending import end_with
@@ -117,6 +118,7 @@ def _train(context: TaskContext) -> None:
 
 def _coordinate(context: TaskContext) -> None:
     config = context.config
+    require_tf_keras()
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.training import parameter_server
 

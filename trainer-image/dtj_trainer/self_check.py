@@ -20,16 +20,21 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 import keras
 import numpy as np
 import tensorflow as tf
-import tf_keras
 
+from dtj_launch.progress import DTJCallback
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.compat import keras3, keras_override, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.metrics.progress import DTJCallback
 from dtj_trainer.training import keras_fit, rng_state
 
+try:
+    import tf_keras
+except ImportError:
+    tf_keras = None
+
+_LIBRARIES = (keras,) if tf_keras is None else (keras, tf_keras)
 _PLAIN: Mapping[str, Any] = {"jit_compile": False}
 """TensorFlow for TPUs cannot compile for a machine without one."""
 _LEAN = """
@@ -59,7 +64,10 @@ def main() -> int:
             failed += 1
             line = (str(error).strip() or "no message").splitlines()[0]
             print(f"self-check: {name}: {type(error).__name__}: {line[:300]}")
-    libraries = ", ".join(f"{library} {version_of(library)}" for library in ("tensorflow", "keras", "tf_keras"))
+    names = ["tensorflow", *(library.__name__ for library in _LIBRARIES)]
+    libraries = ", ".join(f"{name} {version_of(name)}" for name in names)
+    if tf_keras is None:
+        libraries += "; without tf_keras, which strategy ParameterServer needs"
     if not failed:
         print(f"self-check: {len(CHECKS)} checks passed with {libraries}")
     return 1 if failed else 0
@@ -77,7 +85,7 @@ def _strategy() -> Any:
 
 
 def _layers() -> None:
-    for library in (keras, tf_keras):
+    for library in _LIBRARIES:
         name = library.__name__
         model = _model(library)
         require(len(keras3.sublayers(model, recursive=True)) >= 3, "a model has no layers", library=name)
@@ -110,7 +118,7 @@ def _layers() -> None:
 def _moments() -> None:
     inputs = tf.ones((2, 3))
     strategy = _strategy()
-    for library in (keras, tf_keras):
+    for library in _LIBRARIES:
         asked: list[Any] = []
 
         def three_axes(inputs: Any, axes: Any, mask: Any, asked: list[Any] = asked) -> tuple[Any, Any]:
@@ -136,7 +144,7 @@ def _moments() -> None:
 
 
 def _compiled() -> None:
-    for library in (keras, tf_keras):
+    for library in _LIBRARIES:
         name = library.__name__
         model, loss = _model(library), library.losses.BinaryCrossentropy(from_logits=True)
         model.compile("adam", [loss], metrics=["mae"], weighted_metrics=["mse"], loss_weights=[2.0], **_PLAIN)
@@ -150,6 +158,8 @@ def _compiled() -> None:
         require(options.get("from_logits") is True, "a loss does not keep from_logits", library=name)
         require(given == ([loss], [2.0]), "a model does not keep its losses", library=name)
         require(keras3.given_metrics(metrics) == [["mae"], ["mse"]], "a model does not keep its metrics", library=name)
+    if tf_keras is None:
+        return
     require(tf_keras_names.is_compiled(model), "a compiled model is not", library="tf_keras")
     tf_keras_names.set_steps_per_call(model, 3)
     calls: list[int] = []
@@ -226,6 +236,8 @@ def _updates() -> None:
 
 
 def _updates_of_tf_keras() -> None:
+    if tf_keras is None:
+        return
     optimizer = tf_keras.optimizers.SGD(0.5)
     optimizer.build([tf.Variable([1.0])])
 
@@ -241,7 +253,7 @@ def _updates_of_tf_keras() -> None:
 
 
 def _random_layers() -> None:
-    for library in (keras, tf_keras):
+    for library in _LIBRARIES:
         with rng_state.seeded_rng(3):
             model = _model(library)
         require(len(rng_state.states(model)) == 1, "Dropout has no state", library=library.__name__)
@@ -255,6 +267,8 @@ def _random_layers() -> None:
 
         first, second, again = drawn(1), drawn(2), drawn(1)
         require(first == again and first != second, "Dropout does not draw by its state", library=library.__name__)
+    if tf_keras is None:
+        return
     legacy = tf_keras.Sequential([tf_keras.Input((4,)), tf_keras.layers.Dropout(0.5, rng_type="legacy_stateful")])
     require(
         len(rng_state.unseeded_layers(legacy)) == 1, "a layer without a count is not known as such", library="tf_keras"
@@ -272,7 +286,7 @@ def _graph_of_layers() -> None:
 
 def _variable_names() -> None:
     expected = ["dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"]
-    for library in (keras, tf_keras):
+    for library in _LIBRARIES:
         model = _model(library)
         optimizer = library.optimizers.SGD(momentum=0.9)
         optimizer.build(model.trainable_variables)
@@ -286,7 +300,7 @@ def _variable_names() -> None:
 
 def _fit() -> None:
     keras_fit.check_version(keras.__version__)
-    for library in (keras, tf_keras):
+    for library in _LIBRARIES:
         batches: list[int] = []
 
         class Counting(DTJCallback):

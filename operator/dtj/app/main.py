@@ -97,7 +97,7 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
     "log_format", type=click.Choice(list(map(str, logs.LogFormat))), callback=_log_format, help="Format of the log."
 )
 @_option("verbose", is_flag=True, help="Also log debug messages.")
-@click.version_option(__version__, prog_name="dtj-operator")
+@click.version_option(__version__, prog_name="dtj-operator", message="%(prog)s %(version)s")
 def main(*, namespaces: tuple[str, ...], all_namespaces: bool, **options: Any) -> None:
     """Run DistributedTrainingJobs: watch them, create their pods, and keep their status.
 

@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun
-from dtj.local.trainer import NoTrainer, find_trainer
+from dtj.local.trainer import NoTrainer, find_trainer, how_to_install
 
 HOST: Final = "127.0.0.1"
 
@@ -60,8 +60,7 @@ def find_tensorboard(environ: Mapping[str, str]) -> tuple[str, ...]:
     found = shutil.which("tensorboard", path=path)
     if found is None:
         raise NoCurves(
-            "the command tensorboard is neither in the trainer's environment nor on the PATH: `make trainer` "
-            "makes one, or pip install tensorboard"
+            f"the command tensorboard is neither in the trainer's environment nor on the PATH: {how_to_install()}"
         )
     return (found,)
 

@@ -58,28 +58,35 @@ class Trainer:
 
 
 def find_trainer(explicit: str | None, environ: Mapping[str, str]) -> Trainer:
-    """The Python given, else that of ``DTJ_TRAINER_PYTHON``, else the checkout's, else this one.
+    """The Python given, else that of ``DTJ_TRAINER_PYTHON``, else the checkout's, else the one that runs this.
 
-    Raises NoTrainer.
+    Both take an interpreter or the folder of a virtual environment. Raises NoTrainer.
     """
     named = explicit or environ.get(VARIABLE)
     if named:
         where = "--trainer-python" if explicit else VARIABLE
         python = Path(named).expanduser()
+        if (python / "pyvenv.cfg").is_file():
+            python = python / "bin" / "python"
         if not os.access(python, os.X_OK) or python.is_dir():
             raise NoTrainer(f"{where}: no Python at {named}; name the python of the trainer's environment")
         trainer = _probe(python)
         if trainer is None:
-            raise NoTrainer(f"{where}: {named} lacks TensorFlow or dtj_trainer; `make trainer` creates one with both")
+            raise NoTrainer(f"{where}: {named} lacks TensorFlow or dtj_trainer; {how_to_install()}")
         return trainer
     for python in _candidates():
         trainer = _probe(python)
         if trainer is not None:
             return trainer
     raise NoTrainer(
-        f"no Python with TensorFlow and dtj_trainer found: type `make trainer` in the checkout, or give one "
-        f"with --trainer-python or {VARIABLE}"
+        f"no Python with TensorFlow and dtj_trainer found: {how_to_install()}, or name one with --trainer-python "
+        f"or {VARIABLE}"
     )
+
+
+def how_to_install() -> str:
+    """What to type for a trainer next to this package, TensorBoard included."""
+    return "type `make trainer` in the checkout" if _checkout() else "type `pip install 'dtj-cli[local]'`"
 
 
 def _checkout() -> Path | None:
@@ -103,7 +110,12 @@ def _probe(python: Path) -> Trainer | None:
     python = Path(os.path.abspath(python))
     try:
         asked = subprocess.run(
-            [python, "-I", "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+            # Without PYTHONPATH, which the trainer does not get, but with packages of the user: `pip install --user`.
+            [python, "-E", "-P", "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

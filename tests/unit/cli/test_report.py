@@ -28,8 +28,8 @@ from dtj.cli.report.secret_shapes import REDACTED
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory
+from dtj_launch.progress import Progress
 from dtj_trainer.metrics.formatting import progress_line
-from dtj_trainer.metrics.progress import Progress
 from support.job_evidence import (
     HOSTILE,
     SECRET,

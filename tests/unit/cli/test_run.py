@@ -99,6 +99,21 @@ def test_a_run_that_succeeds_prints_a_line_a_change_and_what_to_type_next(dtj: C
     assert "created 2 pods" in (dtj.run_folder() / "logs" / "dtj.log").read_text()
 
 
+def test_without_a_file_the_manifest_of_this_folder_runs(dtj: CommandLine) -> None:
+    write(dtj.folder, dtj.job("print('hello')"))
+    done = dtj.run()
+    assert done.returncode == 0, done.stderr
+    assert "tiny succeeded" in done.stdout
+
+
+def test_without_a_file_and_a_manifest_here_the_remedy_is_named(dtj: CommandLine) -> None:
+    done = dtj.run()
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "Error: there is no job.yaml here: give a FILE, or type `dtj init` to write one"
+    )
+
+
 def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: CommandLine) -> None:
     code = "import os, sys, time; os.environ['DTJ_INDEX'] == '1' and (print('boom'), sys.exit(3)); time.sleep(600)"
     done = dtj.run(write(dtj.folder, dtj.job(code)))

@@ -148,7 +148,7 @@ class TestOnThisMachine:
 
     def test_without_a_tensorboard_it_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(curves, "find_trainer", _no_trainer)
-        with pytest.raises(curves.NoCurves, match="pip install tensorboard"):
+        with pytest.raises(curves.NoCurves, match="nor on the PATH: type `make trainer` in the checkout"):
             curves.find_tensorboard({"PATH": "/nowhere"})
 
 

@@ -22,7 +22,7 @@ from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.backoff import Backoff
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
-from dtj_trainer.metrics.progress import ProgressStore
+from dtj_launch.progress import ProgressStore
 from dtj_trainer.metrics.step_timing import OwnPart
 from world import World
 

@@ -11,6 +11,7 @@ Importing this package imports no library. `lean` imports TensorFlow's servers w
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from types import CodeType
 from typing import Any
 
@@ -56,6 +57,20 @@ def mentions(function: Any, name: str) -> bool:
             return True
         waiting.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
     return False
+
+
+def require_tf_keras() -> None:
+    """Makes sure that tf_keras is installed, without importing it.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if find_spec("tf_keras") is None:
+        release = ".".join(version_of("tensorflow").split(".")[:2])
+        raise UsageError(
+            "strategy ParameterServer trains models of tf_keras, which is not installed; install it without its "
+            f"dependencies, which would replace TensorFlow: pip install --no-deps 'tf_keras=={release}.*'"
+        )
 
 
 def unfit(what: str, *, library: str) -> UsageError:

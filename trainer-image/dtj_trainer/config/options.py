@@ -418,7 +418,7 @@ def _parser() -> argparse.ArgumentParser:
         "task went away, 143 stopped on request with nothing to save. Without any option, the outputs go to "
         "./dtj-output.",
     )
-    parser.add_argument("--version", action="version", version=f"dtj_trainer {__version__}")
+    parser.add_argument("--version", action="version", version=f"dtj-trainer {__version__}")
     for title, options in GROUPS.items():
         group = parser.add_argument_group(title)
         for option in options:

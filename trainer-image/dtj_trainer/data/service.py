@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dtj_launch.progress import Phase, ProgressStore
 from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import DISPATCHER, Task
 from dtj_trainer.data.config import ServiceTask
-from dtj_trainer.metrics.progress import Phase, ProgressStore
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 

@@ -6,9 +6,9 @@ to save; for those of Pipeline see `dtj_trainer.pipeline_parallel.worker`.
 
 import threading
 
+from dtj_launch.progress import Phase, ProgressStore
 from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import Cluster
-from dtj_trainer.metrics.progress import Phase, ProgressStore
 
 
 def serve(cluster: Cluster, progress_store: ProgressStore) -> None:

@@ -1,6 +1,6 @@
 """Numbers, times and the progress of a training as people read them. Standard library only."""
 
-from dtj_trainer.metrics.progress import Progress
+from dtj_launch.progress import Progress
 
 
 def progress_line(progress: Progress) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dtj_launch.progress import Meter, ProgressStore
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Source
 from dtj_trainer.metrics.formatting import progress_line
-from dtj_trainer.metrics.progress import Meter, ProgressStore
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.signals import Termination

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from dtj_trainer.metrics.progress import Meter
+from dtj_launch.progress import Meter
 
 
 class OwnPart:

@@ -7,11 +7,11 @@ from functools import partial
 import keras
 import tensorflow as tf
 
+from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.step_timing import Every
 from dtj_trainer.metrics.tensorboard import Summaries

@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from dtj_launch.progress import ProgressStore
 from dtj_launch.rendezvous import probe
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
-from dtj_trainer.metrics.progress import ProgressStore
 from dtj_trainer.process.errors import Terminated, UsageError
 from dtj_trainer.process.signals import Termination
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
+from dtj_launch.progress import ProgressStore
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.metrics.progress import ProgressStore
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.startup_timer import Startup
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
+from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import manager, variable_names
 from dtj_trainer.checkpoint.manager import State
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics

@@ -9,12 +9,12 @@ from typing import Any
 
 import keras
 
+from dtj_launch.progress import Phase
 from dtj_trainer.export import bundle, conversion, saved_model
 from dtj_trainer.export.bundle import Bundle
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.export.formats import SAVED_MODEL
 from dtj_trainer.metrics.formatting import short_number, short_time
-from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.ending import leave_message

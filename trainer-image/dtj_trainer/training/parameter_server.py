@@ -13,13 +13,13 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.step_timing import Every
 from dtj_trainer.metrics.tensorboard import Summaries

@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dtj_launch import progress
+from dtj_launch.progress import DTJCallback, ProgressStore
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.metrics import progress
 from dtj_trainer.metrics.formatting import progress_line
-from dtj_trainer.metrics.progress import DTJCallback, ProgressStore
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process import environment
 from dtj_trainer.process.ending import end_with, leave

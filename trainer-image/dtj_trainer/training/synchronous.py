@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State, Store
@@ -25,7 +26,6 @@ from dtj_trainer.distribution.strategies import (
     save_together,
 )
 from dtj_trainer.metrics.aggregation import ByExample, Measured
-from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.step_timing import Every
 from dtj_trainer.metrics.tensorboard import Summaries

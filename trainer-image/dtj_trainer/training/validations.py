@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import manager
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.validation_options import VALIDATION
 from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.metrics.formatting import short_time
-from dtj_trainer.metrics.progress import Phase
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.errors import UsageError

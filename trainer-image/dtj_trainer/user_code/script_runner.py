@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from dtj_trainer.metrics import progress
+from dtj_launch import progress
 from dtj_trainer.process import environment
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError

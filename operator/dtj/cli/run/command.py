@@ -10,10 +10,11 @@ from click.core import ParameterSource
 from dtj.cli.common import connection
 from dtj.cli.common.code_option import OPTION, code_option
 from dtj.cli.common.run_options import runs_option
+from dtj.cli.init.starter import MANIFEST
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @runs_option("The folder for runs: each is in DIR/<job>/<time>, the newest also in DIR/<job>/latest.")
 @click.option("--resume", is_flag=True, help="Resume the job's latest run from its last checkpoint.")
 @click.option(
@@ -25,7 +26,8 @@ from dtj.cli.common.run_options import runs_option
 @click.option(
     "--trainer-python",
     metavar="PATH",
-    help="The Python that has TensorFlow and dtj_trainer. Default: $DTJ_TRAINER_PYTHON, or that of the checkout.",
+    help="The Python, or the virtual environment, that has TensorFlow and dtj_trainer. Default: $DTJ_TRAINER_PYTHON, "
+    "or that of the checkout, or the one that runs dtj.",
 )
 @click.option("--ignore-memory", is_flag=True, help="Run even if memory seems too small.")
 @click.option(
@@ -49,14 +51,15 @@ def run(
 ) -> int:
     """Run manifests here, or with --cluster on a cluster.
 
-    Runs the jobs of each FILE (- is standard input) in order. On this machine each replica is a process; a cluster is
-    the one that kubectl would take, too.
+    Runs the jobs of each FILE in order: - is standard input, and job.yaml is the default. On this machine each
+    replica is a process; a cluster is the one that kubectl would take, too.
 
     Exit codes: 0 done, 1 a job failed, 2 bad input, 3 the time was over, 4 the cluster refused or does not answer,
     130 after Ctrl-C, which stops the job on this machine, and leaves it on a cluster.
     """
     context = click.get_current_context()
     _check_options(context, on_cluster)
+    files = files or _manifest_here()
     if on_cluster:
         from dtj.cli.run.on_cluster import run_files as run_files_on_cluster
 
@@ -81,6 +84,13 @@ _HERE = {
     "ignore_memory": "--ignore-memory",
 }
 _THERE = {"code": OPTION, "namespace": "--namespace", "context": "--context", "kubeconfig": "--kubeconfig"}
+
+
+def _manifest_here() -> tuple[str, ...]:
+    """The manifest that `dtj init` writes. Raises UsageError if this folder has none."""
+    if not Path(MANIFEST).is_file():
+        raise click.UsageError(f"there is no {MANIFEST} here: give a FILE, or type `dtj init` to write one")
+    return (MANIFEST,)
 
 
 def _check_options(context: click.Context, on_cluster: bool) -> None:

@@ -1,8 +1,8 @@
 """How far the training is: the numbers, the line that people read, and what GET /status and /metrics answer.
 
-This file alone, copied into any image with Python 3.8 or newer, shows a training to the operator: it needs the
-standard library and nothing of this package, and `DTJCallback` takes the Keras that calls it. A training must never
-be hurt by being watched: what fails here is one warning.
+`DTJCallback` and `report` show a training to the operator, with the Keras that calls them, in any image that has
+dtj-launch. The file also works alone, copied under any name: it imports the standard library and nothing else of this
+package. A training must never be hurt by being watched: what fails here is one warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
-UTC = timezone.utc  # noqa: UP017 - of Python 3.11
+UTC = timezone.utc
 _RATE_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 _STACKS_SECONDS = 10.0
@@ -362,7 +362,7 @@ def publish_on(store: ProgressStore) -> None:
 
 def _common() -> _Publisher:
     """The trainer's own where it runs this process: a copy of this file must not serve on the same port again."""
-    return getattr(sys.modules.get("dtj_trainer.metrics.progress"), "_publisher", _publisher)
+    return getattr(sys.modules.get("dtj_launch.progress"), "_publisher", _publisher)
 
 
 def _harmless(function: Callable[..., None]) -> Callable[..., None]:
