@@ -102,11 +102,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The main pytest process names the shared run; its xdist workers are told."""
-    told = getattr(config, "workerinput", None)
+    worker_input = getattr(config, "workerinput", None)
     config.stash[MISSING] = {}
     config.stash[SHARED] = (
-        SharedRun(told["dtj_run"], told["dtj_owner"])
-        if told
+        SharedRun(worker_input["dtj_run"], worker_input["dtj_owner"])
+        if worker_input
         else SharedRun(f"pytest-{os.getpid()}-{uuid.uuid4().hex[:6]}", os.getpid())
     )
 

@@ -208,8 +208,8 @@ class World:
 
     def _terminate(self, name: str) -> None:
         if not self.pods[name].terminating:
-            told = replace(self.pods[name], deletion_requested_at=self.now, deletion_due=self.now + GRACE)
-            self.pods[name] = replace(told, terminating=True, ready=False)
+            asked_to_stop = replace(self.pods[name], deletion_requested_at=self.now, deletion_due=self.now + GRACE)
+            self.pods[name] = replace(asked_to_stop, terminating=True, ready=False)
 
     def remove(self, replica: str) -> None:
         del self.pods[f"{self.job.name}-{replica}"]
@@ -300,16 +300,16 @@ class World:
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod answers now, when the operator asks how far the training is."""
-        said = Progress.from_object(progress)
-        assert said is not None
+        reported = Progress.from_object(progress)
+        assert reported is not None
         uid, before = self.pods[f"{self.job.name}-{replica}"].uid, self.progress
         ready = self.job.status.condition(Condition.PODS_READY)
-        place = (uid, ready.last_transition_time if ready is not None else "", said.place)
+        place = (uid, ready.last_transition_time if ready is not None else "", reported.place)
         if before is None or place != self._place:
             self._place, self._still_since = place, self.now
-        known = before is not None and (before.pod_uid, before.progress) == (uid, said)
+        known = before is not None and (before.pod_uid, before.progress) == (uid, reported)
         at = before.at if before is not None and known else self.now
-        self.progress = SeenProgress(uid, said, at, self.now - self._still_since)
+        self.progress = SeenProgress(uid, reported, at, self.now - self._still_since)
         self.silence = None
 
     def is_silent(self, replica: str, *, seconds: float) -> None:

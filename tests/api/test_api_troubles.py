@@ -76,7 +76,7 @@ def live(plane: ControlPlane, loop: LoopThread, directory: Path, trouble: Troubl
             complete(world)
         return Life(world.job().status, creations(proxy), troubled.met, calls, storm, log.read_text())
     except AssertionError as error:
-        last = "\n".join(f"{call} -> {call.told} (in fact {call.status})" for call in proxy.calls[-20:])
+        last = "\n".join(f"{call} -> {call.answered} (in fact {call.status})" for call in proxy.calls[-20:])
         raise AssertionError(f"{error}\n{log.read_text()}\nthe last calls:\n{last}") from error
     finally:
         loop.run(proxy.close())

@@ -54,15 +54,15 @@ def read_until(process: subprocess.Popen[str], *words: str) -> str:
     assert process.stdout is not None
     impatience = threading.Timer(PATIENCE_SECONDS, process.kill)
     impatience.start()
-    said = ""
+    seen = ""
     try:
         for line in process.stdout:
-            said += line
-            if all(word in said for word in words):
-                return said
+            seen += line
+            if all(word in seen for word in words):
+                return seen
     finally:
         impatience.cancel()
-    raise AssertionError(f"{words} were not said:\n{said}")
+    raise AssertionError(f"{words} were not said:\n{seen}")
 
 
 # -- submit ---------------------------------------------------------------------------------------------------

@@ -39,29 +39,29 @@ def tensorboard(world: JobWorld, *arguments: str) -> tuple[int, str]:
 
 
 def test_of_a_job_that_is_not_there_the_server_is_quoted(world: JobWorld) -> None:
-    code, said = tensorboard(world, "flowers")
-    assert (code, said) == (4, 'distributedtrainingjobs.training.dtj.dev "flowers" not found')
+    code, output = tensorboard(world, "flowers")
+    assert (code, output) == (4, 'distributedtrainingjobs.training.dtj.dev "flowers" not found')
 
 
 def test_of_a_job_without_it_the_way_to_have_it_is_said_and_works(world: JobWorld) -> None:
     world.submit(roles={"worker": 1}, checkpoint=SHARED)
-    code, said = tensorboard(world, "digits")
+    code, output = tensorboard(world, "digits")
     assert code == 2
-    assert said.startswith("digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch ")
-    patch = said.rpartition("'")[0].rpartition("'")[2]
+    assert output.startswith("digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch ")
+    patch = output.rpartition("'")[0].rpartition("'")[2]
     world.plane.kubectl("patch", "-n", world.namespace, "dtj/digits", "--type=merge", "-p", patch)
-    code, said = tensorboard(world, "digits", "--timeout=2")
+    code, output = tensorboard(world, "digits", "--timeout=2")
     assert code == 3
-    waits, over = said.splitlines()
+    waits, over = output.splitlines()
     assert waits == "digits is Starting: its TensorBoard comes when all its pods run; waiting"
     assert over.startswith("TensorBoard of digits was not ready within 2 s: digits is Starting")
 
 
 def test_of_a_job_that_shares_no_directory_it_is_said_what_it_lacks(world: JobWorld) -> None:
     world.submit(roles={"worker": 1})
-    code, said = tensorboard(world, "digits")
+    code, output = tensorboard(world, "digits")
     assert code == 2
-    assert "can have none: TensorBoard reads the logs in the checkpoint directory" in said
+    assert "can have none: TensorBoard reads the logs in the checkpoint directory" in output
 
 
 def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
@@ -84,9 +84,9 @@ def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
     }
     path = f"/api/v1/namespaces/{world.namespace}/pods/{POD}/status"
     world.api.request("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
-    code, said = tensorboard(world, "digits")
+    code, output = tensorboard(world, "digits")
     assert code == 1
-    assert said == (
+    assert output == (
         "TensorBoard of digits cannot start: its image has no command tensorboard, most likely (RunContainerError): "
         'exec: "tensorboard": not found; set spec.tensorBoard.image to an image that has tensorboard, or look at '
         f"kubectl logs {POD}"
@@ -103,7 +103,7 @@ def test_a_port_that_is_taken_is_said(world: JobWorld) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, said = tensorboard(world, "digits", f"--port={port}")
+        code, output = tensorboard(world, "digits", f"--port={port}")
     assert code == 2
-    assert said.startswith(f"cannot listen on port {port}: ")
-    assert said.endswith("choose another port with --port, or 0 for any")
+    assert output.startswith(f"cannot listen on port {port}: ")
+    assert output.endswith("choose another port with --port, or 0 for any")

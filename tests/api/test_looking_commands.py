@@ -113,13 +113,13 @@ def test_status_says_in_the_schedulers_words_why_a_job_does_not_run(world: JobWo
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
 
-    def told() -> None:
+    def shown_lines() -> None:
         text = person.says("status", "digits")
         assert "Unschedulable: " in text
         assert "no nodes available to schedule pods" in text
         assert "do: add nodes, request less, or fix nodeSelector and tolerations" in text
 
-    world.eventually(told)
+    world.eventually(shown_lines)
 
 
 @pytest.mark.usefixtures("operator")
@@ -287,15 +287,15 @@ def test_logs_are_followed_across_a_broken_connection_and_a_restart_to_the_end_o
     assert results, "it did not end"
     result = results[0]
     assert result.return_value == Exit.OK, result.output
-    told = result.stdout.splitlines()
-    assert told[:2] == ["worker-0 | begins", "worker-1 | begins"]
-    assert told.count("worker-0 | trains") == 2
-    assert told.count("worker-0 | trains on") == 1
+    shown_lines = result.stdout.splitlines()
+    assert shown_lines[:2] == ["worker-0 | begins", "worker-1 | begins"]
+    assert shown_lines.count("worker-0 | trains") == 2
+    assert shown_lines.count("worker-0 | trains on") == 1
     assert not kubelet.cut_before
-    assert sorted(told[-4:]) == sorted(
+    assert sorted(shown_lines[-4:]) == sorted(
         f"worker-{index}-r1 | {words}" for index in (0, 1) for words in ("goes on", "is done")
     )
-    assert len(told) == 9
+    assert len(shown_lines) == 9
     assert "digits-worker-0-r1 has started, attempt 2" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("digits has succeeded")
 
@@ -331,7 +331,7 @@ def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, 
 
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "refusal"),
     [
         (["--role=evaluator"], '--role: digits has no role "evaluator": it has worker'),
         (["--role=wroker"], '--role: digits has no role "wroker": it has worker'),
@@ -340,12 +340,12 @@ def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, 
     ],
 )
 def test_what_the_job_has_not_is_one_line_and_code_2(
-    world: JobWorld, person: Person, words: list[str], said: str
+    world: JobWorld, person: Person, words: list[str], refusal: str
 ) -> None:
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
-    assert person.says("logs", "digits", *words, code=Exit.USAGE) == said + "\n"
-    assert person.says("logs", "digits", "-f", *words, code=Exit.USAGE) == said + "\n"
+    assert person.says("logs", "digits", *words, code=Exit.USAGE) == refusal + "\n"
+    assert person.says("logs", "digits", "-f", *words, code=Exit.USAGE) == refusal + "\n"
 
 
 @pytest.mark.usefixtures("operator")

@@ -17,7 +17,7 @@ def test_a_job_that_finds_no_node_says_so_in_the_schedulers_words(world: JobWorl
     world.submit()
     world.await_pods(["worker-0", "worker-1"])
 
-    def told() -> str:
+    def reported() -> str:
         ready = world.job().status.condition(Condition.PODS_READY)
         assert ready is not None
         assert (ready.status, ready.reason) == ("False", Reason.UNSCHEDULABLE), ready
@@ -25,7 +25,7 @@ def test_a_job_that_finds_no_node_says_so_in_the_schedulers_words(world: JobWorl
 
     def told_by_the_scheduler() -> str:
         """Which words these are follows from the nodes that other tests have made."""
-        message = told()
+        message = reported()
         pod = world.get("pods", "digits-worker-0")
         (scheduled,) = (one for one in objects(dig(pod, "status", "conditions")) if one["type"] == "PodScheduled")
         assert message == f"0 of 2 pods are ready; digits-worker-0: {scheduled['message']}"

@@ -95,12 +95,12 @@ class TestKubernetesOwnGangs:
     def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
         world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": {"gang": "Native"}})
 
-        def said() -> None:
+        def is_reported() -> None:
             condition = world.job().status.condition(Condition.PODS_READY)
             assert condition is not None
             assert condition.reason == Reason.UNSCHEDULABLE, condition
 
-        eventually(said)
+        eventually(is_reported)
         assert bound(world) == []
         slots.grow(8)
         await_bound(world, 8)
@@ -221,12 +221,12 @@ class TestKueue:
         workloads = self.submit(world)
         workloads.admit(flavor="spot")
 
-        def said() -> None:
+        def is_reported() -> None:
             condition = world.job().status.condition(Condition.PODS_READY)
             assert condition is not None
             assert condition.message.startswith("resourceflavor spot: ")
 
-        eventually(said)
+        eventually(is_reported)
         assert world.pods() == {}
 
 

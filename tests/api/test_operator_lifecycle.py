@@ -222,14 +222,14 @@ def test_a_foreign_pod_that_has_our_name_is_left_alone_and_named_in_the_status(w
     foreign = world.create("pods", _foreign("digits-worker-1", {"containers": [{"name": "c", "image": "x"}]}))
     world.submit()
 
-    def told() -> None:
+    def is_reported() -> None:
         ready = world.job().status.condition(Condition.PODS_READY)
         assert ready is not None
         assert ready.reason == Reason.NAME_TAKEN
         assert 'pod "digits-worker-1"' in ready.message
 
-    eventually(told)
-    always(told, seconds=1.0)
+    eventually(is_reported)
+    always(is_reported, seconds=1.0)
     now = world.get("pods", "digits-worker-1")
     assert dig(now, "metadata", "uid") == dig(foreign, "metadata", "uid")
     assert dig(now, "metadata", "ownerReferences") is None
@@ -251,13 +251,13 @@ def test_a_foreign_service_that_has_our_name_is_left_alone_and_named_in_the_stat
     world.create("services", _foreign("digits", spec))
     world.submit()
 
-    def told() -> None:
+    def is_reported() -> None:
         ready = world.job().status.condition(Condition.PODS_READY)
         assert ready is not None
         assert ready.reason == Reason.NAME_TAKEN
         assert 'service "digits"' in ready.message
 
-    eventually(told)
+    eventually(is_reported)
     assert dig(world.get("services", "digits"), "spec", "selector") == {"app": "other"}
     assert world.pods() == {}
 

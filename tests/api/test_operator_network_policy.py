@@ -41,13 +41,13 @@ def test_no_pod_is_created_as_long_as_the_policy_is_refused_and_the_status_says_
     try:
         world.submit()
 
-        def said() -> None:
+        def is_reported() -> None:
             ready = world.job().status.condition("PodsReady")  # type: ignore[arg-type]
             assert ready is not None
             assert ready.reason == Reason.POD_CREATION_FAILED
             assert 'cannot create resource "networkpolicies"' in ready.message
 
-        eventually(said)
+        eventually(is_reported)
         assert world.pods() == {}
     finally:
         set_rights(world.plane, world.namespace)

@@ -42,7 +42,7 @@ def metrics(port: int) -> dict[str, float]:
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
 
-def told(port: int) -> dict[str, str]:
+def help_texts(port: int) -> dict[str, str]:
     """Each metric with its help."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as reply:
         lines = reply.read().decode().splitlines()
@@ -68,7 +68,7 @@ def test_it_is_healthy_and_ready_and_counts_what_it_does(world: JobWorld, tmp_pa
         assert found["dtj_leader"] == 1
         assert found[f'dtj_build_info{{version="{__version__}"}}'] == 1
         assert not [name for name in found if "digits" in name], "no label may hold a job's name"
-        assert told(numbers) == {metric.shown: metric.text for metric in TABLE}
+        assert help_texts(numbers) == {metric.shown: metric.text for metric in TABLE}
 
 
 def test_it_is_alive_but_not_ready_while_it_waits_for_the_api_server(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class StatusPort:
 
     def __init__(self) -> None:
         self.says: JsonObject = {}
-        self.told: list[str] = []
+        self.received: list[str] = []
         port = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ class StatusPort:
                 self.wfile.write(body)
 
             def do_POST(self) -> None:
-                port.told.append(self.path)
+                port.received.append(self.path)
                 self.send_response(200)
                 self.end_headers()
 
@@ -65,20 +65,20 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
     world.await_pods(["worker-0"])
     world.run_pod("digits-worker-0", ip=trainer.address)
 
-    def told() -> None:
+    def is_reported() -> None:
         progress = world.job().status.progress
         assert progress is not None
         assert (progress.step, progress.percent, progress.metrics) == (120, 24, {"loss": "0.41"})
         shown = world.plane.kubectl("get", "-n", world.namespace, "dtj/digits").stdout.splitlines()[-1].split()
         assert shown[:5] == ["digits", "Running", "MultiWorkerMirrored", "1/1", "24%"]
 
-    eventually(told)
+    eventually(is_reported)
     stalled = world.await_condition(Condition.STALLED).status.condition(Condition.STALLED)
     assert stalled is not None
     assert "step 120 since" in stalled.message
 
     def asked_for_stacks() -> None:
-        assert trainer.told == ["/stacks"]
+        assert trainer.received == ["/stacks"]
 
     eventually(asked_for_stacks)
     trainer.says["step"] = 121

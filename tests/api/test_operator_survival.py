@@ -161,9 +161,9 @@ class TestAClusterThatBreaks:
             always(lambda: _running(lasting_operator), seconds=6.0)
         broken_world.submit("after")
         broken_world.await_pods(["worker-0", "worker-1"], "after")
-        said = [line for line in lasting_operator.lines()[before:] if "WARNING" in line or "ERROR" in line]
+        problems = [line for line in lasting_operator.lines()[before:] if "WARNING" in line or "ERROR" in line]
         # Four watches: each may say that it ended, that nobody answers, and what a server says that is not ready yet.
-        assert 1 <= len(said) <= 4 * 3, said
+        assert 1 <= len(problems) <= 4 * 3, problems
 
 
 def uids_of(world: JobWorld, job: str) -> dict[str, object]:

@@ -32,7 +32,7 @@ def gone(world: JobWorld) -> None:
     world.eventually(checked)
 
 
-def said(world: JobWorld, reason: Reason) -> Callable[[], str]:
+def note_of(world: JobWorld, reason: Reason) -> Callable[[], str]:
     def note() -> str:
         found = world.events(reason)
         assert found
@@ -105,7 +105,7 @@ def test_a_quota_that_has_no_room_for_it_harms_nobody(world: JobWorld) -> None:
     }
     world.apply(quota)
     submit(world)
-    note = world.eventually(said(world, Reason.TENSORBOARD_FAILED))
+    note = world.eventually(note_of(world, Reason.TENSORBOARD_FAILED))
     assert "exceeded quota" in note
     assert note.endswith("the job goes on without TensorBoard, which is tried again")
     job = world.await_state("Running")
@@ -123,7 +123,7 @@ def test_a_pod_of_somebody_elses_that_has_its_name_is_left_alone_and_harms_nobod
     }
     uid = dig(world.create("pods", body), "metadata", "uid")
     submit(world)
-    note = world.eventually(said(world, Reason.TENSORBOARD_FAILED))
+    note = world.eventually(note_of(world, Reason.TENSORBOARD_FAILED))
     assert "already exists" in note
     world.await_state("Running")
     world.delete_job()

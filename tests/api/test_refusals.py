@@ -39,7 +39,7 @@ REQUESTS_A_MINUTE = 90
 class Story:
     """What became of a job that was refused something."""
 
-    said: str
+    last_message: str
     """The message of a condition that holds the refusal's words."""
 
     status: JobStatus
@@ -58,7 +58,7 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
     go_on(world, refusal.moment)
     world.eventually(lambda: refused(world, since))
     began = time.monotonic()
-    said = world.eventually(lambda: words(world, refusal))
+    last_message = world.eventually(lambda: words(world, refusal))
     time.sleep(max(0.0, began + REFUSED_SECONDS - time.monotonic()))
     requests = len(calls(world, since)) * 60.0 / (time.monotonic() - began)
     refusal.end(world)
@@ -75,7 +75,7 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
     run(world, f"worker-0-r{attempt}", f"worker-1-r{attempt}")
     world.end_pod(f"digits-worker-0-r{attempt}", exit_code=0)
     job = world.await_condition(Condition.COMPLETE)
-    return Story(said, job.status, creations(world, mark), requests)
+    return Story(last_message, job.status, creations(world, mark), requests)
 
 
 def submit(world: JobWorld) -> None:
@@ -150,7 +150,7 @@ def test_what_is_refused_is_said_and_asked_for_ever_more_rarely_until_it_is_gran
 ) -> None:
     story = stories[refusal.name].result()
     rate = f"{story.requests_a_minute:.0f} requests a minute"
-    record_property("report", f"{refusal.name}: {rate} for {REFUSED_SECONDS:.0f} s; {story.said or 'not told'}")
+    record_property("report", f"{refusal.name}: {rate} for {REFUSED_SECONDS:.0f} s; {story.last_message or 'not told'}")
     status = story.status
     restarts = 0 if refusal.moment == "suspend" else 1
     assert (status.state, status.attempt, status.restarts.user) == ("Succeeded", 2 + restarts, restarts)

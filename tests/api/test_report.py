@@ -47,10 +47,10 @@ def fail(world: JobWorld) -> None:
     world.end_pod("digits-worker-1", exit_code=1, message=f"token {SECRET}\nValueError: bad record")
     world.await_state("Failed")
 
-    def told() -> None:
+    def is_reported() -> None:
         assert len(world.events()) >= 2
 
-    world.eventually(told)
+    world.eventually(is_reported)
 
 
 @pytest.mark.usefixtures("operator")

@@ -34,10 +34,10 @@ def apply(cluster: ControlPlane, namespace: str, body: JsonObject) -> str:
 def test_a_broken_rule_is_refused_with_the_message_of_the_offline_check(cluster: ControlPlane, namespace: str) -> None:
     wrong = {}
     for case, body in RULE_BREAKERS.items():
-        said = apply(cluster, namespace, body)
-        missing = [v.message for v in validate(body) if v.message not in said or v.field not in said]
-        if missing or not said:
-            wrong[case] = {"missing": missing, "said": said or "accepted"}
+        answer = apply(cluster, namespace, body)
+        missing = [v.message for v in validate(body) if v.message not in answer or v.field not in answer]
+        if missing or not answer:
+            wrong[case] = {"missing": missing, "said": answer or "accepted"}
     assert not wrong, json.dumps(wrong, indent=1)
 
 
@@ -46,11 +46,11 @@ def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_chec
 ) -> None:
     wrong = {}
     for case, body in SCHEMA_BREAKERS.items():
-        said = apply(cluster, namespace, body)
+        answer = apply(cluster, namespace, body)
         missing = [v.message.partition("; ")[0] for v in validate(body)]
-        missing = [message for message in missing if message not in said]
-        if missing or not said:
-            wrong[case] = {"missing": missing, "said": said or "accepted"}
+        missing = [message for message in missing if message not in answer]
+        if missing or not answer:
+            wrong[case] = {"missing": missing, "said": answer or "accepted"}
     assert not wrong, json.dumps(wrong, indent=1)
 
 
@@ -71,13 +71,13 @@ def test_a_field_that_is_fixed_cannot_be_changed(
     cluster: ControlPlane, namespace: str, field: str, change: dict[str, object]
 ) -> None:
     assert apply(cluster, namespace, manifest(roles={"worker": 1})) == ""
-    said = apply(cluster, namespace, manifest(**{"roles": {"worker": 1}, **change}))  # type: ignore[arg-type]
-    assert f"spec.{field}" in said
-    assert f"{field.rpartition('.')[2]} cannot be changed: delete the job and create it again" in said
+    answer = apply(cluster, namespace, manifest(**{"roles": {"worker": 1}, **change}))  # type: ignore[arg-type]
+    assert f"spec.{field}" in answer
+    assert f"{field.rpartition('.')[2]} cannot be changed: delete the job and create it again" in answer
 
 
 @pytest.mark.parametrize(
-    ("said", "change"),
+    ("answer", "change"),
     [
         ("template cannot be changed", {"template": TEMPLATE}),
         ("accelerator cannot be changed", {"accelerator": {"profile": "nvidia-l4"}}),
@@ -86,12 +86,12 @@ def test_a_field_that_is_fixed_cannot_be_changed(
     ],
 )
 def test_what_makes_pods_can_be_changed_while_a_job_is_suspended_alone(
-    cluster: ControlPlane, namespace: str, said: str, change: dict[str, object]
+    cluster: ControlPlane, namespace: str, answer: str, change: dict[str, object]
 ) -> None:
     running, suspended = {"suspend": False}, {"suspend": True}
     before: dict[str, object] = {"roles": {"worker": 1}}
     assert apply(cluster, namespace, manifest(**before, runPolicy=running)) == ""  # type: ignore[arg-type]
-    assert said in apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running))  # type: ignore[arg-type]
+    assert answer in apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running))  # type: ignore[arg-type]
     assert apply(cluster, namespace, manifest(**before, runPolicy=suspended)) == ""  # type: ignore[arg-type]
     assert apply(cluster, namespace, manifest(**{**before, **change}, runPolicy=running)) == ""  # type: ignore[arg-type]
 
@@ -118,8 +118,8 @@ def test_what_makes_pods_cannot_be_changed_before_a_suspended_job_has_stopped(
     for change in changes:
         for suspend in (True, False):
             changed = manifest(**{**before, **change}, runPolicy={"suspend": suspend})  # type: ignore[arg-type]
-            said = apply(cluster, namespace, changed)
-            assert "before the job has stopped: wait until the condition Suspended is True, then change them" in said
+            answer = apply(cluster, namespace, changed)
+            assert "before the job has stopped: wait until the condition Suspended is True, then change them" in answer
     started(None)
     for change in changes:
         changed = manifest(**{**before, **change}, runPolicy={"suspend": True})  # type: ignore[arg-type]
@@ -183,8 +183,8 @@ class TestScale:
         assert apply(cluster, namespace, body) == ""
         assert self.scale(cluster, namespace, 4) == ""
         for beyond in (1, 5):
-            said = self.scale(cluster, namespace, beyond)
-            assert "worker.replicas must be from elastic.minReplicas to elastic.maxReplicas" in said
+            answer = self.scale(cluster, namespace, beyond)
+            assert "worker.replicas must be from elastic.minReplicas to elastic.maxReplicas" in answer
         shown = cluster.kubectl(
             "get", "-n", namespace, "dtj/digits", "-o", "jsonpath={.spec.replicaSpecs.worker.replicas}"
         )
@@ -200,8 +200,8 @@ class TestScale:
         assert "only the workers of an elastic job can be scaled" in self.scale(cluster, namespace, 3)
         servers = {"name": "servers", "strategy": "ParameterServer", "elastic": {"maxReplicas": 4}}
         assert apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 1})) == ""  # type: ignore[arg-type]
-        said = apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 2}))  # type: ignore[arg-type]
-        assert "only the workers of an elastic job can be scaled" in said
+        answer = apply(cluster, namespace, manifest(**servers, roles={"chief": 1, "worker": 2, "ps": 2}))  # type: ignore[arg-type]
+        assert "only the workers of an elastic job can be scaled" in answer
 
 
 def test_applying_the_same_manifest_again_changes_nothing(cluster: ControlPlane, namespace: str) -> None:

@@ -38,19 +38,19 @@ def start_owner(run: Path) -> subprocess.Popen[str]:
 def test_a_process_dies_with_its_owner_even_when_that_is_killed(tmp_path: Path) -> None:
     with start_owner(tmp_path) as owner:
         sleeper = Process("sleeper", run=tmp_path)
-        wait_until(lambda: len(sleeper.pids) == 2, what="leash and command")
+        wait_until(lambda: len(sleeper.pids) == 2, what="supervisor and command")
         owner.kill()
         owner.wait()
         wait_until(lambda: sleeper.pids == [], what="the end of both")
 
 
-def test_a_process_dies_with_its_leash(tmp_path: Path) -> None:
+def test_a_process_dies_with_its_supervisor(tmp_path: Path) -> None:
     sleeper = Process("sleeper", run=tmp_path)
     sleeper.start(["sleep", "300"], owner=os.getpid())
-    wait_until(lambda: len(sleeper.pids) == 2, what="leash and command")
+    wait_until(lambda: len(sleeper.pids) == 2, what="supervisor and command")
     members = sleeper.pids
-    assert sleeper.leash is not None
-    os.kill(sleeper.leash, 9)
+    assert sleeper.supervisor is not None
+    os.kill(sleeper.supervisor, 9)
     wait_until(lambda: not any(map(running, members)), what="the end of both")
     sleeper.kill()
 
@@ -59,7 +59,7 @@ def test_whoever_finds_a_process_can_kill_it(tmp_path: Path) -> None:
     with start_owner(tmp_path) as owner:
         sleeper = Process("sleeper", run=tmp_path)
         sleeper.kill()
-        assert (sleeper.leash, sleeper.pids) == (None, [])
+        assert (sleeper.supervisor, sleeper.pids) == (None, [])
         owner.kill()
 
 

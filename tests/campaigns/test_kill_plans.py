@@ -11,7 +11,7 @@ tries that one alone:
 
     .venv/bin/python -m pytest tests/campaigns/test_kill_plans.py --plan suspend-and-resume:7:before
 
-The operator is its real parts, run in the tests' process (see support/operator_lives.py), so that some hundred of them
+The operator is its real parts, run in the tests' process (see support/operator_runs.py), so that some hundred of them
 can be killed in a minute; one plan of each workload ends with ``:process`` and kills a whole process by SIGKILL.
 """
 
@@ -43,7 +43,7 @@ def plans_of(quarter: int, all_plans: list[Plan]) -> list[Plan]:
 @pytest.fixture
 def defects() -> Iterator[list[str]]:
     with Defects() as defects:
-        yield defects.said
+        yield defects.lines
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_a_changed_job_becomes_what_one_created_so_would_be_or_the_change_is_ref
     )
     assert tally.refused + tally.taken == len(tried)
     assert not tally.wrong, f"{len(tally.wrong)} of {len(tried)} transitions:\n" + "\n".join(tally.wrong)
-    assert not defects.said, "\n".join(defects.said)
+    assert not defects.lines, "\n".join(defects.lines)
 
 
 async def _try(cluster: ControlPlane, namespace: str, tried: list[Transition]) -> Tally:

@@ -46,11 +46,11 @@ def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: 
         "worker-0-r1": second,
         "worker-1-r1": second,
     }
-    told: dict[str, list[str]] = {}
+    by_title: dict[str, list[str]] = {}
     for line in results[0].stdout.splitlines():
         title, _, text = line.partition(" | ")
-        told.setdefault(title.ljust(11), []).append(text)
-    assert told == expected
+        by_title.setdefault(title.ljust(11), []).append(text)
+    assert by_title == expected
     assert (
         typed("logs", "told", "--previous").stdout.splitlines()[-1] == "worker-1 | Traceback (most recent call last):"
     )

@@ -52,11 +52,11 @@ def test_objects_of_others_that_have_a_jobs_names_are_left_alone(jobs: ClusterJo
         storage = {"claimTemplate": {"storage": "1Gi"}}
         jobs.submit(tiny(job, "sleep 60", roles={"worker": 1}, checkpoint=storage, runPolicy=policy))
 
-    def said() -> None:
+    def is_reported() -> None:
         reasons = {job: jobs.job(job).get("status", {}).get("reason") for job in OBJECTS_OF_OTHERS}
         assert set(reasons.values()) == {"NameTaken"}, reasons
 
-    eventually(said)
+    eventually(is_reported)
 
 
 def test_what_happens_twice_is_counted_and_not_repeated(jobs: ClusterJobs) -> None:

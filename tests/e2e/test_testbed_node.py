@@ -294,13 +294,13 @@ def crashed(node_testbed: NodeCluster) -> Footprint:
             here.apply(pod("one", SERVE))
             here.await_phase("Running", "one")
             footprint = Footprint.of(cluster)
-            leashes = [process.leash for process in cluster.processes]
+            supervisors = [process.supervisor for process in cluster.processes]
         finally:
             owner.kill()
-    for leash in leashes:
-        assert leash is not None
+    for supervisor in supervisors:
+        assert supervisor is not None
         with suppress(ProcessLookupError):
-            os.kill(leash, signal.SIGKILL)
+            os.kill(supervisor, signal.SIGKILL)
     return footprint
 
 

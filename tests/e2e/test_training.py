@@ -215,13 +215,13 @@ def test_a_job_that_no_node_has_room_for_says_so(jobs: ClusterJobs, trainer_imag
     body["spec"]["accelerator"] = {"profile": "nvidia", "count": 64}  # type: ignore[index,call-overload]
     jobs.submit(body)
 
-    def said() -> None:
+    def is_reported() -> None:
         status = jobs.job("digits-gpu").get("status", {})
         messages = [c["message"] for c in status.get("conditions", ()) if c["type"] == "PodsReady"]
         assert status.get("reason") == "Unschedulable"
         assert any("Insufficient nvidia.com/gpu" in message for message in messages), messages
 
-    eventually(said)
+    eventually(is_reported)
 
 
 def test_helm_test_gets_the_operators_answer(operator: Installation) -> None:

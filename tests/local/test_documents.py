@@ -54,18 +54,20 @@ class Desk:
 
     folder: Path
     mark: str = field(default_factory=new_mark)
-    _said: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict)
 
     def says(self, line: str, *, where: str = "", **environ: str) -> str:
         """What a command prints; it has to succeed. What documents repeat is run once."""
         once = f"{where}: {line.replace('.venv/bin/dtj', 'dtj')}"
-        if once not in self._said:
+        if once not in self._known:
             if line.startswith("python"):
                 # Documents name alternatives, none of which goes on from the checkpoints of another.
                 shutil.rmtree(self.folder / "dtj-output", ignore_errors=True)
             setting = SETTING if line.startswith(("python", "dtj", "cd ")) else "true"
-            self._said[once] = self.run("bash", "-euo", "pipefail", "-c", f"{setting}; cd ./{where}; {line}", **environ)
-        return self._said[once]
+            self._known[once] = self.run(
+                "bash", "-euo", "pipefail", "-c", f"{setting}; cd ./{where}; {line}", **environ
+            )
+        return self._known[once]
 
     def run(self, *words: str, **environ: str) -> str:
         done = subprocess.run(
@@ -218,8 +220,8 @@ def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, pl
         return
     script.write_text(textwrap.dedent(around) + piece + LOOK)
     port = free_port()
-    said = desk.says(f"python {script.name}", DTJ_STATUS_PORT=str(port), DTJ_CHECKPOINT_DIR=f"checkpoints-{place}")
-    status = json.loads(said.splitlines()[-1])
+    output = desk.says(f"python {script.name}", DTJ_STATUS_PORT=str(port), DTJ_CHECKPOINT_DIR=f"checkpoints-{place}")
+    status = json.loads(output.splitlines()[-1])
     assert (status["step"], status["totalSteps"]) == shown
 
 

@@ -49,8 +49,8 @@ def test_what_init_writes_trains(tmp_path: Path, options: tuple[str, ...], repli
     run = folder / "dtj-runs" / "first" / "latest"
     assert sorted(log.stem for log in (run / "logs").glob("*-*.log")) == replicas
     assert re.search(r"^first succeeded after ", output, re.MULTILINE), output
-    said = output + "".join(log.read_text() for log in (run / "logs").glob("*.log"))
-    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+(?:e-\d+)?)", said)]
+    printed = output + "".join(log.read_text() for log in (run / "logs").glob("*.log"))
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+(?:e-\d+)?)", printed)]
     assert losses
     assert min(losses) < 0.2, "it has learned"
     assert marked_processes(mark) == []

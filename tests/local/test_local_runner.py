@@ -70,7 +70,7 @@ class CommandLine:
             started.wait()
 
 
-def said(output: str, state: str) -> set[str]:
+def in_state(output: str, state: str) -> set[str]:
     """The replicas that some line said to be in this state; who shares a line is a matter of moments."""
     lines = re.findall(rf"^ *\w+s  (.+): {state}$", output, re.MULTILINE)
     return {name for line in lines for name in line.split(", ")}
@@ -117,8 +117,8 @@ def test_a_parameter_server_job_ends_its_servers_when_the_chief_has_completed(dt
     assert code == 0, output
     result = json.loads((dtj.latest("digits-ps") / "tensorboard" / "result.json").read_text())
     assert result["accuracy"] >= 0.9
-    assert said(output, "Succeeded") == {"chief-0"}
-    assert said(output, "Stopped") == {"worker-0", "worker-1", "ps-0"}, output
+    assert in_state(output, "Succeeded") == {"chief-0"}
+    assert in_state(output, "Stopped") == {"worker-0", "worker-1", "ps-0"}, output
     assert marked_processes(dtj.mark) == []
 
 
@@ -127,8 +127,8 @@ def test_a_pipeline_ends_its_stages_when_the_leader_has_completed(dtj: CommandLi
     assert code == 0, output
     result = json.loads((dtj.latest("digits-pipeline") / "tensorboard" / "result.json").read_text())
     assert result["accuracy"] >= 0.9
-    assert said(output, "Succeeded") == {"worker-0"}
-    assert said(output, "Stopped") == {"worker-1"}, output
+    assert in_state(output, "Succeeded") == {"worker-0"}
+    assert in_state(output, "Stopped") == {"worker-1"}, output
     assert marked_processes(dtj.mark) == []
 
 

@@ -259,8 +259,8 @@ class Monkey(RuleBasedStateMachine):
         self._kueue({"Admitted": "True", "QuotaReserved": "True", "Evicted": "True"})
 
     def _kueue(self, conditions: dict[str, str]) -> None:
-        said: list[JsonValue] = [{"type": kind, "status": status} for kind, status in conditions.items()]
-        self.world.kueue_says({"conditions": said})
+        states: list[JsonValue] = [{"type": kind, "status": status} for kind, status in conditions.items()]
+        self.world.kueue_says({"conditions": states})
 
     @rule(quota=st.booleans())
     def a_quota_refuses_pods_or_does_not(self, quota: bool) -> None:

@@ -54,7 +54,7 @@ class Call:
     over_at: float = math.inf
     """When the proxy was done with it."""
 
-    told: int = 0
+    answered: int = 0
     """The status that the operator got; 0 for no answer."""
 
     def __str__(self) -> str:
@@ -222,7 +222,7 @@ class ApiProxy:
             self._on_answer(call)
         if self._closed:
             return _abort(transport)
-        call.told = answer.status
+        call.answered = answer.status
         return answer
 
     async def _forward(self, call: Call, request: web.Request) -> web.StreamResponse:
@@ -242,7 +242,7 @@ class ApiProxy:
         self._watches[task] = call
         try:
             async with self._ask(call, request) as reply:
-                call.status = call.told = reply.status
+                call.status = call.answered = reply.status
                 answer = web.StreamResponse(status=reply.status, headers=_kept(reply.headers))
                 await answer.prepare(request)
                 with contextlib.suppress(ConnectionError):

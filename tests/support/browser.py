@@ -63,14 +63,14 @@ class Tab:
         self._asked += 1
         await self.socket.send_json({"id": self._asked, "method": method, "params": parameters})
         while True:
-            said = await self._next()
-            if said.get("id") == self._asked:
-                assert "error" not in said, (method, said["error"])
-                return dict(said["result"])
+            reply = await self._next()
+            if reply.get("id") == self._asked:
+                assert "error" not in reply, (method, reply["error"])
+                return dict(reply["result"])
 
     async def until(self, event: str) -> None:
         """Wait for an event."""
-        while not any(said["method"] == event for said in self.events):
+        while not any(reply["method"] == event for reply in self.events):
             await self._next()
 
     async def evaluate(self, expression: str) -> Any:
@@ -81,10 +81,10 @@ class Tab:
 
     async def _next(self) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            said: dict[str, Any] = await self.socket.receive_json()
-        if "method" in said:
-            self.events.append(said)
-        return said
+            reply: dict[str, Any] = await self.socket.receive_json()
+        if "method" in reply:
+            self.events.append(reply)
+        return reply
 
 
 @asynccontextmanager
@@ -114,12 +114,12 @@ async def browser(program: str, profile: Path) -> AsyncIterator[str]:
         await process.wait()
 
 
-async def _address(process: asyncio.subprocess.Process, told: Path) -> str:
+async def _address(process: asyncio.subprocess.Process, announcement: Path) -> str:
     """Where the browser takes commands, which it writes down when it does."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             assert process.returncode is None, f"the browser ended with {process.returncode} before it listened"
-            words = told.read_text().split() if told.exists() else []
+            words = announcement.read_text().split() if announcement.exists() else []
             if len(words) == 2:
                 return f"127.0.0.1:{words[0]}"
             await asyncio.sleep(0.05)
@@ -185,10 +185,10 @@ async def _pixels(tab: Tab, png: str) -> tuple[int, tuple[int, int, int]]:
 
 
 def _requests(tab: Tab, own: str) -> list[str]:
-    sent = (said["params"]["request"]["url"] for said in tab.events if said["method"] == "Network.requestWillBeSent")
+    sent = (reply["params"]["request"]["url"] for reply in tab.events if reply["method"] == "Network.requestWillBeSent")
     return [url for url in sent if url != own]
 
 
 def _complaints(tab: Tab) -> list[str]:
     telling = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Audits.issueAdded")
-    return [str(said["params"]) for said in tab.events if said["method"] in telling]
+    return [str(reply["params"]) for reply in tab.events if reply["method"] in telling]

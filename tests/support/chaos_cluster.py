@@ -10,7 +10,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.core.planner import plan
 from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES
-from support.engine_rig import Rig
+from support.engine_harness import Harness
 from support.fake_gateway import Call, FakeGateway
 
 WORKERS = 3
@@ -33,15 +33,15 @@ class Cluster:
         return asyncio.create_task(self._operate())
 
     async def _operate(self) -> None:
-        rig = Rig(self.gateway, lambda observed: plan(observed, rig.now()))
+        harness = Harness(self.gateway, lambda observed: plan(observed, harness.now()))
         async with asyncio.TaskGroup() as group:
-            group.create_task(rig.engine.run())
-            group.create_task(self._watch_jobs(rig))
+            group.create_task(harness.engine.run())
+            group.create_task(self._watch_jobs(harness))
 
-    async def _watch_jobs(self, rig: Rig) -> None:
+    async def _watch_jobs(self, harness: Harness) -> None:
         """What kopf does in an operator: tell of each version of the job, sooner or later."""
         while True:
-            rig.engine.feed.put(self.gateway.body(JOBS, "digits"))
+            harness.engine.feed.put(self.gateway.body(JOBS, "digits"))
             await asyncio.sleep(0.05)
 
     def play_kubelet(self) -> None:

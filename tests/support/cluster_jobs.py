@@ -102,8 +102,8 @@ class ClusterJobs:
             ["get", "events", "--sort-by=.lastTimestamp"],
             ["logs", "-l", f"training.dtj.dev/job-name={job}", "--prefix", "--tail=100", "--max-log-requests=20"],
         )
-        said = (self.cluster.kubectl(*words, "-n", self.namespace, check=False) for words in asked)
-        return "\n".join(done.stdout + done.stderr for done in said)
+        outputs = (self.cluster.kubectl(*words, "-n", self.namespace, check=False) for words in asked)
+        return "\n".join(done.stdout + done.stderr for done in outputs)
 
 
 def tiny(

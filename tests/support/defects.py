@@ -10,10 +10,10 @@ class Defects(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(level=logging.ERROR)
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(self.format(record))
+        self.lines.append(self.format(record))
 
     def __enter__(self) -> Defects:
         logging.getLogger("dtj").addHandler(self)

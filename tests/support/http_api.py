@@ -201,6 +201,6 @@ def _resource(plural: str) -> JsonObject:
     }
 
 
-def _cause(said: str) -> JsonObject:
-    field, _, message = said.partition(": ")
+def _cause(sentence: str) -> JsonObject:
+    field, _, message = sentence.partition(": ")
     return {"field": field, "message": message}

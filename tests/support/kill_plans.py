@@ -15,12 +15,12 @@ from queue import SimpleQueue
 
 from support.api_proxy import ApiProxy, Call, Upstream
 from support.loop_thread import LoopThread
-from support.mortal_world import End, MortalWorld
-from support.operator_lives import Death, Lives, Moment, Operator, TaskOperator, WholeOperator
 from support.operator_process import USER, grant
+from support.operator_runs import KillPoint, Moment, Operator, OperatorRuns, TaskOperator, WholeOperator
+from support.restartable_cluster import End, RestartableCluster
 from testbed import ControlPlane
 
-Workload = Callable[[MortalWorld], None]
+Workload = Callable[[RestartableCluster], None]
 
 LANES = 6
 """Plans at the same time: most of a plan is waiting."""
@@ -142,16 +142,18 @@ class Stage:
                 return WholeOperator(proxy.kubeconfig(self._directory), namespace, log=log)
             return TaskOperator(proxy.url, namespace, authority=self._plane.authority)
 
-        lives = Lives(self._upstream, make, death=Death(plan.write, plan.moment) if plan is not None else None)
+        runs = OperatorRuns(
+            self._upstream, make, kill_point=KillPoint(plan.write, plan.moment) if plan is not None else None
+        )
         client = self._plane.lasting_api()
-        world = MortalWorld(self._plane, namespace, lives, client)
+        world = RestartableCluster(self._plane, namespace, runs, client)
         world.clear()
-        self._loop.run(lives.begin())
+        self._loop.run(runs.begin())
         try:
             workload(world)
             world.rest()
-            return Outcome(world.end(), tuple(lives.writes), lives.killed_at)
+            return Outcome(world.end(), tuple(runs.writes), runs.killed_at)
         finally:
-            self._loop.run(lives.end())
+            self._loop.run(runs.end())
             world.clear()
             client.close()

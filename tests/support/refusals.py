@@ -30,14 +30,14 @@ class Refusal:
     """``start``, ``restart`` or ``suspend``."""
 
 
-def right(missing: str, *, moment: str = "start", told: bool = True) -> Refusal:
+def right(missing: str, *, moment: str = "start", reported: bool = True) -> Refusal:
     """A right is missing, such as ``delete pods``."""
     verb, _, resource = missing.partition(" ")
     return Refusal(
         name=f"no right to {missing}",
         begin=lambda world: set_rights(world.plane, world.namespace, without=missing),
         end=lambda world: set_rights(world.plane, world.namespace),
-        words=f'cannot {verb} resource "{resource}"' if told else "",
+        words=f'cannot {verb} resource "{resource}"' if reported else "",
         moment=moment,
     )
 
@@ -112,8 +112,8 @@ def broken_webhook() -> Refusal:
 REFUSALS = (
     right("create pods"),
     right("create services"),
-    right("patch distributedtrainingjobs/status", told=False),
-    right("create events", told=False),
+    right("patch distributedtrainingjobs/status", reported=False),
+    right("create events", reported=False),
     right("patch services", moment="restart"),
     right("delete pods", moment="suspend"),
     right("delete services", moment="suspend"),

@@ -6,19 +6,19 @@ import time
 
 from dtj.api.json import dig
 from dtj.api.names import Condition
-from support.mortal_world import MortalWorld
+from support.restartable_cluster import RestartableCluster
 
 WORKERS = {"worker": 2}
 
 
-def create_to_complete(world: MortalWorld) -> None:
+def create_to_complete(world: RestartableCluster) -> None:
     """A job runs, and completes."""
     world.start(roles=WORKERS)
     world.run("worker-0", "worker-1")
     complete(world, "worker-0")
 
 
-def worker_fails(world: MortalWorld) -> None:
+def worker_fails(world: RestartableCluster) -> None:
     """A worker fails, and all start again."""
     world.start(roles=WORKERS)
     world.run("worker-0", "worker-1")
@@ -29,7 +29,7 @@ def worker_fails(world: MortalWorld) -> None:
     complete(world, "worker-0-r1")
 
 
-def chief_fails_for_good(world: MortalWorld) -> None:
+def chief_fails_for_good(world: RestartableCluster) -> None:
     """The chief fails, and no restart is left."""
     world.start(roles={"chief": 1, "worker": 1}, runPolicy={"backoffLimit": 0})
     world.run("chief-0", "worker-0")
@@ -38,7 +38,7 @@ def chief_fails_for_good(world: MortalWorld) -> None:
     world.eventually(lambda: none_left(world))
 
 
-def suspend_and_resume(world: MortalWorld) -> None:
+def suspend_and_resume(world: RestartableCluster) -> None:
     """A job is suspended while it runs, is resumed, and completes."""
     world.start(roles=WORKERS)
     world.run("worker-0", "worker-1")
@@ -51,7 +51,7 @@ def suspend_and_resume(world: MortalWorld) -> None:
     complete(world, "worker-0-r1")
 
 
-def delete_and_create_again(world: MortalWorld) -> None:
+def delete_and_create_again(world: RestartableCluster) -> None:
     """A job that runs is deleted, and another of the same name created at once."""
     world.start(roles=WORKERS)
     world.run("worker-0", "worker-1")
@@ -76,14 +76,14 @@ WORKLOADS = {
 }
 
 
-def complete(world: MortalWorld, replica: str) -> None:
+def complete(world: RestartableCluster, replica: str) -> None:
     """This replica's success is the job's; its peers are stopped, and its Service goes."""
     world.end_pod(f"digits-{replica}", exit_code=0)
     world.await_condition(Condition.COMPLETE)
     world.eventually(lambda: none_left(world))
 
 
-def fail(world: MortalWorld, replica: str, *, exit_code: int) -> None:
+def fail(world: RestartableCluster, replica: str, *, exit_code: int) -> None:
     """A replica fails, early in a second.
 
     Times in the API are whole seconds: late in one, a backoff of a second would be over before it is seen, and a run
@@ -93,5 +93,5 @@ def fail(world: MortalWorld, replica: str, *, exit_code: int) -> None:
     world.end_pod(f"digits-{replica}", exit_code=exit_code, message="lost my way")
 
 
-def none_left(world: MortalWorld) -> None:
+def none_left(world: RestartableCluster) -> None:
     assert world.services() == {}, "the Service is still there"

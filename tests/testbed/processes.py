@@ -1,6 +1,6 @@
 """Starts, finds and ends the testbed's processes, from any process of the test run.
 
-A process is known by its file `<run>/processes/<name>`, which names its leash (see `leash`), so that who
+A process is known by its file `<run>/processes/<name>`, which names its supervisor (see `supervise`), so that who
 stops it need not be who started it. Linux only: /proc says what is alive.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patience import PATIENCE_SECONDS, pause_after
-from testbed import leash
+from testbed import supervise
 from testbed.errors import StartError
 
 PROC = Path("/proc")
@@ -126,7 +126,7 @@ class Process:
         It ends with process `owner` (0: it outlives everyone).
         """
         self._file.parent.mkdir(exist_ok=True)
-        arguments = [PYTHON, "-I", leash.__file__, str(owner), str(machine), *command]
+        arguments = [PYTHON, "-I", supervise.__file__, str(owner), str(machine), *command]
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for pytest, which then ends its processes itself.
             self._started = subprocess.Popen(
@@ -135,20 +135,20 @@ class Process:
         self._file.write_text(identify(self._started.pid))
 
     @property
-    def leash(self) -> int | None:
-        """The pid of its leash, which is its process group too; None when it does not run."""
+    def supervisor(self) -> int | None:
+        """The pid of its supervisor, which is its process group too; None when it does not run."""
         return find(self._file.read_text()) if self._file.exists() else None
 
     @property
     def pids(self) -> list[int]:
-        """The live processes: leash and command."""
-        group = self.leash
+        """The live processes: supervisor and command."""
+        group = self.supervisor
         return group_members(group) if group else []
 
     def kill(self) -> None:
         """Kill it and wait until it is gone, its ports free again."""
-        if leash_pid := self.leash:
-            os.kill(leash_pid, signal.SIGTERM)
+        if supervisor_pid := self.supervisor:
+            os.kill(supervisor_pid, signal.SIGTERM)
             wait_until(lambda: not self.pids, what=f"the end of {self.name}")
         if self._started is not None:
             self._started.wait()

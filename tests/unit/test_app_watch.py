@@ -34,7 +34,7 @@ pytestmark = pytest.mark.unit
 class RecordedFeed(JobFeed):
     """Remembers what it was told, in order."""
 
-    told: list[str]
+    news: list[str]
 
     def put(self, body: JsonObject) -> None:
         self._record("there", body)
@@ -45,7 +45,7 @@ class RecordedFeed(JobFeed):
         super().remove(body)
 
     def _record(self, what: str, body: JsonObject) -> None:
-        self.told.append(f"{dig(body, 'metadata', 'uid')} {what}")
+        self.news.append(f"{dig(body, 'metadata', 'uid')} {what}")
 
 
 class Watched:
@@ -58,7 +58,7 @@ class Watched:
         queue: WorkQueue[Key] = WorkQueue(backoff=Backoff(base=1.0, cap=1.0))
         recorder = EventRecorder(self.gateway, instance="test", now=lambda: NOW)
         self.feed = RecordedFeed(state=self.state, queue=queue, expectations=Expectations(), recorder=recorder)
-        self.feed.told = []
+        self.feed.news = []
         backoff = Backoff(base=0.01, cap=0.05, rng=random.Random(7))
         self.watch = JobWatch(self.feed, self._connect, namespaces=("default",), backoff=backoff)
 
@@ -85,11 +85,11 @@ class Watched:
         try:
             await self.until(lambda: self.known == expected)
         except TimeoutError:
-            pytest.fail(f"the store has {self.known}, not {expected}; told: {self.feed.told}; asked: {self.api.asked}")
+            pytest.fail(f"the store has {self.known}, not {expected}; told: {self.feed.news}; asked: {self.api.asked}")
 
     async def until_told_all(self) -> None:
         """All events that the API server ever had of jobs have been handled; each is sent once where no watch broke."""
-        await self.until(lambda: len(self.feed.told) >= len(self.gateway.history(JOBS)))
+        await self.until(lambda: len(self.feed.news) >= len(self.gateway.history(JOBS)))
 
     async def until_asked(self, what: str, times: int) -> None:
         await self.until(lambda: self.api.asked[f"{what} {JOBS.plural}"] >= times)
@@ -128,7 +128,7 @@ async def test_a_burst_of_a_deleted_job_and_its_successor_leaves_the_successor(c
         job.put("digits", "new")
         job.gateway.catch_up()
         await job.until_told_all()
-        assert job.known == {"marker": "m", "digits": "new"}, job.feed.told
+        assert job.known == {"marker": "m", "digits": "new"}, job.feed.news
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["and stays", "and ends"])
@@ -144,8 +144,8 @@ async def test_a_burst_of_many_lives_of_one_name_leaves_the_last_one(ends: bool)
         job.gateway.catch_up()
         await job.until_told_all()
         in_order = [f"{dig(line.body, 'metadata', 'uid')}" for line in job.gateway.history(JOBS)]
-        assert [line.split()[0] for line in job.feed.told] != in_order, "kopf keeps the order now: is all this needed?"
-        assert job.known == {"marker": "m"} | ({} if ends else {"digits": "last"}), job.feed.told
+        assert [line.split()[0] for line in job.feed.news] != in_order, "kopf keeps the order now: is all this needed?"
+        assert job.known == {"marker": "m"} | ({} if ends else {"digits": "last"}), job.feed.news
 
 
 ERRORS = {
@@ -181,8 +181,8 @@ async def test_errors_in_a_row_are_survived_and_said_in_a_line_each(caplog: pyte
         job.put("later", "2")
         await job.until_known(marker="m", later="2")
     assert len(caplog.messages) == 3, caplog.messages
-    said = "the watch on jobs ended: etcdserver: leader changed; the operator lists and watches jobs again in "
-    assert all(message.startswith(said) for message in caplog.messages), caplog.messages
+    beginning = "the watch on jobs ended: etcdserver: leader changed; the operator lists and watches jobs again in "
+    assert all(message.startswith(beginning) for message in caplog.messages), caplog.messages
 
 
 async def test_a_restored_etcd_is_watched_from_its_own_versions() -> None:

@@ -12,7 +12,7 @@ from dtj.core.actions import BestEffort, CreatePod, Emit, Plan
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Forbidden, Invalid
 from dtj.kube.gateway import EVENTS, PODS
-from support.engine_rig import Rig, pod_manifest, rigged
+from support.engine_harness import Harness, harnessed, pod_manifest
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import settled, virtual_time
 
@@ -36,30 +36,30 @@ def beside(observed: Observed) -> Plan:
 async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: ApiError) -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, error, name="digits-worker-1", times=1000)
-    async with rigged(beside, gateway=gateway) as rig:
-        job = rig.submit()
+    async with harnessed(beside, gateway=gateway) as harness:
+        job = harness.submit()
         await settled()
-        assert rig.gateway.names(PODS) == ["digits-worker-0"]
-        assert any(CREATED.message in str(dig(body, "note")) for body in events(rig))
-        assert rig.seen[-1].refusal is None
-        assert rig.seen[-1].obstacle == ""
-        assert rig.engine.state.caches.of(job.uid).failures == 0
+        assert harness.gateway.names(PODS) == ["digits-worker-0"]
+        assert any(CREATED.message in str(dig(body, "note")) for body in events(harness))
+        assert harness.seen[-1].refusal is None
+        assert harness.seen[-1].obstacle == ""
+        assert harness.engine.state.caches.of(job.uid).failures == 0
 
 
 @virtual_time
 async def test_it_is_tried_again_ever_more_rarely_and_said_in_one_event() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, name="digits-worker-1", times=1000)
-    async with rigged(beside, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(beside, gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(600.0)
-        assert 8 <= rig.writes().count("create pods digits-worker-1") <= 20
-        (said,) = (body for body in events(rig) if body["reason"] == Reason.TENSORBOARD_FAILED)
-        assert dig(said, "note") == f"{QUOTA.message}; the job goes on without TensorBoard, which is tried again"
-        rig.gateway.heal()
+        assert 8 <= harness.writes().count("create pods digits-worker-1") <= 20
+        (event,) = (body for body in events(harness) if body["reason"] == Reason.TENSORBOARD_FAILED)
+        assert dig(event, "note") == f"{QUOTA.message}; the job goes on without TensorBoard, which is tried again"
+        harness.gateway.heal()
         await asyncio.sleep(120.0)
-        assert rig.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
+        assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
 
 
-def events(rig: Rig) -> list[JsonObject]:
-    return [rig.gateway.body(EVENTS, name) for name in rig.gateway.names(EVENTS)]
+def events(harness: Harness) -> list[JsonObject]:
+    return [harness.gateway.body(EVENTS, name) for name in harness.gateway.names(EVENTS)]

@@ -13,7 +13,7 @@ from dtj.core.actions import CheckPods, DeletePod, PatchStatus, Plan
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.kube.gateway import JOBS, PODS
-from support.engine_rig import Rig, once, pod_manifest, rigged, wants_pods
+from support.engine_harness import Harness, harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import settled, virtual_time
 
@@ -22,19 +22,19 @@ pytestmark = pytest.mark.unit
 
 @virtual_time
 async def test_a_job_is_not_planned_on_a_store_that_lacks_what_was_just_created() -> None:
-    async with rigged(wants_pods(2)) as rig:
-        rig.gateway.lag()
-        rig.submit()
+    async with harnessed(wants_pods(2)) as harness:
+        harness.gateway.lag()
+        harness.submit()
         await settled()
-        planned = len(rig.seen)
+        planned = len(harness.seen)
         for _ in range(10):
-            rig.engine.queue.add(("default", "digits"))
+            harness.engine.queue.add(("default", "digits"))
             await settled()
-        assert len(rig.seen) == planned
-        rig.gateway.catch_up()
+        assert len(harness.seen) == planned
+        harness.gateway.catch_up()
         await settled()
-        assert len(rig.seen) > planned
-        assert len(rig.writes()) == 3, "one Service and two pods, each once"
+        assert len(harness.seen) > planned
+        assert len(harness.writes()) == 3, "one Service and two pods, each once"
 
 
 @virtual_time
@@ -42,93 +42,93 @@ async def test_a_job_is_not_planned_on_a_store_that_shows_what_was_just_deleted(
     def planner(observed: Observed) -> Plan:
         return tuple(DeletePod(pod.name, pod.uid) for pod in observed.pods if not pod.terminating)
 
-    async with rigged(once()) as rig:
-        job = rig.submit()
-        rig.gateway.put(PODS, pod_manifest(job))
+    async with harnessed(once()) as harness:
+        job = harness.submit()
+        harness.gateway.put(PODS, pod_manifest(job))
         await settled()
-        rig.planner = planner
-        rig.gateway.lag()
+        harness.planner = planner
+        harness.gateway.lag()
         for _ in range(10):
-            rig.engine.queue.add(("default", "digits"))
+            harness.engine.queue.add(("default", "digits"))
             await settled()
-        assert rig.writes() == ["delete pods digits-worker-0"]
-        rig.gateway.catch_up()
+        assert harness.writes() == ["delete pods digits-worker-0"]
+        harness.gateway.catch_up()
         await settled()
-        assert rig.seen[-1].pods == ()
+        assert harness.seen[-1].pods == ()
 
 
 @virtual_time
 async def test_an_event_that_never_comes_stops_a_job_for_half_a_minute_only() -> None:
-    async with rigged(wants_pods(1)) as rig:
-        rig.gateway.lag()
-        rig.submit()
+    async with harnessed(wants_pods(1)) as harness:
+        harness.gateway.lag()
+        harness.submit()
         await settled()
-        planned = len(rig.seen)
+        planned = len(harness.seen)
         await asyncio.sleep(29.0)
-        assert len(rig.seen) == planned
+        assert len(harness.seen) == planned
         await asyncio.sleep(2.0)
-        assert len(rig.seen) > planned
+        assert len(harness.seen) > planned
 
 
 @virtual_time
 async def test_a_job_created_again_under_the_same_name_is_planned_at_once() -> None:
-    async with rigged(wants_pods(1)) as rig:
-        rig.submit(uid="first")
+    async with harnessed(wants_pods(1)) as harness:
+        harness.submit(uid="first")
         await settled()
-        rig.gateway.lag()
-        rig.gateway.remove(PODS, "digits-worker-0")
-        rig.retract()
-        rig.submit(uid="second")
+        harness.gateway.lag()
+        harness.gateway.remove(PODS, "digits-worker-0")
+        harness.retract()
+        harness.submit(uid="second")
         await settled()
-        assert rig.seen[-1].job.uid == "second"
-        rig.gateway.catch_up()
+        assert harness.seen[-1].job.uid == "second"
+        harness.gateway.catch_up()
         await settled()
-        assert [pod.owner_uid for pod in rig.seen[-1].pods] == ["second"]
+        assert [pod.owner_uid for pod in harness.seen[-1].pods] == ["second"]
 
 
 @virtual_time
 async def test_a_job_that_is_being_deleted_or_is_gone_is_not_planned() -> None:
-    async with rigged(wants_pods(1)) as rig:
-        rig.submit(deletionTimestamp="2026-01-02T03:04:05Z")
+    async with harnessed(wants_pods(1)) as harness:
+        harness.submit(deletionTimestamp="2026-01-02T03:04:05Z")
         await settled()
-        rig.retract()
-        rig.engine.queue.add(("default", "digits"))
+        harness.retract()
+        harness.engine.queue.add(("default", "digits"))
         await settled()
-        assert rig.seen == []
-        assert rig.gateway.calls == []
+        assert harness.seen == []
+        assert harness.gateway.calls == []
 
 
 @virtual_time
 async def test_an_old_version_that_a_watch_delivers_late_does_not_replace_a_newer_one() -> None:
-    async with rigged(once((PatchStatus(JobStatus(state="Starting")),))) as rig:
-        rig.submit()
-        before = rig.gateway.body(JOBS, "digits")
+    async with harnessed(once((PatchStatus(JobStatus(state="Starting")),))) as harness:
+        harness.submit()
+        before = harness.gateway.body(JOBS, "digits")
         await settled()
-        rig.engine.feed.put(before)
-        record = rig.engine.state.jobs.get(("default", "digits"))
+        harness.engine.feed.put(before)
+        record = harness.engine.state.jobs.get(("default", "digits"))
         assert record is not None
         assert record.job.status.state == "Starting"
 
 
 @virtual_time
 async def test_a_job_that_vanished_unseen_is_forgotten_at_the_next_list_and_a_new_one_is_found() -> None:
-    async with rigged(once()) as rig:
-        rig.submit("ghost")
-        rig.submit("stays")
-        rig.gateway.remove(JOBS, "ghost", silently=True)
-        rig.gateway.put(JOBS, {"metadata": {"name": "missed"}, "spec": {}})
-        await rig.engine.feed.relist(rig.gateway, None)
+    async with harnessed(once()) as harness:
+        harness.submit("ghost")
+        harness.submit("stays")
+        harness.gateway.remove(JOBS, "ghost", silently=True)
+        harness.gateway.put(JOBS, {"metadata": {"name": "missed"}, "spec": {}})
+        await harness.engine.feed.relist(harness.gateway, None)
         await settled()
-        assert sorted(record.job.name for record in rig.engine.state.jobs) == ["missed", "stays"]
-        assert "missed" in {observed.job.name for observed in rig.seen}
+        assert sorted(record.job.name for record in harness.engine.state.jobs) == ["missed", "stays"]
+        assert "missed" in {observed.job.name for observed in harness.seen}
 
 
 @virtual_time
 async def test_a_list_of_one_namespace_forgets_nothing_of_another() -> None:
-    async with rigged(once()) as rig:
-        rig.submit("here")
-        await rig.engine.feed.relist(rig.gateway, "elsewhere")
-        assert len(rig.engine.state.jobs) == 1
+    async with harnessed(once()) as harness:
+        harness.submit("here")
+        await harness.engine.feed.relist(harness.gateway, "elsewhere")
+        assert len(harness.engine.state.jobs) == 1
 
 
 @virtual_time
@@ -138,21 +138,21 @@ async def test_a_defect_that_one_job_meets_does_not_stop_the_others(caplog: pyte
             raise ZeroDivisionError
         return wants_pods(1)(observed)
 
-    async with rigged(planner) as rig:
-        rig.submit("poison")
-        rig.submit("healthy")
+    async with harnessed(planner) as harness:
+        harness.submit("poison")
+        harness.submit("healthy")
         await asyncio.sleep(60.0)
-        assert rig.gateway.names(PODS) == ["healthy-worker-0"]
-        assert 5 <= sum(observed.job.name == "poison" for observed in rig.seen) <= 12, "it backs off"
+        assert harness.gateway.names(PODS) == ["healthy-worker-0"]
+        assert 5 <= sum(observed.job.name == "poison" for observed in harness.seen) <= 12, "it backs off"
     assert "ZeroDivisionError" in caplog.text
 
 
 @virtual_time
 async def test_a_planner_that_never_stops_learning_does_not_spin() -> None:
-    async with rigged(lambda observed: (CheckPods(1, ()),)) as rig:
-        rig.submit()
+    async with harnessed(lambda observed: (CheckPods(1, ()),)) as harness:
+        harness.submit()
         await asyncio.sleep(60.0)
-        assert len(rig.seen) < 100
+        assert len(harness.seen) < 100
 
 
 @virtual_time
@@ -160,8 +160,8 @@ async def test_failing_calls_are_retried_until_the_world_is_as_planned(caplog: p
     caplog.set_level(logging.WARNING)
     gateway = FakeGateway()
     gateway.fail("create", PODS, NO_ANSWER, times=5)
-    async with rigged(wants_pods(3), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(3), gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(60.0)
         assert len(gateway.names(PODS)) == 3
     assert "connection refused; trying again in" in caplog.text
@@ -169,26 +169,26 @@ async def test_failing_calls_are_retried_until_the_world_is_as_planned(caplog: p
 
 @virtual_time
 async def test_two_jobs_never_see_each_others_pods() -> None:
-    async with rigged(wants_pods(2)) as rig:
-        rig.submit("digits")
-        rig.submit("digits-worker")
+    async with harnessed(wants_pods(2)) as harness:
+        harness.submit("digits")
+        harness.submit("digits-worker")
         await settled()
         for name in ("digits", "digits-worker"):
-            last = next(observed for observed in reversed(rig.seen) if observed.job.name == name)
+            last = next(observed for observed in reversed(harness.seen) if observed.job.name == name)
             assert {pod.job_name for pod in last.pods} == {name}
 
 
 @virtual_time
 async def test_the_engine_stops_within_its_time_even_where_a_call_hangs() -> None:
     gateway = FakeGateway()
-    rig = Rig(gateway, wants_pods(1))
-    running = asyncio.create_task(rig.engine.run())
+    harness = Harness(gateway, wants_pods(1))
+    running = asyncio.create_task(harness.engine.run())
     await settled()
     gateway.latency = 1e6
-    rig.submit()
+    harness.submit()
     await settled()
     started = asyncio.get_running_loop().time()
-    rig.engine.stop()
+    harness.engine.stop()
     await running
     assert asyncio.get_running_loop().time() - started <= 5.0
 
@@ -197,19 +197,19 @@ async def test_the_engine_stops_within_its_time_even_where_a_call_hangs() -> Non
 async def test_with_the_real_planner_a_job_reaches_running_within_its_budget_of_writes() -> None:
     workers = 2
 
-    async with rigged(once()) as rig:
-        rig.planner = lambda observed: plan(observed, rig.now())
-        rig.submit()
+    async with harnessed(once()) as harness:
+        harness.planner = lambda observed: plan(observed, harness.now())
+        harness.submit()
         await asyncio.sleep(1.0)
-        for name in rig.gateway.names(PODS):
-            body = rig.gateway.body(PODS, name)
+        for name in harness.gateway.names(PODS):
+            body = harness.gateway.body(PODS, name)
             ready: JsonObject = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            rig.gateway.put(PODS, {**body, "status": ready})
+            harness.gateway.put(PODS, {**body, "status": ready})
         await asyncio.sleep(60.0)
-        record = rig.engine.state.jobs.get(("default", "digits"))
+        record = harness.engine.state.jobs.get(("default", "digits"))
         assert record is not None
         assert record.job.status.state == "Running"
-        assert len(rig.writes()) <= workers + 5
-        rig.gateway.calls.clear()
+        assert len(harness.writes()) <= workers + 5
+        harness.gateway.calls.clear()
         await asyncio.sleep(3600.0)
-        assert rig.gateway.calls == [], "an idle job costs nothing"
+        assert harness.gateway.calls == [], "an idle job costs nothing"

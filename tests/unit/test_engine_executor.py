@@ -24,7 +24,7 @@ from dtj.core.actions import (
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests
 from dtj.kube.gateway import EVENTS, JOBS, PODS, SERVICES, Resource
-from support.engine_rig import Rig, once, pod_manifest, rigged, service_manifest, wants_pods
+from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
@@ -35,8 +35,8 @@ CREATED = Emit("Normal", Reason.PODS_CREATED, "created 2 pods")
 QUOTA = Forbidden('pods "digits-worker-0" is forbidden: exceeded quota', status=403, reason="Forbidden")
 
 
-def status_of(rig: Rig) -> object:
-    return dig(rig.gateway.body(JOBS, "digits"), "status")
+def status_of(harness: Harness) -> object:
+    return dig(harness.gateway.body(JOBS, "digits"), "status")
 
 
 # -- order ----------------------------------------------------------------------------------------------------
@@ -56,10 +56,10 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
             CreatePod.of(pod_manifest(job, 1)),
         )
 
-    async with rigged(planner) as rig:
-        rig.submit()
+    async with harnessed(planner) as harness:
+        harness.submit()
         await settled()
-        writes = rig.writes()
+        writes = harness.writes()
         assert writes[:4] == [
             "patch distributedtrainingjobs digits",
             "create services digits",
@@ -72,32 +72,32 @@ async def test_a_plan_is_carried_out_in_its_order_and_events_come_last() -> None
 
 @virtual_time
 async def test_a_plan_that_is_empty_makes_no_call() -> None:
-    async with rigged(once()) as rig:
-        rig.submit()
+    async with harnessed(once()) as harness:
+        harness.submit()
         await asyncio.sleep(600.0)
-        assert rig.gateway.calls == []
-        assert len(rig.seen) == 1
+        assert harness.gateway.calls == []
+        assert len(harness.seen) == 1
 
 
 @virtual_time
 async def test_pods_are_created_in_parallel_with_a_slow_start() -> None:
-    async with rigged(wants_pods(200)) as rig:
-        rig.gateway.latency = 0.01
-        rig.submit()
+    async with harnessed(wants_pods(200)) as harness:
+        harness.gateway.latency = 0.01
+        harness.submit()
         await asyncio.sleep(5.0)
-        assert len(rig.gateway.names(PODS)) == 200
-        assert rig.gateway.most_in_flight == 50
+        assert len(harness.gateway.names(PODS)) == 200
+        assert harness.gateway.most_in_flight == 50
 
 
 @virtual_time
 async def test_a_job_is_planned_again_when_its_plan_asks_for_it() -> None:
-    async with rigged(once((RequeueAfter(30.0), RequeueAfter(10.0)))) as rig:
-        rig.submit()
+    async with harnessed(once((RequeueAfter(30.0), RequeueAfter(10.0)))) as harness:
+        harness.submit()
         await asyncio.sleep(9.9)
-        assert len(rig.seen) == 1
+        assert len(harness.seen) == 1
         await asyncio.sleep(0.2)
-        assert len(rig.seen) == 2
-        assert rig.gateway.calls == []
+        assert len(harness.seen) == 2
+        assert harness.gateway.calls == []
 
 
 # -- status ---------------------------------------------------------------------------------------------------
@@ -112,16 +112,16 @@ async def test_only_what_differs_is_written_and_what_is_not_ours_stays() -> None
         "foreign": {"x": 1},
     }
     after = JobStatus(state="Running", ready="0/2", replica_statuses={"worker": ReplicaStatus(desired=2)})
-    async with rigged(once((PatchStatus(after),))) as rig:
-        job = rig.submit()
-        rig.engine.feed.put(rig.gateway.put(JOBS, {**rig.gateway.body(JOBS, "digits"), "status": before}))
+    async with harnessed(once((PatchStatus(after),))) as harness:
+        job = harness.submit()
+        harness.engine.feed.put(harness.gateway.put(JOBS, {**harness.gateway.body(JOBS, "digits"), "status": before}))
         await settled()
-        (call,) = rig.gateway.calls
+        (call,) = harness.gateway.calls
         assert call.body == {
             "metadata": {"resourceVersion": str(int(job.resource_version) + 1)},
             "status": {"state": "Running", "startTime": None, "replicaStatuses": {"worker": {"desired": 2}}},
         }
-        assert status_of(rig) == {
+        assert status_of(harness) == {
             "state": "Running",
             "ready": "0/2",
             "replicaStatuses": {"worker": {"desired": 2}},
@@ -133,23 +133,23 @@ async def test_only_what_differs_is_written_and_what_is_not_ours_stays() -> None
 async def test_a_status_that_is_stored_already_is_not_written() -> None:
     condition = ConditionStatus(type="PodsReady", status="True", reason="AllPodsReady")
     status = JobStatus(state="Running", conditions=(condition,))
-    async with rigged(once((PatchStatus(status),), (PatchStatus(status),))) as rig:
-        rig.submit()
+    async with harnessed(once((PatchStatus(status),), (PatchStatus(status),))) as harness:
+        harness.submit()
         await settled()
-        rig.engine.queue.add(("default", "digits"))
+        harness.engine.queue.add(("default", "digits"))
         await settled()
-        assert len(rig.seen) == 2
-        assert rig.writes() == ["patch distributedtrainingjobs digits"]
+        assert len(harness.seen) == 2
+        assert harness.writes() == ["patch distributedtrainingjobs digits"]
 
 
 @virtual_time
 async def test_the_next_plan_sees_the_written_status_without_waiting_for_the_watch() -> None:
-    async with rigged(once((PatchStatus(STARTING), RequeueAfter(1.0)))) as rig:
-        rig.submit()
+    async with harnessed(once((PatchStatus(STARTING), RequeueAfter(1.0)))) as harness:
+        harness.submit()
         await asyncio.sleep(2.0)
-        assert rig.seen[1].job.status == STARTING
-        assert rig.seen[0].status_written_at is None
-        assert rig.seen[1].status_written_at is not None
+        assert harness.seen[1].job.status == STARTING
+        assert harness.seen[0].status_written_at is None
+        assert harness.seen[1].status_written_at is not None
 
 
 @virtual_time
@@ -157,16 +157,16 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
     def planner(observed: Observed) -> Plan:
         return (PatchStatus(STARTING), CreatePod.of(pod_manifest(observed.job)), CREATED)
 
-    async with rigged(planner) as rig:
-        rig.submit()
-        rig.gateway.put(JOBS, rig.gateway.body(JOBS, "digits"))  # changed, and the engine was not told
+    async with harnessed(planner) as harness:
+        harness.submit()
+        harness.gateway.put(JOBS, harness.gateway.body(JOBS, "digits"))  # changed, and the engine was not told
         await settled()
-        assert rig.writes() == ["patch distributedtrainingjobs digits"]
-        assert rig.gateway.names(EVENTS) == []
-        rig.engine.feed.put(rig.gateway.body(JOBS, "digits"))
+        assert harness.writes() == ["patch distributedtrainingjobs digits"]
+        assert harness.gateway.names(EVENTS) == []
+        harness.engine.feed.put(harness.gateway.body(JOBS, "digits"))
         await asyncio.sleep(1.0)
-        assert rig.gateway.names(PODS) == ["digits-worker-0"]
-        assert len(rig.gateway.names(EVENTS)) == 1
+        assert harness.gateway.names(PODS) == ["digits-worker-0"]
+        assert len(harness.gateway.names(EVENTS)) == 1
 
 
 # -- creating -------------------------------------------------------------------------------------------------
@@ -176,21 +176,21 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
 async def test_a_pod_whose_creation_was_not_answered_is_not_created_twice() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, NO_ANSWER, takes_effect=True)
-    async with rigged(wants_pods(2), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(2), gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(5.0)
-        assert rig.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
+        assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
 
 
 @virtual_time
 async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
-    async with rigged(wants_pods(100), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(100), gateway=gateway) as harness:
+        harness.submit()
         await settled()
-        assert rig.writes() == ["create services digits", "create pods digits-worker-0"]
-        refusal = rig.seen[-1].refusal
+        assert harness.writes() == ["create services digits", "create pods digits-worker-0"]
+        refusal = harness.seen[-1].refusal
         assert refusal is not None
         assert (refusal.name, refusal.reason, refusal.message) == ("digits-worker-0", "Forbidden", QUOTA.message)
 
@@ -198,68 +198,70 @@ async def test_a_refusal_stops_the_batch_and_the_planner_hears_of_it() -> None:
 @virtual_time
 async def test_after_a_refusal_the_status_is_written_but_nothing_is_created_for_a_while() -> None:
     def planner(observed: Observed) -> Plan:
-        said = (PatchStatus(STARTING.model_copy(update={"reason": "PodCreationFailed"})),) if observed.refusal else ()
-        return (CreatePod.of(pod_manifest(observed.job)), *said)
+        status_writes = (
+            (PatchStatus(STARTING.model_copy(update={"reason": "PodCreationFailed"})),) if observed.refusal else ()
+        )
+        return (CreatePod.of(pod_manifest(observed.job)), *status_writes)
 
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
-    async with rigged(planner, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(planner, gateway=gateway) as harness:
+        harness.submit()
         await settled()
-        assert rig.writes() == ["create pods digits-worker-0", "patch distributedtrainingjobs digits"]
+        assert harness.writes() == ["create pods digits-worker-0", "patch distributedtrainingjobs digits"]
         for _ in range(100):
-            rig.engine.queue.add(("default", "digits"))
+            harness.engine.queue.add(("default", "digits"))
             await settled()
-        assert len(rig.writes()) == 2, "changes elsewhere must not turn a refusal into a hot loop"
+        assert len(harness.writes()) == 2, "changes elsewhere must not turn a refusal into a hot loop"
 
 
 @virtual_time
 async def test_refused_creations_are_tried_again_ever_more_rarely_until_they_succeed() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, times=10**6)
-    async with rigged(wants_pods(1), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(600.0)
-        attempts = [call for call in rig.gateway.calls if str(call) == "create pods digits-worker-0"]
+        attempts = [call for call in harness.gateway.calls if str(call) == "create pods digits-worker-0"]
         assert 10 <= len(attempts) <= 35
         gateway.heal()
         await asyncio.sleep(61.0)
-        assert rig.gateway.names(PODS) == ["digits-worker-0"]
-        assert rig.seen[-1].refusal is None, "what was refused is there: nothing is left to report"
+        assert harness.gateway.names(PODS) == ["digits-worker-0"]
+        assert harness.seen[-1].refusal is None, "what was refused is there: nothing is left to report"
 
 
 @virtual_time
 async def test_the_rest_of_a_batch_goes_on_where_one_name_is_taken() -> None:
     gateway = FakeGateway()
     gateway.put(PODS, {"metadata": {"name": "digits-worker-1"}})
-    async with rigged(wants_pods(3), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(3), gateway=gateway) as harness:
+        harness.submit()
         await settled()
-        assert rig.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1", "digits-worker-2"]
+        assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1", "digits-worker-2"]
 
 
 @virtual_time
 async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_touched() -> None:
     gateway = FakeGateway()
     foreign = gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "foreign"}})
-    async with rigged(wants_pods(1), gateway=gateway) as rig:
-        job = rig.submit()
+    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+        job = harness.submit()
         await settled()
-        (stranger,) = rig.seen[-1].pods
+        (stranger,) = harness.seen[-1].pods
         assert (stranger.name, stranger.uid, stranger.owner_uid) == ("digits-worker-0", "foreign", "")
         assert (stranger.role, stranger.index) == ("worker", 0)
         assert stranger.owner_uid != job.uid
-        assert rig.gateway.body(PODS, "digits-worker-0") == foreign
+        assert harness.gateway.body(PODS, "digits-worker-0") == foreign
 
 
 @virtual_time
 async def test_a_foreign_service_is_shown_to_the_planner() -> None:
     gateway = FakeGateway()
     gateway.put(SERVICES, {"metadata": {"name": "digits"}, "spec": {"selector": {"app": "other"}}})
-    async with rigged(wants_pods(0), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(0), gateway=gateway) as harness:
+        harness.submit()
         await settled()
-        service = rig.seen[-1].service
+        service = harness.seen[-1].service
         assert service is not None
         assert service.owner_uid == ""
         assert service.selector == {"app": "other"}
@@ -273,27 +275,27 @@ async def test_when_a_foreign_pod_is_gone_ours_is_created() -> None:
     def planner(observed: Observed) -> Plan:
         return wants_pods(1)(observed) or (RequeueAfter(30.0),)
 
-    async with rigged(planner, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(planner, gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(100.0)
-        reads = [str(call) for call in rig.gateway.calls if call.verb == "get"]
+        reads = [str(call) for call in harness.gateway.calls if call.verb == "get"]
         assert 2 <= len(reads) <= 5
         gateway.remove(PODS, "digits-worker-0")
         await asyncio.sleep(60.0)
-        assert rig.seen[-1].pods[0].owner_uid == rig.seen[-1].job.uid
+        assert harness.seen[-1].pods[0].owner_uid == harness.seen[-1].job.uid
 
 
 @virtual_time
 async def test_our_own_pod_that_lost_its_labels_is_still_known_as_ours() -> None:
-    async with rigged(wants_pods(1)) as rig:
-        job = rig.submit()
+    async with harnessed(wants_pods(1)) as harness:
+        job = harness.submit()
         await settled()
-        body = rig.gateway.body(PODS, "digits-worker-0")
+        body = harness.gateway.body(PODS, "digits-worker-0")
         unlabelled: JsonObject = {"metadata": {"name": "digits-worker-0", "ownerReferences": [job.owner_reference()]}}
-        rig.gateway.remove(PODS, "digits-worker-0")
-        rig.gateway.put(PODS, {**body, **unlabelled})
+        harness.gateway.remove(PODS, "digits-worker-0")
+        harness.gateway.put(PODS, {**body, **unlabelled})
         await settled()
-        (pod,) = rig.seen[-1].pods
+        (pod,) = harness.seen[-1].pods
         assert (pod.owner_uid, pod.role, pod.index) == (job.uid, "worker", 0)
 
 
@@ -310,14 +312,14 @@ def checks_once(observed: Observed) -> Plan:
 
 @virtual_time
 async def test_a_template_that_the_server_takes_gets_a_verdict_without_errors_and_nothing_is_created() -> None:
-    async with rigged(checks_once) as rig:
-        rig.submit()
+    async with harnessed(checks_once) as harness:
+        harness.submit()
         await settled()
-        verdict = rig.seen[-1].verdict
+        verdict = harness.seen[-1].verdict
         assert verdict is not None
         assert verdict.errors == ()
-        assert rig.writes() == []
-        assert rig.gateway.names(PODS) == []
+        assert harness.writes() == []
+        assert harness.gateway.names(PODS) == []
 
 
 @virtual_time
@@ -326,10 +328,10 @@ async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once() -> 
     words = Invalid("Pod is invalid", status=422, causes=("spec.containers[0].image: Required value",))
     gateway.fail("create", PODS, words, name="digits-worker-0")
     gateway.fail("create", PODS, Invalid('unknown field "spec.imagee"', status=400), name="digits-chief-0")
-    async with rigged(checks_once, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(checks_once, gateway=gateway) as harness:
+        harness.submit()
         await settled()
-        verdict = rig.seen[-1].verdict
+        verdict = harness.seen[-1].verdict
         assert verdict is not None
         assert verdict.errors == (
             'chief: unknown field "spec.imagee"',
@@ -339,15 +341,15 @@ async def test_the_servers_own_words_are_the_verdict_by_role_and_each_once() -> 
 
 @virtual_time
 async def test_each_generation_is_checked_once() -> None:
-    async with rigged(checks_once) as rig:
-        rig.submit()
+    async with harnessed(checks_once) as harness:
+        harness.submit()
         for _ in range(3):
-            rig.engine.queue.add(("default", "digits"))
+            harness.engine.queue.add(("default", "digits"))
             await settled()
-        assert len(rig.gateway.calls) == 2
-        rig.submit(generation=2)
+        assert len(harness.gateway.calls) == 2
+        harness.submit(generation=2)
         await settled()
-        assert len(rig.gateway.calls) == 4
+        assert len(harness.gateway.calls) == 4
 
 
 @pytest.mark.parametrize(
@@ -357,10 +359,10 @@ async def test_each_generation_is_checked_once() -> None:
 async def test_what_is_not_the_templates_fault_is_no_error_of_the_template(error: ApiError) -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, error)
-    async with rigged(checks_once, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(checks_once, gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(5.0)
-        verdict = rig.seen[-1].verdict
+        verdict = harness.seen[-1].verdict
         assert verdict is not None
         assert verdict.errors == ()
 
@@ -382,10 +384,10 @@ async def test_a_namespace_that_enforces_the_restricted_standard_shows_in_the_ve
     def planner(observed: Observed) -> Plan:
         return tuple(replace(a, restricted=restricted) for a in checks_once(observed) if isinstance(a, CheckPods))
 
-    async with rigged(planner, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(planner, gateway=gateway) as harness:
+        harness.submit()
         await settled()
-        verdict = rig.seen[-1].verdict
+        verdict = harness.seen[-1].verdict
         assert verdict is not None
         assert (verdict.wants_restricted, verdict.restricted) == (True, restricted)
         assert verdict.errors == (f"worker: {NOT_RESTRICTED.message}",)
@@ -399,8 +401,8 @@ async def test_a_namespace_that_began_to_enforce_it_after_the_check_is_found_out
         return checks_once(observed) or wants_pods(1)(observed)
 
     gateway.fail("create", SERVICES, NO_ANSWER)  # the check is over when this fails
-    async with rigged(planner, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(planner, gateway=gateway) as harness:
+        harness.submit()
         await settled()
         checks = sum(call.dry_run for call in gateway.calls)
         gateway.fail("create", PODS, NOT_RESTRICTED)
@@ -423,25 +425,25 @@ async def test_a_pod_is_deleted_by_name_and_uid() -> None:
         return tuple(DeletePod(pod.name, pod.uid) for pod in observed.pods)
 
     gateway = FakeGateway()
-    async with rigged(once(), gateway=gateway) as rig:
-        job = rig.submit()
+    async with harnessed(once(), gateway=gateway) as harness:
+        job = harness.submit()
         gateway.put(PODS, pod_manifest(job))
-        rig.planner = planner
+        harness.planner = planner
         await settled()
         assert gateway.names(PODS) == []
-        assert rig.writes() == ["delete pods digits-worker-0"]
+        assert harness.writes() == ["delete pods digits-worker-0"]
 
 
 @virtual_time
 async def test_deleting_a_pod_that_is_gone_or_another_by_now_is_no_error() -> None:
     gateway = FakeGateway()
-    async with rigged(once(deletes("old"), deletes("old")), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(once(deletes("old"), deletes("old")), gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(100.0)
         gateway.put(PODS, {"metadata": {"name": "digits-worker-0", "uid": "new"}})
-        rig.engine.queue.add(("default", "digits"))
+        harness.engine.queue.add(("default", "digits"))
         await asyncio.sleep(100.0)
-        assert rig.writes() == ["delete pods digits-worker-0"] * 2
+        assert harness.writes() == ["delete pods digits-worker-0"] * 2
         assert gateway.names(PODS) == ["digits-worker-0"]
 
 
@@ -457,10 +459,10 @@ async def test_a_deletion_that_meets_a_conflict_is_tried_again_soon(resource: Re
 
     gateway = FakeGateway()
     gateway.fail("delete", resource, Conflict("the object has been modified", status=409, reason="Conflict"), times=2)
-    async with rigged(once(), gateway=gateway) as rig:
-        job = rig.submit()
+    async with harnessed(once(), gateway=gateway) as harness:
+        job = harness.submit()
         gateway.put(resource, pod_manifest(job) if resource == PODS else service_manifest(job))
-        rig.planner = planner
+        harness.planner = planner
         await asyncio.sleep(2.0)
         assert gateway.names(resource) == []
 
@@ -469,8 +471,8 @@ async def test_a_deletion_that_meets_a_conflict_is_tried_again_soon(resource: Re
 async def test_a_retry_waits_as_long_as_the_server_asks_for() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, TooManyRequests("slow down", status=429, retry_after=17.0))
-    async with rigged(wants_pods(1), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+        harness.submit()
         while not gateway.names(PODS):
             await asyncio.sleep(0.5)
         assert 17.0 <= loop_time() <= 18.0

@@ -17,7 +17,7 @@ from dtj.engine import progress
 from dtj.engine.engine import EngineSettings
 from dtj.engine.stores import JobRecord
 from dtj.kube.gateway import JOBS, PODS, SERVICES
-from support.engine_rig import Rig, once, pod_manifest, rigged, service_manifest, wants_pods
+from support.engine_harness import Harness, harnessed, once, pod_manifest, service_manifest, wants_pods
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.unit
 KEY = ("default", "digits")
 
 
-def known(rig: Rig) -> str | None:
-    record = rig.engine.state.jobs.get(KEY)
+def known(harness: Harness) -> str | None:
+    record = harness.engine.state.jobs.get(KEY)
     return record.job.uid if record is not None else None
 
 
@@ -36,41 +36,41 @@ def known(rig: Rig) -> str | None:
 
 @virtual_time
 async def test_a_job_that_was_deleted_while_a_list_was_on_its_way_stays_forgotten() -> None:
-    async with rigged(wants_pods(2)) as rig:
-        rig.submit(uid="first")
-        rig.gateway.answer_late("list", JOBS, 2.0)
-        relist = asyncio.create_task(rig.engine.feed.relist(rig.gateway, None))
+    async with harnessed(wants_pods(2)) as harness:
+        harness.submit(uid="first")
+        harness.gateway.answer_late("list", JOBS, 2.0)
+        relist = asyncio.create_task(harness.engine.feed.relist(harness.gateway, None))
         await asyncio.sleep(1.0)
-        rig.retract()
+        harness.retract()
         await relist
-        assert known(rig) is None
-        rig.gateway.calls.clear()
-        for name in rig.gateway.names(PODS):
-            rig.gateway.remove(PODS, name)  # the garbage collector
+        assert known(harness) is None
+        harness.gateway.calls.clear()
+        for name in harness.gateway.names(PODS):
+            harness.gateway.remove(PODS, name)  # the garbage collector
         await asyncio.sleep(600.0)
-        assert rig.writes() == []
+        assert harness.writes() == []
 
 
 @virtual_time
 async def test_a_job_that_was_replaced_while_a_list_was_on_its_way_stays_the_new_one() -> None:
-    async with rigged(once()) as rig:
-        rig.submit(uid="first")
-        rig.gateway.answer_late("list", JOBS, 2.0)
-        relist = asyncio.create_task(rig.engine.feed.relist(rig.gateway, None))
+    async with harnessed(once()) as harness:
+        harness.submit(uid="first")
+        harness.gateway.answer_late("list", JOBS, 2.0)
+        relist = asyncio.create_task(harness.engine.feed.relist(harness.gateway, None))
         await asyncio.sleep(1.0)
-        rig.retract()
-        rig.submit(uid="second")
+        harness.retract()
+        harness.submit(uid="second")
         await relist
-        assert known(rig) == "second"
+        assert known(harness) == "second"
 
 
 @virtual_time
 async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_to_everything_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with rigged(once()) as rig:
+    async with harnessed(once()) as harness:
         for number in range(500):
-            rig.submit(f"job-{number}")
+            harness.submit(f"job-{number}")
         reads: list[object] = []
         read = JobRecord.from_object
 
@@ -79,7 +79,7 @@ async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_
             return read(body)
 
         monkeypatch.setattr(JobRecord, "from_object", counted)
-        rig.gateway.put(JOBS, {**manifest("job-7"), "metadata": {"name": "job-7", "generation": 2}})
+        harness.gateway.put(JOBS, {**manifest("job-7"), "metadata": {"name": "job-7", "generation": 2}})
         turns = 0
 
         async def count_turns() -> None:
@@ -91,7 +91,7 @@ async def test_jobs_that_did_not_change_are_not_read_again_and_a_list_gives_way_
         counting = asyncio.create_task(count_turns())
         await asyncio.sleep(0)
         before = turns
-        await rig.engine.feed.relist(rig.gateway, None)
+        await harness.engine.feed.relist(harness.gateway, None)
         counting.cancel()
         assert len(reads) == 1
         assert turns - before >= 5, "500 jobs in one go"
@@ -109,17 +109,18 @@ def writes_its_status_and_wants_a_pod(observed: Observed) -> Plan:
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and created again"])
 @virtual_time
 async def test_the_answer_to_a_write_does_not_bring_a_deleted_job_back(again: bool) -> None:
-    async with rigged(writes_its_status_and_wants_a_pod) as rig:
-        rig.gateway.answer_late("patch", JOBS, 1.0)
-        rig.submit(uid="first")
+    async with harnessed(writes_its_status_and_wants_a_pod) as harness:
+        harness.gateway.answer_late("patch", JOBS, 1.0)
+        harness.submit(uid="first")
         await asyncio.sleep(0.5)
-        rig.retract()
+        harness.retract()
         if again:
-            rig.submit(uid="second")
+            harness.submit(uid="second")
         await asyncio.sleep(5.0)
-        assert known(rig) == ("second" if again else None)
+        assert known(harness) == ("second" if again else None)
         owners = [
-            dig(rig.gateway.body(PODS, n), "metadata", "ownerReferences", 0, "uid") for n in rig.gateway.names(PODS)
+            dig(harness.gateway.body(PODS, n), "metadata", "ownerReferences", 0, "uid")
+            for n in harness.gateway.names(PODS)
         ]
         assert owners == (["second"] if again else [])
 
@@ -134,18 +135,18 @@ async def test_a_pod_that_answers_after_its_job_is_gone_leaves_no_memory_behind(
 
     monkeypatch.setattr(progress, "fetch", fetch)
     gateway = FakeGateway(latency=0.005)
-    rig = Rig(gateway, lambda observed: plan(observed, rig.now()))
-    task = asyncio.create_task(rig.engine.run())
+    harness = Harness(gateway, lambda observed: plan(observed, harness.now()))
+    task = asyncio.create_task(harness.engine.run())
     await settled()
-    rig.submit(uid="first")
+    harness.submit(uid="first")
     await asyncio.sleep(2.0)
     running: JsonObject = {"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]}
     for name in gateway.names(PODS):
         gateway.put(PODS, {**gateway.body(PODS, name), "status": running})
     await asyncio.sleep(progress.INTERVAL + 0.5)
-    caches = rig.engine.state.caches
+    caches = harness.engine.state.caches
     assert len(caches) == 1
-    rig.retract()
+    harness.retract()
     await asyncio.sleep(30.0)
     assert len(caches) == 0
     task.cancel()
@@ -156,15 +157,15 @@ async def test_a_pod_that_answers_after_its_job_is_gone_leaves_no_memory_behind(
 
 @virtual_time
 async def test_a_job_of_which_the_api_server_says_that_it_is_not_there_is_looked_for_at_once() -> None:
-    async with rigged(once(), settings=EngineSettings(relist_every=300.0)) as rig:
-        rig.submit()
+    async with harnessed(once(), settings=EngineSettings(relist_every=300.0)) as harness:
+        harness.submit()
         await asyncio.sleep(6.0)
-        rig.gateway.remove(JOBS, "digits")  # and no watch says so
-        rig.planner = once((PatchStatus(JobStatus(state="Running")),))
-        rig.engine.queue.add(KEY)
+        harness.gateway.remove(JOBS, "digits")  # and no watch says so
+        harness.planner = once((PatchStatus(JobStatus(state="Running")),))
+        harness.engine.queue.add(KEY)
         await asyncio.sleep(20.0)
-        assert known(rig) is None
-        assert sum(call.verb == "list" and call.plural == JOBS.plural for call in rig.gateway.calls) == 1
+        assert known(harness) is None
+        assert sum(call.verb == "list" and call.plural == JOBS.plural for call in harness.gateway.calls) == 1
 
 
 @virtual_time
@@ -174,29 +175,29 @@ async def test_a_job_whose_version_is_refused_again_and_again_is_read_afresh() -
     def planner(observed: Observed) -> Plan:
         return () if observed.job.generation == 2 else (DeleteJob(),)
 
-    async with rigged(planner, settings=EngineSettings(relist_every=3600.0)) as rig:
-        job = rig.submit(uid="u")
-        rig.gateway.put(JOBS, {**manifest(), "metadata": {"name": "digits", "uid": job.uid, "generation": 2}})
+    async with harnessed(planner, settings=EngineSettings(relist_every=3600.0)) as harness:
+        job = harness.submit(uid="u")
+        harness.gateway.put(JOBS, {**manifest(), "metadata": {"name": "digits", "uid": job.uid, "generation": 2}})
         await asyncio.sleep(60.0)
-        assert rig.seen[-1].job.generation == 2
-        assert rig.gateway.names(JOBS) == ["digits"]
-        assert sum(call.verb == "delete" for call in rig.gateway.calls) <= 5
+        assert harness.seen[-1].job.generation == 2
+        assert harness.gateway.names(JOBS) == ["digits"]
+        assert sum(call.verb == "delete" for call in harness.gateway.calls) <= 5
 
 
 @virtual_time
 async def test_lists_that_are_wanted_soon_do_not_follow_each_other_without_a_pause() -> None:
-    async with rigged(once(), settings=EngineSettings(relist_every=300.0)) as rig:
+    async with harnessed(once(), settings=EngineSettings(relist_every=300.0)) as harness:
         for _ in range(60):
-            rig.engine.feed.relist_soon()
+            harness.engine.feed.relist_soon()
             await asyncio.sleep(1.0)
-        assert 3 <= sum(call.verb == "list" for call in rig.gateway.calls) <= 20
+        assert 3 <= sum(call.verb == "list" for call in harness.gateway.calls) <= 20
 
 
 @virtual_time
 async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_begun_anew() -> None:
-    async with rigged(once()) as rig:
+    async with harnessed(once()) as harness:
         turned: list[float] = []
-        rig.engine.feed.on_turned_back = lambda: turned.append(loop_time())
+        harness.engine.feed.on_turned_back = lambda: turned.append(loop_time())
 
         def body(version: int, *, suspend: bool) -> JsonObject:
             metadata: JsonObject = {
@@ -207,14 +208,14 @@ async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_begun_anew
             }
             return {**manifest(runPolicy={"suspend": suspend}), "metadata": metadata}
 
-        rig.engine.feed.put(body(900, suspend=False))
-        rig.gateway.restore(JOBS, [body(60, suspend=True)], version=70)
-        await rig.engine.feed.relist(rig.gateway, None)
-        record = rig.engine.state.jobs.get(KEY)
+        harness.engine.feed.put(body(900, suspend=False))
+        harness.gateway.restore(JOBS, [body(60, suspend=True)], version=70)
+        await harness.engine.feed.relist(harness.gateway, None)
+        record = harness.engine.state.jobs.get(KEY)
         assert record is not None
         assert dig(record.whole().raw_spec, "runPolicy", "suspend") is True
         assert len(turned) == 1
-        await rig.engine.feed.relist(rig.gateway, None)
+        await harness.engine.feed.relist(harness.gateway, None)
         assert len(turned) == 1, "once is enough"
 
 
@@ -223,77 +224,77 @@ async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_begun_anew
 
 @virtual_time
 async def test_a_finished_job_is_not_deleted_by_a_ttl_that_its_user_has_changed_meanwhile() -> None:
-    async with rigged(once((DeleteJob(),))) as rig:
-        job = rig.submit()
-        rig.gateway.put(JOBS, {**rig.gateway.body(JOBS, "digits"), "spec": {"later": "edited"}})
+    async with harnessed(once((DeleteJob(),))) as harness:
+        job = harness.submit()
+        harness.gateway.put(JOBS, {**harness.gateway.body(JOBS, "digits"), "spec": {"later": "edited"}})
         await asyncio.sleep(60.0)
-        assert rig.gateway.names(JOBS) == ["digits"]
-        rig.gateway.remove(JOBS, "digits")
-        rig.engine.feed.remove({"metadata": {"name": "digits", "namespace": "default", "uid": job.uid}})
+        assert harness.gateway.names(JOBS) == ["digits"]
+        harness.gateway.remove(JOBS, "digits")
+        harness.engine.feed.remove({"metadata": {"name": "digits", "namespace": "default", "uid": job.uid}})
 
 
 @virtual_time
 async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
-    async with rigged(once((UpdateServiceSelector("digits", "ours", {"attempt": "2"}),))) as rig:
-        rig.gateway.put(
+    async with harnessed(once((UpdateServiceSelector("digits", "ours", {"attempt": "2"}),))) as harness:
+        harness.gateway.put(
             SERVICES, {"metadata": {"name": "digits", "uid": "theirs"}, "spec": {"selector": {"app": "web"}}}
         )
-        rig.submit()
+        harness.submit()
         await asyncio.sleep(60.0)
-        assert dig(rig.gateway.body(SERVICES, "digits"), "spec", "selector") == {"app": "web"}
+        assert dig(harness.gateway.body(SERVICES, "digits"), "spec", "selector") == {"app": "web"}
 
 
 @virtual_time
 async def test_our_service_is_changed_by_its_uid() -> None:
-    async with rigged(once()) as rig:
-        job = rig.submit()
-        rig.gateway.put(SERVICES, {**service_manifest(job)})
-        uid = str(dig(rig.gateway.body(SERVICES, "digits"), "metadata", "uid"))
-        rig.planner = once((UpdateServiceSelector("digits", uid, {"attempt": "2"}),))
-        rig.engine.queue.add(KEY)
+    async with harnessed(once()) as harness:
+        job = harness.submit()
+        harness.gateway.put(SERVICES, {**service_manifest(job)})
+        uid = str(dig(harness.gateway.body(SERVICES, "digits"), "metadata", "uid"))
+        harness.planner = once((UpdateServiceSelector("digits", uid, {"attempt": "2"}),))
+        harness.engine.queue.add(KEY)
         await asyncio.sleep(1.0)
-        assert dig(rig.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"
+        assert dig(harness.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"
 
 
 # -- expectations that were met before they were opened ---------------------------------------------------------
 
 
-async def vanishes(rig: Rig) -> None:
-    rig.gateway.remove(PODS, "digits-worker-0")
+async def vanishes(harness: Harness) -> None:
+    harness.gateway.remove(PODS, "digits-worker-0")
 
 
-async def is_told_to_go(rig: Rig) -> None:
-    body = rig.gateway.body(PODS, "digits-worker-0")
+async def is_told_to_go(harness: Harness) -> None:
+    body = harness.gateway.body(PODS, "digits-worker-0")
     metadata = body["metadata"]
     assert isinstance(metadata, dict)
-    rig.gateway.terminates_slowly = True
-    rig.gateway.put(PODS, {**body, "metadata": {**metadata, "deletionTimestamp": "2026-01-02T03:04:35Z"}})
+    harness.gateway.terminates_slowly = True
+    harness.gateway.put(PODS, {**body, "metadata": {**metadata, "deletionTimestamp": "2026-01-02T03:04:35Z"}})
 
 
-async def is_created(rig: Rig) -> None:
-    job = rig.engine.state.jobs.get(KEY)
+async def is_created(harness: Harness) -> None:
+    job = harness.engine.state.jobs.get(KEY)
     assert job is not None
-    rig.gateway.put(PODS, pod_manifest(job.job, 1))
+    harness.gateway.put(PODS, pod_manifest(job.job, 1))
 
 
 @pytest.mark.parametrize("happens", [vanishes, is_told_to_go, is_created])
 @virtual_time
 async def test_what_the_informer_has_shown_before_the_call_holds_no_job_up(
-    happens: Callable[[Rig], Awaitable[None]],
+    happens: Callable[[Harness], Awaitable[None]],
 ) -> None:
     """It happens while an earlier call of the same plan is on its way."""
-    async with rigged(wants_pods(1)) as rig:
-        job = rig.submit()
+    async with harnessed(wants_pods(1)) as harness:
+        job = harness.submit()
         await asyncio.sleep(1.0)
-        uid = str(dig(rig.gateway.body(PODS, "digits-worker-0"), "metadata", "uid"))
-        rig.gateway.answer_late("patch", JOBS, 1.0)
+        uid = str(dig(harness.gateway.body(PODS, "digits-worker-0"), "metadata", "uid"))
+        harness.gateway.answer_late("patch", JOBS, 1.0)
         deed = CreatePod.of(pod_manifest(job, 1)) if happens is is_created else DeletePod("digits-worker-0", uid)
-        rig.planner = once((PatchStatus(JobStatus(state="Running")), deed))
-        rig.engine.queue.add(KEY)
+        harness.planner = once((PatchStatus(JobStatus(state="Running")), deed))
+        harness.engine.queue.add(KEY)
         await asyncio.sleep(0.5)
-        await happens(rig)
+        await happens(harness)
         await asyncio.sleep(1.0)
-        seen = len(rig.seen)
-        rig.engine.queue.add(KEY)
+        seen = len(harness.seen)
+        harness.engine.queue.add(KEY)
         await asyncio.sleep(1.0)
-        assert len(rig.seen) > seen, "the job waits for an event that came before"
+        assert len(harness.seen) > seen, "the job waits for an event that came before"

@@ -11,7 +11,7 @@ from dtj.convert.object_records import resource_of
 from dtj.core.actions import LookForGangs, Plan
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi, Observed
-from support.engine_rig import rigged
+from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import virtual_time
 
@@ -23,10 +23,10 @@ def looks_for_gangs(observed: Observed) -> Plan:
 
 
 async def found(gateway: FakeGateway) -> tuple[GangApi, ...]:
-    async with rigged(looks_for_gangs, gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(looks_for_gangs, gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(1.0)
-        gangs = rig.seen[-1].gangs
+        gangs = harness.seen[-1].gangs
         assert gangs is not None
         return gangs.apis
 

@@ -11,7 +11,7 @@ from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, Unavailable
 from dtj.kube.gateway import PODS
-from support.engine_rig import once, pod_manifest, rigged, wants_pods
+from support.engine_harness import harnessed, once, pod_manifest, wants_pods
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import settled, virtual_time
 
@@ -29,27 +29,27 @@ def deletes_all(observed: Observed) -> Plan:
 async def test_a_deletion_that_is_forbidden_is_told_of_until_it_works() -> None:
     gateway = FakeGateway()
     gateway.fail("delete", PODS, FORBIDDEN, times=3)
-    async with rigged(once(), gateway=gateway) as rig:
-        gateway.put(PODS, pod_manifest(rig.submit()))
-        rig.planner = deletes_all
+    async with harnessed(once(), gateway=gateway) as harness:
+        gateway.put(PODS, pod_manifest(harness.submit()))
+        harness.planner = deletes_all
         await asyncio.sleep(10.0)
         assert gateway.names(PODS) == []
-        told = [observed.obstacle for observed in rig.seen]
-        assert FORBIDDEN.message in told
-        assert told[-1] == "", "planned again when it has worked, so that the status can say so"
+        obstacles = [observed.obstacle for observed in harness.seen]
+        assert FORBIDDEN.message in obstacles
+        assert obstacles[-1] == "", "planned again when it has worked, so that the status can say so"
 
 
 @virtual_time
 async def test_an_error_of_the_server_is_told_of_when_it_lasts() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, BROKEN, times=5)
-    async with rigged(wants_pods(1), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(30.0)
-        told = [observed.obstacle for observed in rig.seen]
-        assert told[:3] == ["", "", ""]
-        assert told[3] == BROKEN.message
-        assert told[-1] == ""
+        obstacles = [observed.obstacle for observed in harness.seen]
+        assert obstacles[:3] == ["", "", ""]
+        assert obstacles[3] == BROKEN.message
+        assert obstacles[-1] == ""
 
 
 @pytest.mark.parametrize("error", [NO_ANSWER, Conflict("modified", status=409)], ids=["no answer", "409"])
@@ -57,21 +57,21 @@ async def test_an_error_of_the_server_is_told_of_when_it_lasts() -> None:
 async def test_what_says_nothing_about_the_job_is_not_told_of(error: ApiError) -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, error, times=6)
-    async with rigged(wants_pods(1), gateway=gateway) as rig:
-        rig.submit()
+    async with harnessed(wants_pods(1), gateway=gateway) as harness:
+        harness.submit()
         await asyncio.sleep(60.0)
-        assert {observed.obstacle for observed in rig.seen} == {""}
+        assert {observed.obstacle for observed in harness.seen} == {""}
 
 
 @virtual_time
 async def test_a_template_that_was_rejected_is_checked_again_after_a_minute() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, Invalid("a policy refuses it", status=422))
-    async with rigged(once(), gateway=gateway) as rig:
-        rig.planner = lambda observed: plan(observed, rig.now())
-        rig.submit()
+    async with harnessed(once(), gateway=gateway) as harness:
+        harness.planner = lambda observed: plan(observed, harness.now())
+        harness.submit()
         await settled()
-        rig.engine.queue.add(("default", "digits"))
+        harness.engine.queue.add(("default", "digits"))
         await settled()
         assert len([call for call in gateway.calls if call.dry_run]) == 1, "not at every occasion"
         await asyncio.sleep(60.0)

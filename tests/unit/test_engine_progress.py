@@ -16,7 +16,7 @@ from dtj.api.status import JobStatus
 from dtj.core.planner import plan
 from dtj.engine import progress, status_port, stragglers
 from dtj.kube.gateway import JOBS, PODS
-from support.engine_rig import Rig
+from support.engine_harness import Harness
 from support.fake_gateway import FakeGateway
 from support.virtual_time import loop_time, settled, virtual_time
 
@@ -57,10 +57,10 @@ class Story:
 
     async def operator(self, *, seconds: float) -> None:
         """An operator works for so long, then it is gone."""
-        rig = Rig(self.gateway, lambda observed: plan(observed, rig.now()))
-        task = asyncio.create_task(rig.engine.run())
+        harness = Harness(self.gateway, lambda observed: plan(observed, harness.now()))
+        task = asyncio.create_task(harness.engine.run())
         await settled()
-        rig.engine.feed.put(self.gateway.body(JOBS, "digits"))
+        harness.engine.feed.put(self.gateway.body(JOBS, "digits"))
         await asyncio.sleep(seconds)
         task.cancel()
         await asyncio.wait([task])
@@ -90,14 +90,14 @@ class TestWhatIsNoStall:
     @pytest.mark.parametrize("away", [20, 65, 3600])
     @virtual_time
     async def test_an_operator_that_was_away(self, monkeypatch: pytest.MonkeyPatch, on_stall: str, away: float) -> None:
-        told = Story(monkeypatch, moves, on_stall=on_stall)
-        await told.begin()
-        await told.operator(seconds=60)
+        story = Story(monkeypatch, moves, on_stall=on_stall)
+        await story.begin()
+        await story.operator(seconds=60)
         await asyncio.sleep(away)
         for seconds in (1, 15, 30, 100):
-            await told.operator(seconds=seconds)
-            assert (told.status.state, told.status.attempt, told.status.restarts.total) == ("Running", 1, 0)
-        assert told.asked
+            await story.operator(seconds=seconds)
+            assert (story.status.state, story.status.attempt, story.status.restarts.total) == ("Running", 1, 0)
+        assert story.asked
 
     @pytest.mark.parametrize("seconds", [30, 45, 80, 600])
     @pytest.mark.parametrize("on_stall", ["Fail", "Restart"])
@@ -105,49 +105,49 @@ class TestWhatIsNoStall:
     async def test_pods_that_cannot_be_reached_for_a_while(
         self, monkeypatch: pytest.MonkeyPatch, on_stall: str, seconds: float
     ) -> None:
-        told = Story(monkeypatch, moves, on_stall=on_stall)
-        await told.begin()
+        story = Story(monkeypatch, moves, on_stall=on_stall)
+        await story.begin()
         dark = loop_time() + 100
-        told.answer = lambda: None if dark <= loop_time() < dark + seconds else moves()
-        await told.operator(seconds=100 + seconds + 2 * TIMEOUT)
-        assert (told.status.state, told.status.restarts.total, told.stalled()) == ("Running", 0, "False")
+        story.answer = lambda: None if dark <= loop_time() < dark + seconds else moves()
+        await story.operator(seconds=100 + seconds + 2 * TIMEOUT)
+        assert (story.status.state, story.status.restarts.total, story.stalled()) == ("Running", 0, "False")
 
     @virtual_time
     async def test_an_image_that_publishes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = Story(monkeypatch, lambda: None)
-        await told.begin()
-        await told.operator(seconds=600)
-        assert (told.status.state, told.stalled()) == ("Running", "Unknown")
-        told.answer = moves
-        await told.operator(seconds=60)
-        assert told.stalled() == "False"
+        story = Story(monkeypatch, lambda: None)
+        await story.begin()
+        await story.operator(seconds=600)
+        assert (story.status.state, story.stalled()) == ("Running", "Unknown")
+        story.answer = moves
+        await story.operator(seconds=60)
+        assert story.stalled() == "False"
 
 
 class TestWhatIsOne:
     @virtual_time
     async def test_answers_that_show_the_same_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = Story(monkeypatch, stands)
-        await told.begin()
-        await told.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
-        assert (told.status.state, told.status.reason) == ("Failed", "Stalled")
+        story = Story(monkeypatch, stands)
+        await story.begin()
+        await story.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
+        assert (story.status.state, story.status.reason) == ("Failed", "Stalled")
 
     @virtual_time
     async def test_after_a_silence_it_is_found_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A pod that was silent for long is not asked ever more rarely where a stall is to be seen."""
 
-        told = Story(monkeypatch, stands)
-        await told.begin()
+        story = Story(monkeypatch, stands)
+        await story.begin()
         light = loop_time() + 3600
-        told.answer = lambda: stands() if loop_time() >= light else None
-        await told.operator(seconds=3600 + TIMEOUT + TIMEOUT / 4 + 3 * progress.INTERVAL)
-        assert (told.status.state, told.status.reason) == ("Failed", "Stalled")
+        story.answer = lambda: stands() if loop_time() >= light else None
+        await story.operator(seconds=3600 + TIMEOUT + TIMEOUT / 4 + 3 * progress.INTERVAL)
+        assert (story.status.state, story.status.reason) == ("Failed", "Stalled")
 
     @virtual_time
     async def test_an_operator_that_has_just_come_takes_the_whole_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = Story(monkeypatch, stands)
-        await told.begin()
+        story = Story(monkeypatch, stands)
+        await story.begin()
         for _ in range(3):
-            await told.operator(seconds=TIMEOUT - progress.INTERVAL)
-        assert told.status.state == "Running"
-        await told.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
-        assert told.status.state == "Failed"
+            await story.operator(seconds=TIMEOUT - progress.INTERVAL)
+        assert story.status.state == "Running"
+        await story.operator(seconds=TIMEOUT + 3 * progress.INTERVAL)
+        assert story.status.state == "Failed"

@@ -15,7 +15,7 @@ from dtj.core.actions import CreatePod, Plan
 from dtj.core.observed import Observed
 from dtj.engine.slow_start import MAX_IN_FLIGHT, slow_start
 from dtj.kube.gateway import PODS
-from support.engine_rig import pod_manifest, rigged
+from support.engine_harness import harnessed, pod_manifest
 from support.virtual_time import loop_time, virtual_time
 
 pytestmark = pytest.mark.unit
@@ -106,9 +106,9 @@ async def test_the_manifests_of_a_large_job_are_made_one_by_one_as_lanes_become_
             nonlocal alive
             alive -= 1
 
-    async with rigged(planner) as rig:
-        rig.gateway.latency = 0.01
-        rig.submit()
+    async with harnessed(planner) as harness:
+        harness.gateway.latency = 0.01
+        harness.submit()
         await asyncio.sleep(30.0)
-        assert len(rig.gateway.names(PODS)) == 500
+        assert len(harness.gateway.names(PODS)) == 500
         assert 1 < most <= MAX_IN_FLIGHT, "a plan's manifests exist while they are sent, and no longer"

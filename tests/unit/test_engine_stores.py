@@ -75,11 +75,11 @@ def test_a_pod_is_read_with_all_that_plans_depend_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "grace", "told"),
+    ("timestamp", "grace", "at"),
     [("45", 1, "44"), ("47", 0, "46"), ("59", 30, "29"), ("45", 0, "45")],
     ids=["by a person", "once more by the kubelet", "by a drain", "by force"],
 )
-def test_when_a_pod_was_told_to_go_is_known_or_it_was_before_it_ended(timestamp: str, grace: int, told: str) -> None:
+def test_when_a_pod_was_told_to_go_is_known_or_it_was_before_it_ended(timestamp: str, grace: int, at: str) -> None:
     """A real kubelet's: told at 44 with a second of grace, ended at 46, deleted again with 0 at 47."""
     body = copy.deepcopy(FULL)
     moment = "2026-11-21T08:41:{}Z".format
@@ -90,7 +90,7 @@ def test_when_a_pod_was_told_to_go_is_known_or_it_was_before_it_ended(timestamp:
         end = dig(status, "state", "terminated")
         if isinstance(end, dict):
             end["finishedAt"] = moment("46")
-    assert decoded(body).deletion_requested_at == parse_time(moment(told))
+    assert decoded(body).deletion_requested_at == parse_time(moment(at))
 
 
 def test_the_only_container_decides_whatever_its_name() -> None:

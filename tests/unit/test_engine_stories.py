@@ -15,7 +15,7 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.core.status import format_time
 from dtj.kube.gateway import JOBS, PODS, SERVICES
 from support.chaos_cluster import Cluster, is_work
-from support.engine_rig import EPOCH
+from support.engine_harness import EPOCH
 from support.virtual_time import loop_time, virtual_time
 
 pytestmark = pytest.mark.unit

@@ -75,10 +75,10 @@ async def test_a_connection_that_cannot_be_made_is_no_answer() -> None:
 
 async def test_a_patch_that_names_the_uid_of_another_object_is_a_conflict() -> None:
     """A real API server says that the field is immutable."""
-    said = 'Service "digits" is invalid: metadata.uid: Invalid value: "theirs": field is immutable'
+    message = 'Service "digits" is invalid: metadata.uid: Invalid value: "theirs": field is immutable'
     causes = ('metadata.uid: Invalid value: "theirs": field is immutable',)
     server = FakeGateway()
-    server.fail("patch", SERVICES, Invalid(said, status=422, reason="Invalid", causes=causes))
+    server.fail("patch", SERVICES, Invalid(message, status=422, reason="Invalid", causes=causes))
     async with connected(server) as gateway:
         with pytest.raises(Conflict):
             await gateway.patch(SERVICES, namespace="default", name="digits", patch={"metadata": {"uid": "ours"}})

@@ -26,7 +26,7 @@ HAS_CHILDREN = (
 )
 
 
-class Rig:
+class Harness:
     """Starts processes that a test can find again."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,9 +43,9 @@ class Rig:
 
     async def up(self) -> None:
         """Wait until a process has said that it is up."""
-        await asyncio.to_thread(eventually, self._said)
+        await asyncio.to_thread(eventually, self._has_started)
 
-    def _said(self) -> None:
+    def _has_started(self) -> None:
         assert self.log.exists()
         assert "up" in self.log.read_text()
 
@@ -58,8 +58,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -72,80 +72,80 @@ def rig(tmp_path: Path) -> Rig:
     ],
 )
 async def test_the_exit_code_is_the_commands_and_signals_are_told_as_container_runtimes_do(
-    rig: Rig, code: str, exit_code: int
+    harness: Harness, code: str, exit_code: int
 ) -> None:
-    process = await rig.start(code)
+    process = await harness.start(code)
     assert await process.wait() == exit_code
 
 
-async def test_output_and_errors_go_to_the_log(rig: Rig) -> None:
-    process = await rig.start("import sys; print('out', flush=True); print('err', file=sys.stderr)")
+async def test_output_and_errors_go_to_the_log(harness: Harness) -> None:
+    process = await harness.start("import sys; print('out', flush=True); print('err', file=sys.stderr)")
     await process.wait()
-    assert rig.log.read_text() == "out\nerr\n"
+    assert harness.log.read_text() == "out\nerr\n"
 
 
-async def test_standard_input_is_empty(rig: Rig) -> None:
-    process = await rig.start("import sys; print(repr(sys.stdin.read()))")
+async def test_standard_input_is_empty(harness: Harness) -> None:
+    process = await harness.start("import sys; print(repr(sys.stdin.read()))")
     assert await process.wait() == 0
-    assert rig.log.read_text() == "''\n"
+    assert harness.log.read_text() == "''\n"
 
 
-async def test_a_broken_pipe_ends_a_command_as_it_does_in_a_shell(rig: Rig) -> None:
-    process = await rig.execute("sh", "-c", "(trap '' TERM; yes; echo status $? >&2) | head -n 1")
+async def test_a_broken_pipe_ends_a_command_as_it_does_in_a_shell(harness: Harness) -> None:
+    process = await harness.execute("sh", "-c", "(trap '' TERM; yes; echo status $? >&2) | head -n 1")
     await process.wait()
-    assert "status 141" in rig.log.read_text()
+    assert "status 141" in harness.log.read_text()
 
 
-async def test_a_command_that_does_not_exist_says_so_in_its_log(rig: Rig) -> None:
-    process = await rig.execute("no-such-program")
+async def test_a_command_that_does_not_exist_says_so_in_its_log(harness: Harness) -> None:
+    process = await harness.execute("no-such-program")
     assert await process.wait() == 127
-    assert rig.log.read_text() == "no-such-program: command not found\n"
+    assert harness.log.read_text() == "no-such-program: command not found\n"
 
 
-async def test_a_command_that_is_no_program_says_so_in_its_log(rig: Rig, tmp_path: Path) -> None:
-    process = await rig.execute(str(tmp_path))
+async def test_a_command_that_is_no_program_says_so_in_its_log(harness: Harness, tmp_path: Path) -> None:
+    process = await harness.execute(str(tmp_path))
     assert await process.wait() == 126
-    assert rig.log.read_text() == f"{tmp_path}: cannot be run: Permission denied\n"
+    assert harness.log.read_text() == f"{tmp_path}: cannot be run: Permission denied\n"
 
 
-async def test_told_to_end_the_whole_group_gets_the_signal(rig: Rig) -> None:
-    process = await rig.start(HAS_CHILDREN)
-    await rig.up()
+async def test_told_to_end_the_whole_group_gets_the_signal(harness: Harness) -> None:
+    process = await harness.start(HAS_CHILDREN)
+    await harness.up()
     process.terminate()
     assert await process.wait() == 143
-    await rig.gone()
+    await harness.gone()
 
 
-async def test_a_command_that_hears_no_signal_is_killed(rig: Rig) -> None:
-    process = await rig.start(DEAF)
-    await rig.up()
+async def test_a_command_that_hears_no_signal_is_killed(harness: Harness) -> None:
+    process = await harness.start(DEAF)
+    await harness.up()
     process.terminate()
     process.kill()
     assert await process.wait() == 137
-    await rig.gone()
+    await harness.gone()
 
 
-async def test_what_a_command_leaves_running_ends_with_it_as_in_a_container(rig: Rig) -> None:
-    process = await rig.start("import subprocess; subprocess.Popen(['sleep', '600'])")
+async def test_what_a_command_leaves_running_ends_with_it_as_in_a_container(harness: Harness) -> None:
+    process = await harness.start("import subprocess; subprocess.Popen(['sleep', '600'])")
     assert await process.wait() == 0
-    await rig.gone()
+    await harness.gone()
 
 
-async def test_ctrl_c_in_the_terminal_does_not_reach_it(rig: Rig) -> None:
-    process = await rig.start(WAITS)
-    await rig.up()
+async def test_ctrl_c_in_the_terminal_does_not_reach_it(harness: Harness) -> None:
+    process = await harness.start(WAITS)
+    await harness.up()
     assert os.getpgid(process.pid) != os.getpgrp()
     assert os.getsid(process.pid) != os.getsid(0)
     process.kill()
     await process.wait()
 
 
-async def test_a_killed_shim_takes_the_command_with_it(rig: Rig) -> None:
-    process = await rig.start(DEAF)
-    await rig.up()
+async def test_a_killed_shim_takes_the_command_with_it(harness: Harness) -> None:
+    process = await harness.start(DEAF)
+    await harness.up()
     os.kill(process.pid, signal.SIGKILL)
     assert await process.wait() == 137
-    await rig.gone()
+    await harness.gone()
 
 
 RUNNER = """
@@ -165,15 +165,17 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("code", [DEAF, HAS_CHILDREN])
-async def test_a_runner_that_is_killed_leaves_nothing_behind(rig: Rig, code: str) -> None:
-    runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(rig.log), code], env={**os.environ, MARK: rig.mark})
+async def test_a_runner_that_is_killed_leaves_nothing_behind(harness: Harness, code: str) -> None:
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(harness.log), code], env={**os.environ, MARK: harness.mark}
+    )
     try:
-        await rig.up()
-        assert len(marked_processes(rig.mark)) > 3
+        await harness.up()
+        assert len(marked_processes(harness.mark)) > 3
     finally:
         runner.kill()
         runner.wait()
-    await rig.gone()
+    await harness.gone()
 
 
 def test_the_tail_of_a_log_is_what_a_termination_message_holds(tmp_path: Path) -> None:

@@ -85,32 +85,32 @@ async def talk(port: int, words: bytes) -> bytes:
 
 
 async def test_what_goes_in_here_comes_out_there_and_the_other_way_round(tmp_path: Path) -> None:
-    pod, said = Pod(), list[str]()
-    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=said.append) as port:
+    pod, errors = Pod(), list[str]()
+    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
         answers = await asyncio.gather(talk(port, b"hello"), talk(port, b"you"))
         assert list(answers) == [b"HELLO", b"YOU"]
     path = "/api/v1/namespaces/default/pods/digits-tensorboard/portforward?ports=6006"
     assert pod.asked == [f"{path} Bearer secret"] * 2
-    assert said == []
+    assert errors == []
 
 
 async def test_a_pod_that_does_not_listen_is_said_and_the_next_connection_is_tried_anew(tmp_path: Path) -> None:
-    pod, said = Pod(), list[str]()
+    pod, errors = Pod(), list[str]()
     pod.trouble = b"connection refused"
-    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=said.append) as port:
+    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
         assert await talk(port, b"hello") == b""
-        assert said == ["connection refused"]
+        assert errors == ["connection refused"]
         pod.trouble = b""
         assert await talk(port, b"hello") == b"HELLO"
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
 async def test_a_server_that_refuses_is_said_with_its_status(tmp_path: Path, status: int) -> None:
-    pod, said = Pod(), list[str]()
+    pod, errors = Pod(), list[str]()
     pod.refusal = status
-    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=said.append) as port:
+    async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
         assert await talk(port, b"hello") == b""
-    assert said == [f"port 6006 of pod digits-tensorboard cannot be forwarded: HTTP status {status}"]
+    assert errors == [f"port 6006 of pod digits-tensorboard cannot be forwarded: HTTP status {status}"]
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class PodLosses:
         if not self.first.by_infrastructure:
             return how_it_failed(root_cause(self.first))
         how = {
-            PodFailureClass.PREEMPTION: "was told to go and saved its work",
+            PodFailureClass.PREEMPTION: "stopped on request and saved its work",
             PodFailureClass.PEER_LOST: "lost a peer",
         }.get(self.first.failure_class, "was taken away")
         words = ", ".join(filter(None, (pod.reason, f"on node {pod.node}" if pod.node else "")))

@@ -87,14 +87,14 @@ def by_its_own_fault(pod: Pod) -> bool:
 def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
     if not pod.ended:
         return PodFailureClass.DISRUPTION if pod.terminating else None
-    told = _told_before_end(pod)
-    if by_its_own_fault(pod) and not told:
+    requested = _requested_before_end(pod)
+    if by_its_own_fault(pod) and not requested:
         return PodFailureClass.USER_ERROR
     if pod.succeeded:
-        return PodFailureClass.DISRUPTION if told or _left_with_0_when_told(pod) else PodFailureClass.COMPLETED
+        return PodFailureClass.DISRUPTION if requested or _left_with_0_on_request(pod) else PodFailureClass.COMPLETED
     end = pod.termination
     code = end.exit_code if end is not None and not end.init_container else None
-    if code in GRACEFUL_EXIT_CODES and (told or pod.disrupted or together or _left_unasked(pod)):
+    if code in GRACEFUL_EXIT_CODES and (requested or pod.disrupted or together or _left_unasked(pod)):
         return PodFailureClass.PREEMPTION
     if _taken_away(pod):
         return PodFailureClass.DISRUPTION
@@ -110,14 +110,14 @@ def _taken_away(pod: Pod) -> bool:
     """Whether the infrastructure took the pod away, or does so now."""
     if not pod.ended:
         return pod.terminating
-    if _told_before_end(pod):
+    if _requested_before_end(pod):
         return True
     if by_its_own_fault(pod):
         return False
     return pod.disrupted or class_of_pod_reason(pod.reason) is PodFailureClass.DISRUPTION
 
 
-def _left_with_0_when_told(pod: Pod) -> bool:
+def _left_with_0_on_request(pod: Pod) -> bool:
     """Whether a script may have left with 0 because it was told to go: it has not completed then.
 
     The clocks of its node and of the API server differ, so that the times of its end and of its deletion are not
@@ -126,7 +126,7 @@ def _left_with_0_when_told(pod: Pod) -> bool:
     return (pod.disrupted and pod.terminating) or (pod.phase is Phase.FAILED and _taken_away(pod))
 
 
-def _told_before_end(pod: Pod) -> bool:
+def _requested_before_end(pod: Pod) -> bool:
     return pod.deletion_requested_at is not None and pod.deletion_requested_at <= ended_at(pod)
 
 
@@ -145,9 +145,9 @@ def _left_unasked(pod: Pod) -> bool:
 def _at(pod: Pod, failure_class: PodFailureClass) -> datetime:
     """When a pod ended. Where the node is at fault and its time is not known, or is that of the node's return, it
     ended before its peers, which lost it: they are not the cause."""
-    told, end = _told_before_end(pod), pod.termination
+    requested, end = _requested_before_end(pod), pod.termination
     lost = end is None or class_of_container_reason(end.reason, end.exit_code) is PodFailureClass.DISRUPTION
-    if failure_class is PodFailureClass.DISRUPTION and pod.ended and lost and not told:
+    if failure_class is PodFailureClass.DISRUPTION and pod.ended and lost and not requested:
         return pod.created_at or EARLIEST
-    known = (pod.deletion_requested_at if told else None, ended_at(pod))
+    known = (pod.deletion_requested_at if requested else None, ended_at(pod))
     return min(moment for moment in known if moment is not None)

@@ -106,8 +106,8 @@ def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
 
 def without_a_guess(status: JobStatus) -> JobStatus:
     """``status`` of a job whose pods do not run: what they wait for is no progress any more. What they said stays."""
-    said = status.progress is not None and status.progress.reported
-    return status if said else status.model_copy(update={"progress": None})
+    is_reported = status.progress is not None and status.progress.reported
+    return status if is_reported else status.model_copy(update={"progress": None})
 
 
 def differs_only_in_counts(before: JobStatus, after: JobStatus) -> bool:

@@ -46,7 +46,7 @@ class Straggler:
 def slow(before: Mapping[str, Reading], now: Mapping[str, Reading], *, in_step: bool) -> tuple[Straggler, ...]:
     """Those of ``now`` that are slow, the slowest first. Keys are host names; ``in_step`` is whether all go at one
     pace."""
-    seconds = {name: said.step_seconds for name, said in now.items() if said.step_seconds is not None}
+    seconds = {name: reading.step_seconds for name, reading in now.items() if reading.step_seconds is not None}
     if len(seconds) < FEWEST and not in_step:
         seconds = _between_steps(before, now)
     if len(seconds) < FEWEST:
@@ -60,12 +60,12 @@ def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) ->
     """Seconds of a step since the last reading; of who did none, the whole time: it takes no less."""
     steps: dict[str, int] = {}
     seconds: dict[str, float] = {}
-    for name, said in now.items():
+    for name, reading in now.items():
         earlier = before.get(name)
-        if earlier is None or said.step is None or earlier.step is None or said.step < earlier.step:
+        if earlier is None or reading.step is None or earlier.step is None or reading.step < earlier.step:
             continue
-        steps[name] = said.step - earlier.step
-        seconds[name] = (said.at - earlier.at) / max(steps[name], 1)
+        steps[name] = reading.step - earlier.step
+        seconds[name] = (reading.at - earlier.at) / max(steps[name], 1)
     enough = len(steps) >= FEWEST and median(steps.values()) >= MIN_STEPS
     return seconds if enough else {}
 

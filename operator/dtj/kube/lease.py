@@ -54,7 +54,7 @@ class LeaseSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sighting:
+class _ObservedLease:
     """A record of another holder, and when we first saw it as it is (the loop's time)."""
 
     spec: JsonObject
@@ -81,7 +81,7 @@ class Lease:
         self._settings = settings or LeaseSettings()
         self._now = now
         self._pause = Backoff(base=self._settings.retry, cap=self._settings.retry)
-        self._sighting: _Sighting | None = None
+        self._observed: _ObservedLease | None = None
         self._renewed_at = 0.0
         self._complaint = ""
         self.holder: str | None = None
@@ -169,24 +169,24 @@ class Lease:
         """Whether no other operator can believe that it leads; records the holder."""
         holder = _holder(lease)
         spec = dig(lease, "spec")
-        if self._sighting is None or self._sighting.spec != spec:
-            self._sighting = _Sighting(spec if isinstance(spec, dict) else {}, _loop_time())
-        if holder in ("", self._identity) or _loop_time() >= self._runs_out_at(self._sighting):
+        if self._observed is None or self._observed.spec != spec:
+            self._observed = _ObservedLease(spec if isinstance(spec, dict) else {}, _loop_time())
+        if holder in ("", self._identity) or _loop_time() >= self._runs_out_at(self._observed):
             return True
         if holder != self.holder and not self.leading:
             log.info("stands by: lease %s is held by %s", self._title, holder)
         self.holder = holder
         return False
 
-    def _runs_out_at(self, sighting: _Sighting) -> float:
+    def _runs_out_at(self, observed: _ObservedLease) -> float:
         """When that holder's time is over, by our clock: the holder says how long it lasts."""
-        seconds = sighting.spec.get("leaseDurationSeconds")
-        return sighting.at + (seconds if isinstance(seconds, int) else self._settings.duration)
+        seconds = observed.spec.get("leaseDurationSeconds")
+        return observed.at + (seconds if isinstance(seconds, int) else self._settings.duration)
 
     def _until_next_attempt(self) -> float:
         """Seconds to the next attempt: a usual pause, or up to the moment at which the lease runs out."""
         pause = self._pause.delay(1)
-        left = self._runs_out_at(self._sighting) - _loop_time() if self._sighting is not None else 0.0
+        left = self._runs_out_at(self._observed) - _loop_time() if self._observed is not None else 0.0
         return left if 0.0 < left < pause else pause
 
     async def _create(self) -> None:

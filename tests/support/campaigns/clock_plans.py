@@ -125,7 +125,7 @@ async def _run(story: str, plan: Plan | None) -> Outcome:
         seconds = loop_time()
         await cluster.quiet()
         await cluster.close()
-    return outcome_of(cluster, seconds=seconds, defects=defects.said)
+    return outcome_of(cluster, seconds=seconds, defects=defects.lines)
 
 
 def _disturb(cluster: ModelCluster, plan: Plan) -> None:

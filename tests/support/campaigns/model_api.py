@@ -171,8 +171,8 @@ class ModelApi(FakeGateway):
             self.remove(resource, name, namespace=namespace)
         elif dig(body, "metadata", "deletionTimestamp") is None:
             due = time_text(loop_time() + GRACE_SECONDS)
-            told: JsonObject = {"deletionTimestamp": due, "deletionGracePeriodSeconds": GRACE_SECONDS}
-            self.merge(resource, name, {"metadata": told}, namespace=namespace)
+            deletion: JsonObject = {"deletionTimestamp": due, "deletionGracePeriodSeconds": GRACE_SECONDS}
+            self.merge(resource, name, {"metadata": deletion}, namespace=namespace)
 
     def merge(self, resource: Resource, name: str, change: JsonObject, *, namespace: str = "default") -> JsonObject:
         """What PATCH does, for somebody else; the job's generation counts the changes of its spec."""

@@ -221,7 +221,7 @@ class ModelCluster:
         self.api.end(PODS, pod)
 
     def _start(self, pod: str) -> None:
-        if not self.starts or self._phase(pod) is not None or not self.there(PODS, pod) or self._told(pod):
+        if not self.starts or self._phase(pod) is not None or not self.there(PODS, pod) or self._stop_requested(pod):
             return
         running: JsonObject = {"name": "trainer", "state": {"running": {"startedAt": self._node_time(pod)}}}
         status: JsonObject = {
@@ -268,7 +268,7 @@ class ModelCluster:
     def _phase(self, pod: str) -> object:
         return dig(self.api.body(PODS, pod), "status", "phase") if self.there(PODS, pod) else None
 
-    def _told(self, pod: str) -> bool:
+    def _stop_requested(self, pod: str) -> bool:
         return dig(self.api.body(PODS, pod), "metadata", "deletionTimestamp") is not None
 
     # -- what happens by itself --------------------------------------------------------------------------------

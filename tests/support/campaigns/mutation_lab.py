@@ -40,7 +40,7 @@ STEADY_SECONDS = 1.0
 REST_SECONDS, REST_ROUNDS = 12.0, 5
 """Counts of pods are written up to 10 s late."""
 
-MOST_CALLS = 60
+MAX_CALLS = 60
 """Calls of the operator's about one job, from its creation to its rest, changes included; some 25 are usual."""
 
 Fingerprint = tuple[object, ...] | None
@@ -258,7 +258,7 @@ class Lab:
         except AssertionError as error:
             found = self.fingerprint(name, tensorboard=tensorboard)
             self.tally.wrong.append(f"{transition}: {error}{_contrast(found, wanted())}")
-        if self._operator.calls[name] > MOST_CALLS:
+        if self._operator.calls[name] > MAX_CALLS:
             self.tally.wrong.append(f"{transition}: {self._operator.calls[name]} calls about one job")
         with contextlib.suppress(NotFound):
             uid = text(dig(self._mirrors[JOBS].objects.get(name, {}), "metadata", "uid"))

@@ -172,7 +172,7 @@ async def _run(story: str, plan: Plan | None) -> Outcome:
         seconds = loop_time()
         await cluster.quiet()
         await cluster.close()
-    outcome = outcome_of(cluster, seconds=seconds, defects=defects.said)
+    outcome = outcome_of(cluster, seconds=seconds, defects=defects.lines)
     return replace(outcome, unseen=disturbance is not None and disturbance.hid_a_whole_life)
 
 

@@ -68,9 +68,9 @@ def test_a_cluster_that_does_not_answer_is_one_line(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*command.split(), "--kubeconfig", kubeconfig(tmp_path, NOBODY)) == 4
-    said = errors(capsys)
-    assert said.startswith(f"the cluster does not answer: {NOBODY}: ")
-    assert said.count("\n") == 1
+    printed = errors(capsys)
+    assert printed.startswith(f"the cluster does not answer: {NOBODY}: ")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["submit", "run --cluster"])

@@ -131,7 +131,7 @@ def again(*words: str) -> str:
     return " ".join(("dtj", *words, "-n", "team"))
 
 
-def said(of: Job) -> str:
+def end_text(of: Job) -> str:
     return "\n".join(line.plain for line in end_of_job(of, again=again, now=LATER))
 
 
@@ -144,7 +144,7 @@ def test_success_says_what_came_out_and_what_to_type_next() -> None:
         export=ExportedModel(path="/models/1", formats=("SavedModel",), size=1_900_000),
         restarts=RestartCounts(total=3, preemption=2, disruption=1),
     )
-    assert said(done) == (
+    assert end_text(done) == (
         "digits succeeded after 5m02s\n"
         "  metrics      loss 0.05  accuracy 0.98\n"
         "  speed        25.4k examples/s at the end\n"
@@ -166,7 +166,7 @@ def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
         completion_time="2026-01-02T03:04:35Z",
         root_cause=cause,
     )
-    assert said(failed).startswith(
+    assert end_text(failed).startswith(
         "digits failed after 30s\n"
         "  why          worker-1 failed 4 times\n"
         "  cause        worker-1 exited with code 137 (OOMKilled) on node-3\n"
@@ -179,7 +179,7 @@ def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
 
 def test_an_invalid_job_says_what_to_mend() -> None:
     invalid = with_status(conditions=(known(Condition.INVALID, "True", "TemplateRejected", "spec.template: no"),))
-    assert said(invalid) == (
+    assert end_text(invalid) == (
         "digits cannot run after 5m00s\n"
         "  cause        spec.template: no\n"
         "Next\n"

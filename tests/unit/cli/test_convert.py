@@ -36,7 +36,7 @@ class Converted:
     def __init__(self, folder: Path, caught: Caught, text: str, *options: str) -> None:
         assert run("convert", file_of(folder, text), *options) == 0
         output = caught.readouterr()
-        self.text, self.said = output.out, output.err
+        self.text, self.printed = output.out, output.err
         self.body: dict[str, Any] = yaml.safe_load(output.out)
         self.spec = self.body["spec"]
         self.main = self.spec["template"]["spec"]["containers"][-1]
@@ -83,7 +83,7 @@ def test_what_is_to_be_checked_stands_above_the_job_and_is_said_line_by_line(
     comments = [line.removeprefix("# - ") for line in made.text.splitlines() if line.startswith("# - ")]
     assert comments
     assert made.text.startswith("# From a TFJob of kubeflow.org/")
-    assert all(line.endswith(f": {words}") for line, words in zip(made.said.splitlines(), comments, strict=True))
+    assert all(line.endswith(f": {words}") for line, words in zip(made.printed.splitlines(), comments, strict=True))
 
 
 def test_a_claim_a_command_and_a_namespace_come_along(tmp_path: Path, capsys: Caught) -> None:
@@ -138,15 +138,15 @@ def test_a_scheduling_policy_becomes_a_gang_of_volcano(tmp_path: Path, capsys: C
             "timeoutSeconds": 60,
         },
     }
-    assert "schedulingPolicy.minResources: left out" in made.said
-    assert "restartPolicy: Always became OnFailure" in made.said
+    assert "schedulingPolicy.minResources: left out" in made.printed
+    assert "restartPolicy: Always became OnFailure" in made.printed
 
 
 def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["a job of Kueue as a cluster shows it"])
     assert made.body["metadata"] == {"name": "queued", "namespace": "team", "labels": {"team": "vision"}}
     assert made.spec["runPolicy"] == {"scheduling": {"gang": "Kueue", "queue": "team-queue"}}
-    assert "runPolicy.suspend: was set by Kueue" in made.said
+    assert "runPolicy.suspend: was set by Kueue" in made.printed
     assert "status" not in made.body
 
 
@@ -154,7 +154,7 @@ def test_another_controllers_job_stays_another_controllers(tmp_path: Path, capsy
     text = SHAPES["a job of Kueue as a cluster shows it"].replace("kubeflow.org/training-operator", "example.com/them")
     made = Converted(tmp_path, capsys, text)
     assert made.spec["runPolicy"]["managedBy"] == "example.com/them"
-    assert "the operator leaves this job to example.com/them" in made.said
+    assert "the operator leaves this job to example.com/them" in made.printed
 
 
 def test_variables_of_the_operator_ports_and_names_of_the_container_are_taken_care_of(
@@ -168,54 +168,54 @@ def test_variables_of_the_operator_ports_and_names_of_the_container_are_taken_ca
     assert made.main["env"][0]["valueFrom"]["resourceFieldRef"]["containerName"] == "trainer"
     assert [variable["name"] for variable in pod["initContainers"][0]["env"]] == ["A"]
     assert made.spec["elastic"] == {"minReplicas": 1, "maxReplicas": 3}
-    assert "variable TF_CONFIG of container trainer left out" in made.said
-    assert "variable DTJ_X of container fetch left out" in made.said
+    assert "variable TF_CONFIG of container trainer left out" in made.printed
+    assert "variable DTJ_X of container fetch left out" in made.printed
 
 
 def test_a_restart_policy_in_the_template_counts_for_nothing_as_in_a_tfjob(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["a chief alone, its restart policy in the template"])
     assert made.spec["replicaSpecs"]["chief"] == {"replicas": 1, "restartPolicy": "Never"}
-    assert "template.spec.restartPolicy: left out" in made.said
-    assert "not set, which means Never in a TFJob" in made.said
+    assert "template.spec.restartPolicy: left out" in made.printed
+    assert "not set, which means Never in a TFJob" in made.printed
 
 
 def test_unlimited_restarts_are_named(tmp_path: Path, capsys: Caught) -> None:
-    assert "backoffLimit: not set, which means no limit" in Converted(tmp_path, capsys, SHAPES["workers alone"]).said
-    assert "backoffLimit" not in Converted(tmp_path, capsys, SHAPES["servers and workers"]).said
+    assert "backoffLimit: not set, which means no limit" in Converted(tmp_path, capsys, SHAPES["workers alone"]).printed
+    assert "backoffLimit" not in Converted(tmp_path, capsys, SHAPES["servers and workers"]).printed
 
 
 def test_a_field_that_nobody_knows_is_left_out_aloud(tmp_path: Path, capsys: Caught) -> None:
     text = SHAPES["workers alone"].replace("spec:\n  tfReplica", "spec:\n  paused: true\n  tfReplica", 1)
-    assert "spec.paused: has no counterpart and was left out" in Converted(tmp_path, capsys, text).said
+    assert "spec.paused: has no counterpart and was left out" in Converted(tmp_path, capsys, text).printed
 
 
 def test_more_pods_wanted_at_once_than_there_are_is_corrected(tmp_path: Path, capsys: Caught) -> None:
     text = SHAPES["a gang in a queue of Volcano"].replace("minAvailable: 3", "minAvailable: 4")
     made = Converted(tmp_path, capsys, text)
     assert "minAvailable" not in made.spec["runPolicy"]["scheduling"]
-    assert "minAvailable: 4 is more than the job's 3 pods" in made.said
+    assert "minAvailable: 4 is more than the job's 3 pods" in made.printed
 
 
 def test_the_port_of_our_own_progress_is_not_taken(tmp_path: Path, capsys: Caught) -> None:
     text = SHAPES["dynamic workers beside a sidecar"].replace("3333", "2223")
     made = Converted(tmp_path, capsys, text)
     assert "port" not in made.spec
-    assert "spec.port: 2223 cannot be it" in made.said
+    assert "spec.port: 2223 cannot be it" in made.printed
 
 
 def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: Caught) -> None:
-    assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).said
+    assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).printed
 
 
 def test_the_choice_of_the_strategy_is_said_first(tmp_path: Path, capsys: Caught) -> None:
-    first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).said.splitlines()[0]
+    first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).printed.splitlines()[0]
     assert "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps" in first
 
 
 def test_the_strategy_can_be_said(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
     assert made.spec["strategy"] == "CentralStorage"
-    assert "was chosen" not in made.said
+    assert "was chosen" not in made.printed
 
 
 def test_what_does_not_fit_the_wanted_strategy_is_said_first_and_is_no_failure(tmp_path: Path, capsys: Caught) -> None:
@@ -310,7 +310,7 @@ def test_whatever_stands_anywhere_is_converted_or_refused_in_one_line(shape: str
                 holder = holder[step]
             holder[place[-1]] = junk
             try:
-                said = convert(changed_body).notes
+                printed = convert(changed_body).notes
             except NotConvertible as error:
-                said = (str(error),)
-            assert not any("\n" in line for line in said), place
+                printed = (str(error),)
+            assert not any("\n" in line for line in printed), place

@@ -244,9 +244,9 @@ def test_what_follows_the_loss_of(tmp_path: Path, capsys: Caught, who: str) -> N
 
 
 def test_a_job_without_checkpoints_is_told_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
-    said = "spec.checkpoint is not set: who starts again begins at step 0"
-    assert said in explained(capsys, write(tmp_path, manifest()))
-    assert said not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
+    printed = "spec.checkpoint is not set: who starts again begins at step 0"
+    assert printed in explained(capsys, write(tmp_path, manifest()))
+    assert printed not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
 
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, capsys: Caught) -> None:
@@ -369,6 +369,6 @@ def test_fields_are_found_also_below_maps_and_lists(capsys: Caught, path: str, w
 )
 def test_a_field_that_is_not_there_says_which_may_be_meant(capsys: Caught, path: str, words: str) -> None:
     assert run("explain", "--field", path) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"--field: {words}")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"--field: {words}")
+    assert printed.count("\n") == 1

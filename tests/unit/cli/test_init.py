@@ -105,9 +105,9 @@ def test_what_cannot_work_is_one_line_and_nothing_is_written(
     tmp_path: Path, capsys: Caught, options: list[str], words: str
 ) -> None:
     assert run("init", tmp_path / "new", *options) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(words)
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(words)
+    assert printed.count("\n") == 1
     assert not (tmp_path / "new").exists()
 
 

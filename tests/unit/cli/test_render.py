@@ -39,8 +39,8 @@ TRAINING = Progress(
 
 def view(*states: str, progress: Progress | None = None, state: str = "Running") -> RunView:
     replicas = tuple(
-        ReplicaView(replica=Replica(Role.WORKER, index), state=said, progress=progress or Progress())
-        for index, said in enumerate(states)
+        ReplicaView(replica=Replica(Role.WORKER, index), state=end_text, progress=progress or Progress())
+        for index, end_text in enumerate(states)
     )
     return RunView(job="digits", strategy="MultiWorkerMirrored", state=state, elapsed=14.2, replicas=replicas)
 
@@ -124,7 +124,7 @@ def ended(end: End, *, status: JobStatus | None = None, result: Result | None = 
     return FinishedRun(end, status or JobStatus(), view("Succeeded", state=end.value), result)
 
 
-def said(what: FinishedRun, place: Place) -> str:
+def end_text(what: FinishedRun, place: Place) -> str:
     return "\n".join(line.plain for line in end_lines(what, place))
 
 
@@ -137,7 +137,7 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         duration_seconds=7.1,
     )
     exported = ExportedModel(path=str(place.directory.export / "1"), formats=("SavedModel", "TFLite"), size=1_902_069)
-    assert said(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place) == (
+    assert end_text(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place) == (
         "digits succeeded after 14s\n"
         "  accuracy     98.33 % on held-out examples  (loss 0.0556)\n"
         "  speed        2.5k examples/s  (225 steps in 7s)\n"
@@ -165,36 +165,36 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
 def test_the_command_for_a_cluster_brings_or_names_what_the_job_needs(
     place: Place, needs: ClusterNeeds, line: str
 ) -> None:
-    assert said(ended(End.SUCCEEDED), replace(place, needs=needs)).endswith(f"\n  {line}")
+    assert end_text(ended(End.SUCCEEDED), replace(place, needs=needs)).endswith(f"\n  {line}")
 
 
 def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_start(place: Place) -> None:
-    assert "dtj run --resume 'my digits.yaml'  # continue" in said(ended(End.STOPPED), place)
+    assert "dtj run --resume 'my digits.yaml'  # continue" in end_text(ended(End.STOPPED), place)
     (place.directory.checkpoint / "ckpt-225.index").unlink()
-    assert said(ended(End.STOPPED), place).endswith(
+    assert end_text(ended(End.STOPPED), place).endswith(
         "\n  dtj run 'my digits.yaml'  # run it from the start: it has written no checkpoint"
     )
 
 
 def test_of_a_model_that_is_not_measured_the_place_is_told(place: Place) -> None:
     status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
-    assert "  model        runs/digits/1/export/1\n" in said(ended(End.SUCCEEDED, status=status), place)
+    assert "  model        runs/digits/1/export/1\n" in end_text(ended(End.SUCCEEDED, status=status), place)
 
 
 def test_a_model_that_predicts_numbers_is_told_by_its_error(place: Place) -> None:
     result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
-    lines = said(ended(End.SUCCEEDED, result=result), place)
+    lines = end_text(ended(End.SUCCEEDED, result=result), place)
     assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
 
 
 def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: Place) -> None:
-    assert said(ended(End.SUCCEEDED), place).startswith("digits succeeded after 14s\n  checkpoints ")
+    assert end_text(ended(End.SUCCEEDED), place).startswith("digits succeeded after 14s\n  checkpoints ")
 
 
 def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: Place) -> None:
     message = "\n".join(f"line {number}" for number in range(20))
     cause = RootCause(role="worker", index=1, exit_code=3, log_tail=message)
-    words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
+    words = end_text(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
     assert words.startswith(
         "digits failed after 14s\n  cause        worker-1 exited with code 3\n               line 8\n"
     )
@@ -205,20 +205,20 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: P
 def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: Place) -> None:
     advice = hint(message="", reason="", exit_code=137)
     cause = RootCause(role="worker", index=0, exit_code=137, signal=9, hint=advice)
-    words = said(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
+    words = end_text(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
     assert "worker-0 exited with code 137 (SIGKILL)\n" in words
     assert "most often because memory ran out" in words
 
 
 def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:
-    assert said(ended(End.STOPPED), place).endswith(
+    assert end_text(ended(End.STOPPED), place).endswith(
         "Next\n  dtj run --resume 'my digits.yaml'  # continue from the last checkpoint"
     )
 
 
 def test_what_this_machine_cannot_run_is_said_as_the_condition_says_it(place: Place) -> None:
     condition = ConditionStatus(type="Invalid", status="True", message="worker: spec.x: no")
-    assert said(ended(End.INVALID, status=JobStatus(conditions=(condition,))), place) == (
+    assert end_text(ended(End.INVALID, status=JobStatus(conditions=(condition,))), place) == (
         "my digits.yaml: digits: worker: spec.x: no"
     )
 

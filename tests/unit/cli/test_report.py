@@ -410,10 +410,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
     folder = a_run(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert run("report", *(argument.format(run=folder) for argument in arguments)) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(words)
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert printed.err.startswith(words)
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
 
 
 def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def failed() -> Overview:
 def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
     long = "lorem ipsum " * 2700
     cause = {"role": "worker", "index": 1, "pod": long, "node": long, "exitCode": 1, "reason": long, "class": long}
-    told = {"message": long[:32768], "logTail": "\n".join([long[:2000]] * 16), "hint": long[:1024]}
+    explanations = {"message": long[:32768], "logTail": "\n".join([long[:2000]] * 16), "hint": long[:1024]}
     metrics = {f"{number}{long}"[:64]: long[:32] for number in range(32)}
     progress = {**PROGRESS, "metrics": metrics, "stragglers": [long[:63]] * 8, "phase": long[:32]}
     others = [condition(Condition.FAILED, "True", "R", long[:32768], ago=30)]
@@ -108,7 +108,7 @@ def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
     exported = {"path": long[:4096], "formats": [long[:32]] * 16}
     events = [Event("Warning", long, long, long, 1, NOW)] * 20
     what = overview(
-        body(*others, roles=None, **status, progress=progress, rootCause={**cause, **told}, export=exported),
+        body(*others, roles=None, **status, progress=progress, rootCause={**cause, **explanations}, export=exported),
         job_pod("worker-1", phase="Failed", node=long, state={"terminated": {"exitCode": 1}}),
         events=events,
     )
@@ -325,8 +325,8 @@ def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:
     old = Event("Warning", "BackOff", "pulling", "digits-worker-0", 3, NOW - timedelta(seconds=9))
     new = Event("Warning", "BackOff", "pulling", "digits-worker-0", 2, NOW)
     other = Event("Normal", "PodsCreated", "created", "digits", 1, NOW - timedelta(seconds=5))
-    told = [(event.reason, event.count) for event in aggregated([new, other, old])]
-    assert told == [("PodsCreated", 1), ("BackOff", 5)]
+    explanations = [(event.reason, event.count) for event in aggregated([new, other, old])]
+    assert explanations == [("PodsCreated", 1), ("BackOff", 5)]
 
 
 def test_a_change_is_one_line_without_a_terminal() -> None:
@@ -337,7 +337,7 @@ def test_a_change_is_one_line_without_a_terminal() -> None:
 # -- why -------------------------------------------------------------------------------------------------------
 
 
-def told(what: Overview) -> list[tuple[str, str, str]]:
+def explanations(what: Overview) -> list[tuple[str, str, str]]:
     return [(why.reason, why.words, why.remedy) for why in reasons(what)]
 
 
@@ -378,7 +378,7 @@ def test_a_queued_job_repeats_the_words_of_its_queue() -> None:
     words = "Kueue: couldn't assign flavors"
     found = body(condition(Condition.SUSPENDED, "True", Reason.QUEUED, words), state="Suspended")
     found["spec"]["runPolicy"] = {"scheduling": {"queue": "team-a"}}  # type: ignore[index,call-overload]
-    assert told(overview(found)) == [
+    assert explanations(overview(found)) == [
         ("Queued", "Kueue: couldn't assign flavors (queue team-a)", "wait, or ask the owner of the quota")
     ]
 

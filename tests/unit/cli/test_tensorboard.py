@@ -45,28 +45,28 @@ def ended(ago: timedelta, **spec: object) -> Job:
 
 class TestWhyThereIsNone:
     def test_it_is_not_asked_for(self) -> None:
-        said = problem_of(job(checkpoint=CLAIM), now=NOW)
-        assert said == (
+        answer = problem_of(job(checkpoint=CLAIM), now=NOW)
+        assert answer == (
             "digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch dtj/digits --type=merge -p "
             '\'{"spec":{"tensorBoard":{"enabled":true}}}\''
         )
 
     def test_it_is_not_asked_for_and_could_not_be(self) -> None:
-        said = problem_of(job(), now=NOW)
-        assert said is not None
-        assert said.startswith("digits has no TensorBoard (spec.tensorBoard), and can have none: TensorBoard reads")
-        assert "set checkpoint.claimTemplate" in said
+        answer = problem_of(job(), now=NOW)
+        assert answer is not None
+        assert answer.startswith("digits has no TensorBoard (spec.tensorBoard), and can have none: TensorBoard reads")
+        assert "set checkpoint.claimTemplate" in answer
 
     def test_the_job_ended_long_ago(self) -> None:
         assert problem_of(ended(timedelta(minutes=59)), now=NOW) is None
-        said = problem_of(ended(timedelta(hours=2)), now=NOW)
-        assert said is not None
-        assert said.startswith("digits ended 2h00m ago, and spec.tensorBoard.ttlSeconds is 3600")
-        assert '{"spec":{"tensorBoard":{"ttlSeconds":18000}}}' in said
+        answer = problem_of(ended(timedelta(hours=2)), now=NOW)
+        assert answer is not None
+        assert answer.startswith("digits ended 2h00m ago, and spec.tensorBoard.ttlSeconds is 3600")
+        assert '{"spec":{"tensorBoard":{"ttlSeconds":18000}}}' in answer
 
     def test_the_job_is_suspended(self) -> None:
-        said = problem_of(shown(runPolicy={"suspend": True}), now=NOW)
-        assert said == "digits is suspended: TensorBoard comes back when it goes on (runPolicy.suspend: false)"
+        answer = problem_of(shown(runPolicy={"suspend": True}), now=NOW)
+        assert answer == "digits is suspended: TensorBoard comes back when it goes on (runPolicy.suspend: false)"
 
     def test_a_job_that_is_about_to_run_is_waited_for(self) -> None:
         assert problem_of(shown(), now=NOW) is None
@@ -91,10 +91,10 @@ class TestWhyThereIsNone:
     def test_its_pod_cannot_start(self, waiting: JsonObject, last: str, words: str) -> None:
         status: JsonObject = {"state": {"waiting": waiting}, "lastState": {"terminated": {"message": last}}}
         pod: JsonObject = {"metadata": {"name": "digits-tensorboard"}, "status": {"containerStatuses": [status]}}
-        said = trouble_of(pod)
-        assert said is not None
-        assert said.startswith(words)
-        assert "set spec.tensorBoard.image" in said
+        answer = trouble_of(pod)
+        assert answer is not None
+        assert answer.startswith(words)
+        assert "set spec.tensorBoard.image" in answer
 
     def test_a_pod_that_is_being_made_is_no_trouble(self) -> None:
         creating: JsonObject = {"state": {"waiting": {"reason": "ContainerCreating"}}}
@@ -165,9 +165,9 @@ class TestOnThisMachine:
 )
 def test_bad_input_is_one_clear_line(arguments: list[str], complaint: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["tensorboard", f"--output-dir={tmp_path}", *arguments], standalone_mode=False)
-    said = done.output or str(done.exception)
-    assert complaint in said
-    assert len(said.strip().splitlines()) == 1
+    answer = done.output or str(done.exception)
+    assert complaint in answer
+    assert len(answer.strip().splitlines()) == 1
     assert done.return_value == 2 or isinstance(done.exception, click.UsageError)
 
 

@@ -179,11 +179,11 @@ def test_no_word_of_a_cluster_acts_on_a_terminal(
     monkeypatch.setenv("TTY_COMPATIBLE", terminal)
     with hostile_server(mode) as server:
         code = run(f"{command.format(**files)} --kubeconfig {kubeconfig(tmp_path, server)}")
-    said = capfd.readouterr()
+    shown = capfd.readouterr()
     assert code in (0, 1, 2, 3, 4)
-    assert (mode == "answers" and command in SILENT) or "abc" in said.out + said.err, "else nothing hostile was shown"
-    assert acted(said.out) == ""
-    assert acted(said.err) == ""
+    assert (mode == "answers" and command in SILENT) or "abc" in shown.out + shown.err, "else nothing hostile was shown"
+    assert acted(shown.out) == ""
+    assert acted(shown.err) == ""
 
 
 @pytest.mark.parametrize("command", HERE)
@@ -191,11 +191,11 @@ def test_no_word_of_a_manifest_or_an_argument_acts_on_a_terminal(
     command: str, files: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = run(command.format(**files))
-    said = capfd.readouterr()
+    shown = capfd.readouterr()
     assert code in (0, 2)
-    assert command in SILENT or "abc" in said.out + said.err, "else nothing hostile was shown"
-    assert acted(said.out) == ""
-    assert acted(said.err) == ""
+    assert command in SILENT or "abc" in shown.out + shown.err, "else nothing hostile was shown"
+    assert acted(shown.out) == ""
+    assert acted(shown.err) == ""
 
 
 def test_logs_for_a_terminal_are_cleaned_and_those_for_a_program_are_as_they_were_written(
@@ -275,9 +275,9 @@ def test_a_warning_of_a_library_is_one_line(capfd: pytest.CaptureFixture[str]) -
     log = logging.Logger("x")
     log.addHandler(SafeHandler())
     log.warning("the server says %s", PAYLOAD)
-    said = capfd.readouterr().err
-    assert acted(said) == ""
-    assert said.count("\n") == 1
+    shown = capfd.readouterr().err
+    assert acted(shown) == ""
+    assert shown.count("\n") == 1
 
 
 def printing(file: Path) -> Iterator[str]:

@@ -52,9 +52,9 @@ def test_a_spec_that_the_operator_would_not_read_is_refused(tmp_path: Path, caps
     container: JsonObject = {"name": "trainer", "image": "i", "env": [{"name": "SCRIPT", "value": "<&>ä" * 20_000}]}
     long = manifest("long", template={"spec": {"containers": [container]}})
     assert run("validate", write(tmp_path, long)) == 2
-    said = capsys.readouterr().err
-    assert "long: spec: is 400," in said
-    assert "the operator reads 262,144 at most: put scripts and data into a ConfigMap" in said
+    printed = capsys.readouterr().err
+    assert "long: spec: is 400," in printed
+    assert "the operator reads 262,144 at most: put scripts and data into a ConfigMap" in printed
 
 
 def test_an_unknown_accelerator_profile_is_a_mistake_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

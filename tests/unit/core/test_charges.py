@@ -237,8 +237,8 @@ class TestClocks:
         assert found.deletion_requested_at is not None
         assert found.deletion_due is not None
         skew = timedelta(hours=hours)
-        told = {"deletion_requested_at": found.deletion_requested_at + skew, "deletion_due": found.deletion_due + skew}
-        world.pods["digits-worker-0"] = replace(found, **told)  # type: ignore[arg-type]
+        marks = {"deletion_requested_at": found.deletion_requested_at + skew, "deletion_due": found.deletion_due + skew}
+        world.pods["digits-worker-0"] = replace(found, **marks)  # type: ignore[arg-type]
         world.settle()
         world.advance(59)
         world.settle()

@@ -44,8 +44,8 @@ def live(world: World) -> set[str]:
 
 class TestWhatPodsAreTold:
     def test_every_pod_is_told_where_the_dispatcher_is(self) -> None:
-        told = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running().manifests.values()}
-        assert told == {"dispatcher-0.digits.default.svc:2222"}
+        given = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running().manifests.values()}
+        assert given == {"dispatcher-0.digits.default.svc:2222"}
 
     def test_the_service_is_in_nobodys_cluster_and_sees_that_of_the_others(self) -> None:
         for name, made in running().manifests.items():
@@ -55,13 +55,13 @@ class TestWhatPodsAreTold:
 
     def test_its_pods_are_told_how_they_are_reached(self) -> None:
         world = running(roles={**ROLES, "evaluator": 1})
-        told = {
+        given = {
             name: (environment(made).get("DTJ_HOST"), environment(made).get("DTJ_DATA_SERVICE_PORT"))
             for name, made in world.manifests.items()
         }
-        assert told["digits-data-worker-1"] == ("data-worker-1.digits.default.svc", "2222")
-        assert told["digits-dispatcher-0"] == ("dispatcher-0.digits.default.svc", "2222")
-        assert told["digits-worker-0"] == told["digits-evaluator-0"] == (None, None)
+        assert given["digits-data-worker-1"] == ("data-worker-1.digits.default.svc", "2222")
+        assert given["digits-dispatcher-0"] == ("dispatcher-0.digits.default.svc", "2222")
+        assert given["digits-worker-0"] == given["digits-evaluator-0"] == (None, None)
 
     def test_on_one_machine_each_has_a_port_of_its_own(self) -> None:
         owner = job(roles=ROLES)

@@ -124,17 +124,17 @@ class TestWhoIsTold:
 
 
 class TestInWhichWords:
-    def told(self, api: GangApi, **scheduling: object) -> tuple[JsonObject, JsonObject]:
+    def declared(self, api: GangApi, **scheduling: object) -> tuple[JsonObject, JsonObject]:
         """The spec of the PodGroup or Workload, and the first pod."""
         resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
         template = {"spec": {"containers": [{"name": "trainer", "image": "x", "resources": resources}]}}
         body = job(roles={"chief": 1, "worker": 3}, template=template, runPolicy={"scheduling": scheduling})
-        told = World(body, installed=(api,))
-        told.settle()
-        return spec_of(told), told.manifests["digits-chief-0"]
+        declared = World(body, installed=(api,))
+        declared.settle()
+        return spec_of(declared), declared.manifests["digits-chief-0"]
 
     def test_volcano(self) -> None:
-        spec, pod = self.told(VOLCANO, queue="team-a", minAvailable=3, priorityClassName="high")
+        spec, pod = self.declared(VOLCANO, queue="team-a", minAvailable=3, priorityClassName="high")
         assert spec == {
             "minMember": 3,
             "queue": "team-a",
@@ -146,20 +146,20 @@ class TestInWhichWords:
         assert dig(pod, "spec", "priorityClassName") == "high"
 
     def test_coscheduling(self) -> None:
-        spec, pod = self.told(COSCHEDULING, timeoutSeconds=120)
+        spec, pod = self.declared(COSCHEDULING, timeoutSeconds=120)
         assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (4, 120)
         assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
         assert dig(pod, "spec", "schedulerName") == "scheduler-plugins-scheduler"
 
     def test_kubernetes_1_35(self) -> None:
-        spec, pod = self.told(NATIVE_135)
+        spec, pod = self.declared(NATIVE_135)
         assert spec["podGroups"] == [{"name": "job", "policy": {"gang": {"minCount": 4}}}]
         assert dig(spec, "controllerRef", "kind") == "DistributedTrainingJob"
         reference = {"name": "digits", "podGroup": "job", "podGroupReplicaKey": "attempt-1"}
         assert dig(pod, "spec", "workloadRef") == reference
 
     def test_kubernetes_1_36(self) -> None:
-        spec, pod = self.told(NATIVE_136)
+        spec, pod = self.declared(NATIVE_136)
         assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}}
         assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
 

@@ -218,12 +218,12 @@ class TestCheckpoints:
         assert (variables["DTJ_CHECKPOINT_EVERY_STEPS"], variables["DTJ_CHECKPOINT_KEEP"]) == ("50", "2")
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
-    @pytest.mark.parametrize(("on_nan", "told"), [(None, None), ("Fail", "fail"), ("Rollback", "rollback")])
+    @pytest.mark.parametrize(("on_nan", "value"), [(None, None), ("Fail", "fail"), ("Rollback", "rollback")])
     def test_the_trainer_is_told_what_to_do_at_a_loss_that_is_not_finite(
-        self, on_nan: str | None, told: str | None
+        self, on_nan: str | None, value: str | None
     ) -> None:
         policy = {"onNaN": on_nan} if on_nan else {}
-        assert environment(pod(job(runPolicy=policy))).get("DTJ_ON_NAN") == told
+        assert environment(pod(job(runPolicy=policy))).get("DTJ_ON_NAN") == value
 
     def test_a_claim_is_mounted_at_the_default_path(self) -> None:
         made = pod(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))

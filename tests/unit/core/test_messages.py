@@ -22,8 +22,8 @@ def test_names_that_are_taken_are_counted_where_there_are_many() -> None:
     wanted = job(roles={"worker": 1400})
     old = tuple(pod(wanted, f"worker-{index}", owner_uid="the-predecessor") for index in range(1400))
     seen = Observed(job=wanted, platform=Platform(), pods=old, verdict=TemplateVerdict(1, NOW))
-    (said,) = (action for action in plan(seen, NOW + timedelta(seconds=15)) if isinstance(action, Emit))
-    assert said.message.startswith(
+    (emitted,) = (action for action in plan(seen, NOW + timedelta(seconds=15)) if isinstance(action, Emit))
+    assert emitted.message.startswith(
         'pod "digits-worker-0", pod "digits-worker-1", pod "digits-worker-10" and 1397 more exist and belong'
     )
 

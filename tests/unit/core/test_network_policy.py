@@ -19,7 +19,7 @@ from dtj.core.platform import JobAccess, Platform
 from dtj.core.policies.network_policy import network_policy
 from dtj.kube.errors import Forbidden
 from dtj.kube.gateway import JOBS, NETWORK_POLICIES, PODS
-from support.engine_rig import rigged
+from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
 from world import World
@@ -168,11 +168,11 @@ REFUSED = Forbidden('networkpolicies.networking.k8s.io "digits" is forbidden: no
 async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
     gateway = FakeGateway()
     gateway.fail("create", NETWORK_POLICIES, REFUSED, times=1000)
-    async with rigged(planner, gateway=gateway, platform=ON) as rig:
-        submitted = rig.submit()
+    async with harnessed(planner, gateway=gateway, platform=ON) as harness:
+        submitted = harness.submit()
         await asyncio.sleep(100.0)
         assert gateway.names(PODS) == []
-        stored = rig.engine.state.jobs.get(submitted.key)
+        stored = harness.engine.state.jobs.get(submitted.key)
         assert stored is not None
         ready = stored.job.status.condition("PodsReady")  # type: ignore[arg-type]
         assert ready is not None
@@ -186,15 +186,15 @@ async def test_without_it_no_pod_is_created_and_the_status_says_why() -> None:
 @virtual_time
 async def test_it_is_updated_where_it_stands_and_found_again_after_a_restart() -> None:
     gateway = FakeGateway()
-    async with rigged(planner, gateway=gateway, platform=ON) as rig:
-        rig.submit()
+    async with harnessed(planner, gateway=gateway, platform=ON) as harness:
+        harness.submit()
         await settled()
     uid = dig(gateway.body(NETWORK_POLICIES, "digits"), "metadata", "uid")
     other = JobAccess(status=(OPERATOR, {"namespaceSelector": {}}))
     for platform in (ON, Platform(job_access=other)):
-        async with rigged(planner, gateway=gateway, platform=platform) as rig:
-            for body in rig.gateway._of(JOBS).values():
-                rig.engine.feed.put(body)
+        async with harnessed(planner, gateway=gateway, platform=platform) as harness:
+            for body in harness.gateway._of(JOBS).values():
+                harness.engine.feed.put(body)
             await settled()
     body = gateway.body(NETWORK_POLICIES, "digits")
     assert dig(body, "metadata", "uid") == uid

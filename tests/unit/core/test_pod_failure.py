@@ -24,7 +24,7 @@ def failed(code: int, *, after: float = 10, ran: float = 5, **fields: Any) -> Po
     return replace(pod(JOB, "worker-0", phase=Phase.FAILED, termination=end), **fields)
 
 
-def told(after: float) -> dict[str, Any]:
+def asked_to_stop(after: float) -> dict[str, Any]:
     return {"terminating": True, "deletion_requested_at": NOW + timedelta(seconds=after)}
 
 
@@ -45,12 +45,12 @@ def ending(of: Pod, *peers: Pod) -> PodFailureClass | None:
         (failed(143), PodFailureClass.USER_ERROR),
         (failed(42, ran=30), PodFailureClass.PREEMPTION),
         (failed(143, ran=31), PodFailureClass.PREEMPTION),
-        (failed(42, **told(8)), PodFailureClass.PREEMPTION),
+        (failed(42, **asked_to_stop(8)), PodFailureClass.PREEMPTION),
         (failed(42, disrupted=True), PodFailureClass.PREEMPTION),
-        (failed(1, **told(8)), PodFailureClass.DISRUPTION),
-        (failed(1, **told(12)), PodFailureClass.USER_ERROR),
+        (failed(1, **asked_to_stop(8)), PodFailureClass.DISRUPTION),
+        (failed(1, **asked_to_stop(12)), PodFailureClass.USER_ERROR),
         (failed(137, disrupted=True), PodFailureClass.DISRUPTION),
-        (replace(pod(JOB, "worker-0"), **told(0)), PodFailureClass.DISRUPTION),
+        (replace(pod(JOB, "worker-0"), **asked_to_stop(0)), PodFailureClass.DISRUPTION),
     ],
     ids=lambda value: "" if isinstance(value, Pod) else str(value),
 )
@@ -91,16 +91,16 @@ def test_an_eviction_for_the_pods_own_use_of_storage_is_its_error(message: str, 
 
 def test_a_script_that_leaves_with_0_when_it_is_told_to_go_has_not_completed() -> None:
     done = pod(JOB, "worker-0", phase=Phase.SUCCEEDED, termination=ended(0, after_seconds=10))
-    assert ending(replace(done, **told(5))) is PodFailureClass.DISRUPTION
-    assert ending(replace(done, **told(11))) is PodFailureClass.COMPLETED
+    assert ending(replace(done, **asked_to_stop(5))) is PodFailureClass.DISRUPTION
+    assert ending(replace(done, **asked_to_stop(11))) is PodFailureClass.COMPLETED
 
 
 def test_peers_that_leave_together_with_one_that_was_told_to_go_are_believed_at_once() -> None:
-    peer = replace(pod(JOB, "worker-1"), **told(0))
+    peer = replace(pod(JOB, "worker-1"), **asked_to_stop(0))
     assert ending(failed(42), peer) is PodFailureClass.PREEMPTION
     assert ending(failed(42), pod(JOB, "worker-1")) is PodFailureClass.USER_ERROR
 
 
 def test_the_earliest_comes_first() -> None:
-    first = replace(pod(JOB, "worker-1"), **told(2))
+    first = replace(pod(JOB, "worker-1"), **asked_to_stop(2))
     assert [found.pod.index for found in terminated_pods((failed(1, after=3), first))] == [1, 0]

@@ -66,10 +66,10 @@ class TestInTheStatus:
         world.advance(10)
         world.report("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
         world.settle()
-        told = world.job.status.progress
-        assert told is not None
-        assert (told.step, told.total_steps, told.metrics) == (5, 50, {"loss": "0.41"})
-        assert told.updated_at == "2026-01-02T03:04:15Z"
+        shown = world.job.status.progress
+        assert shown is not None
+        assert (shown.step, shown.total_steps, shown.metrics) == (5, 50, {"loss": "0.41"})
+        assert shown.updated_at == "2026-01-02T03:04:15Z"
 
     def test_it_is_written_every_ten_seconds_at_most(self) -> None:
         world = running()
@@ -88,22 +88,22 @@ class TestInTheStatus:
         world.advance(10)
         world.report("worker-0", step=5, examplesPerSecond=50.0)
         world.settle()
-        told = world.job.status.progress
-        assert told is not None
-        assert (told.examples_per_second, told.updated_at) == (50.0, "2026-01-02T03:04:15Z")
+        shown = world.job.status.progress
+        assert shown is not None
+        assert (shown.examples_per_second, shown.updated_at) == (50.0, "2026-01-02T03:04:15Z")
 
     @pytest.mark.parametrize(
-        ("said", "text"),
+        ("reported", "text"),
         [({"step": 6, "percent": 24}, "24%"), ({"step": 1200}, "step 1200"), ({"phase": "Building"}, "building")],
     )
-    def test_it_is_also_there_in_words_for_kubectl_get(self, said: dict[str, object], text: str) -> None:
+    def test_it_is_also_there_in_words_for_kubectl_get(self, reported: dict[str, object], text: str) -> None:
         world = running()
-        world.report("worker-0", **said)
+        world.report("worker-0", **reported)
         world.advance(10)
         world.settle()
-        told = world.job.status.progress
-        assert told is not None
-        assert told.text == text
+        shown = world.job.status.progress
+        assert shown is not None
+        assert shown.text == text
 
     def test_before_the_first_answer_it_is_what_the_pods_wait_for(self) -> None:
         world = World(job())
@@ -139,9 +139,9 @@ class TestInTheStatus:
 
     def test_words_of_a_pods_own_reach_no_terminal(self) -> None:
         for phase, words in (("\x1b[31mred", "red"), ("\u202ered", "running")):
-            told = Progress.from_object({"phase": phase})
-            assert told is not None
-            assert told.in_words() == words
+            shown = Progress.from_object({"phase": phase})
+            assert shown is not None
+            assert shown.in_words() == words
 
     def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_said_last(self) -> None:
         world = running()
@@ -152,10 +152,10 @@ class TestInTheStatus:
         world.settle()
         world.finish_deletions()
         world.settle()
-        told = world.job.status.progress
+        shown = world.job.status.progress
         assert world.is_true(Condition.COMPLETE)
-        assert told is not None
-        assert (told.text, told.step) == ("done", 44)
+        assert shown is not None
+        assert (shown.text, shown.step) == ("done", 44)
 
     def test_what_a_pod_of_an_older_attempt_said_does_not_count(self) -> None:
         world = running()
@@ -165,12 +165,12 @@ class TestInTheStatus:
         world.report("worker-0", step=7)
         world.take_away("worker-0")
         world.settle()
-        told = world.job.status.progress
-        assert told is not None
-        assert told.step == 5
+        shown = world.job.status.progress
+        assert shown is not None
+        assert shown.step == 5
 
     @pytest.mark.parametrize(
-        ("said", "read"),
+        ("reported", "read"),
         [
             ({"step": -1, "totalSteps": 10}, Progress(total_steps=10)),
             ({"step": "many", "epoch": 2}, Progress(epoch=2)),
@@ -185,8 +185,8 @@ class TestInTheStatus:
             ("step 5", None),
         ],
     )
-    def test_of_a_pod_that_lies_what_makes_sense_is_read(self, said: object, read: Progress | None) -> None:
-        assert Progress.from_object(said) == read
+    def test_of_a_pod_that_lies_what_makes_sense_is_read(self, reported: object, read: Progress | None) -> None:
+        assert Progress.from_object(reported) == read
 
 
 class TestAStall:
@@ -365,8 +365,8 @@ class TestNoStall:
         world.is_silent("worker-0", seconds=61)
         world.settle()
         assert condition_of(world) == ("Unknown", "ProgressUnknown")
-        (told,) = [emit.message for emit in world.events if emit.reason == Reason.PROGRESS_UNKNOWN]
-        assert told == (
+        (shown,) = [emit.message for emit in world.events if emit.reason == Reason.PROGRESS_UNKNOWN]
+        assert shown == (
             "stalls cannot be detected: digits-worker-0 has not answered GET /status on port 2223 for 60 s, which is "
             "runPolicy.stallTimeoutSeconds; have the training report its progress, let the operator reach that port, "
             "or unset runPolicy.stallTimeoutSeconds"
@@ -404,11 +404,11 @@ class OnePort(ClusterNetwork):
 class TestAsking:
     async def test_stacks_are_asked_for_by_another_request_and_nobody_waits(self) -> None:
         lines: list[bytes] = []
-        heard = asyncio.Event()
+        received = asyncio.Event()
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             lines.append(await reader.readline())
-            heard.set()
+            received.set()
             writer.close()
 
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
@@ -418,7 +418,7 @@ class TestAsking:
             platform = Platform(network=OnePort(port=port))
             StackRequests(platform).ask([replace(pod(owner, "worker-0"), ip="127.0.0.1")])
             assert lines == []
-            await asyncio.wait_for(heard.wait(), 5)
+            await asyncio.wait_for(received.wait(), 5)
         assert lines == [b"POST /stacks HTTP/1.0\r\n"]
 
     async def test_of_the_replica_that_knows_the_latest_pod_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,6 +444,6 @@ class TestAsking:
         queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
         await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
         assert asked == ["digits-worker-0-r1"]
-        told = state.caches.of(world.job.uid).progress
-        assert told is not None
-        assert told.progress.step == 7
+        shown = state.caches.of(world.job.uid).progress
+        assert shown is not None
+        assert shown.progress.step == 7

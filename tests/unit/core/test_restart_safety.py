@@ -19,10 +19,10 @@ from world import World
 
 pytestmark = pytest.mark.unit
 
-Workload = Callable[["MortalWorld"], None]
+Workload = Callable[["RestartableCluster"], None]
 
 
-class MortalWorld(World):
+class RestartableCluster(World):
     """Its operator dies right after its ``dies_after``-th call; 0 for an operator that lives."""
 
     dies_after: int = 0
@@ -173,13 +173,13 @@ SERVERS = {a_chief_comes_back_alone_until_a_server_is_lost}
 """Stories of a ParameterServer job; the others are of two workers."""
 
 
-def run(workload: Workload, *, dies_after: int) -> MortalWorld:
+def run(workload: Workload, *, dies_after: int) -> RestartableCluster:
     strategy, roles = "MultiWorkerMirrored", {"worker": 2}
     if workload in SERVERS:
         strategy, roles = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
     more = {"checkpoint": {"claimTemplate": {"storage": "1Gi"}}, "tensorBoard": {"ttlSeconds": 60}}
     shown = more if workload is a_life_with_tensorboard else {}
-    world = MortalWorld(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}, **shown))  # type: ignore[arg-type]
+    world = RestartableCluster(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}, **shown))  # type: ignore[arg-type]
     world.dies_after = dies_after
     workload(world)
     return world

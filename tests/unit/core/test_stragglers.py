@@ -115,8 +115,8 @@ class Pods:
         self.most_together = max(self.most_together, self.together)
         await asyncio.sleep(0)
         self.together -= 1
-        said = self.says.get(host.removeprefix("digits-"))
-        return json.dumps(said).encode() if said is not None else None
+        answer = self.says.get(host.removeprefix("digits-"))
+        return json.dumps(answer).encode() if answer is not None else None
 
     async def rounds(self, number: int) -> None:
         finder = stragglers.StragglerFinder(self.state, self.queue)
@@ -187,8 +187,8 @@ class TestInTheStatus:
         progress = world.job.status.progress
         assert progress is not None
         assert progress.stragglers == ("worker-1",)
-        (said,) = (event for event in world.events if event.reason == Reason.STRAGGLING)
-        assert said.message == (
+        (answer,) = (event for event in world.events if event.reason == Reason.STRAGGLING)
+        assert answer.message == (
             "worker-1 is slower than the others: its steps take 2.2 times as long as the median; look at node node-7"
         )
         world.stragglers = ()

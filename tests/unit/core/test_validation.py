@@ -38,9 +38,9 @@ def test_each_broken_rule_is_one_violation_with_its_field(case: str) -> None:
 
 
 def test_every_rule_has_a_manifest_that_breaks_it() -> None:
-    told = {violation.message for body in RULE_BREAKERS.values() for violation in validate(body)}
+    reported = {violation.message for body in RULE_BREAKERS.values() for violation in validate(body)}
     checked = {rule.message for rule in rules.RULES if rule.holds is not None and rule.names is None}
-    assert {message for message in checked - told if not message.startswith("the name is too long")} == set()
+    assert {message for message in checked - reported if not message.startswith("the name is too long")} == set()
 
 
 def test_a_role_that_is_none_is_named() -> None:
@@ -131,17 +131,17 @@ class TestVariablesThatAreTooLong:
     """Linux starts no program with more than 131,072 bytes in one variable: name, value and a NUL."""
 
     @staticmethod
-    def said(**arguments: object) -> list[str]:
+    def messages(**arguments: object) -> list[str]:
         return [problem.message for problem in problems(job(**arguments), Platform())]  # type: ignore[arg-type]
 
     def test_a_job_whose_tf_config_no_program_can_be_started_with_is_not_valid(self) -> None:
-        (message,) = self.said(roles={"worker": 3600})
+        (message,) = self.messages(roles={"worker": 3600})
         length = len(environment(job(roles={"worker": 3600}), Replica(Role.WORKER, 3599))["TF_CONFIG"])
         assert f"TF_CONFIG lists all peers and would have {length:,} bytes" in message
         assert "more than 131,061 in one variable: use fewer replicas" in message
 
     def test_the_largest_that_fits_is_valid_and_linux_can_start_it(self) -> None:
-        fits = next(n for n in range(3600, 3000, -1) if not self.said(roles={"worker": n}))
+        fits = next(n for n in range(3600, 3000, -1) if not self.messages(roles={"worker": n}))
         last = Replica(Role.WORKER, fits - 1)
         config = environment(job(roles={"worker": fits}), last)["TF_CONFIG"]
         subprocess.run(["/bin/true"], env={"TF_CONFIG": config}, check=True)
@@ -152,5 +152,5 @@ class TestVariablesThatAreTooLong:
     def test_the_host_names_of_a_tpu_slice_count_too(self) -> None:
         workers = {"replicas": 6000, "accelerator": {"profile": "tpu-v5e", "topology": "100x240", "count": 4}}
         roles = {"worker": {"replicas": 1}, "dispatcher": {"replicas": 1}, "data-worker": workers}
-        (message,) = self.said(replicaSpecs=roles)
+        (message,) = self.messages(replicaSpecs=roles)
         assert message.startswith("spec.replicaSpecs.data-worker: TPU_WORKER_HOSTNAMES lists all peers")

@@ -18,7 +18,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, network: Network) -> 
     own replicas, by which host and port they are reached."""
     if spec.replicas(Role.DISPATCHER) == 0:
         return {}
-    told = {Env.DATA_SERVICE_ADDRESS: address_of(Replica(Role.DISPATCHER, 0), job, spec, network)}
+    values = {Env.DATA_SERVICE_ADDRESS: address_of(Replica(Role.DISPATCHER, 0), job, spec, network)}
     if replica.role in DATA_SERVICE:
-        told[Env.HOST], _, told[Env.DATA_SERVICE_PORT] = address_of(replica, job, spec, network).rpartition(":")
-    return told
+        values[Env.HOST], _, values[Env.DATA_SERVICE_PORT] = address_of(replica, job, spec, network).rpartition(":")
+    return values

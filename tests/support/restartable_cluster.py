@@ -15,7 +15,7 @@ from dtj.api.names import Label
 from dtj.api.status import JobStatus
 from patience import PATIENCE_SECONDS
 from support.job_world import JOBS, JobWorld
-from support.operator_lives import Lives
+from support.operator_runs import OperatorRuns
 from testbed.rest import RestClient
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ class End:
 
 
 @dataclass(frozen=True)
-class MortalWorld(JobWorld):
+class RestartableCluster(JobWorld):
     """As a JobWorld, but it looks again when the operator has done something, rather than all the time."""
 
-    lives: Lives
+    runs: OperatorRuns
     client: RestClient
     created_jobs: list[str] = field(default_factory=list)
     """The UIDs of the jobs that were created here, in order."""
@@ -69,13 +69,13 @@ class MortalWorld(JobWorld):
         deadline = time.monotonic() + PATIENCE_SECONDS
         poll = SHORTEST_POLL_SECONDS
         while True:
-            seen = self.lives.answers
+            seen = self.runs.answers
             try:
                 return check()
             except AssertionError:
                 if time.monotonic() > deadline:
                     raise
-            if not self.lives.await_news(seen, seconds=poll):
+            if not self.runs.await_news(seen, seconds=poll):
                 poll = min(2 * poll, LONGEST_POLL_SECONDS)
 
     def start(self, name: str = "digits", *, roles: dict[str, int] | None = None, **arguments: object) -> Job:
@@ -96,9 +96,9 @@ class MortalWorld(JobWorld):
         """Wait until nothing is written any more, and whoever was to die is dead; for so long at most."""
         deadline = time.monotonic() + seconds
         seen = -1
-        while time.monotonic() < deadline and (self.lives.answers != seen or self.lives.busy):
-            seen = self.lives.answers
-            self.lives.await_news(seen, seconds=QUIET_SECONDS)
+        while time.monotonic() < deadline and (self.runs.answers != seen or self.runs.busy):
+            seen = self.runs.answers
+            self.runs.await_news(seen, seconds=QUIET_SECONDS)
 
     def end(self) -> End:
         """All that must be the same."""
@@ -113,7 +113,7 @@ class MortalWorld(JobWorld):
             },
             created=Counter(
                 (self._owner(call.object), f"{call.resource} {call.name}")
-                for call in self.lives.writes
+                for call in self.runs.writes
                 if call.verb == "create" and call.resource != "events" and call.took_effect
             ),
         )

@@ -1,10 +1,10 @@
-"""Runs one command on a leash: when its owner dies, by whatever cause, so does the command.
+"""Runs one command under a supervisor: when its owner dies, by whatever cause, so does the command.
 
-A script of its own, with the standard library alone: `leash.py OWNER MACHINE COMMAND...`. OWNER is a process id, or 0
-for none; MACHINE is that of the first process of a machine (see `machine`) that the command shall run in, or 0. Why not
-let the kernel tie the command to its parent? Because the parent is a pytest worker that may end long before the run
-does, and because that tie is to the parent's thread. So the leash watches the owner, and the kernel ties the command to
-the leash, should that be killed. SIGTERM to the leash kills the command.
+A script of its own, with the standard library alone: `supervise.py OWNER MACHINE COMMAND...`. OWNER is a process id,
+or 0 for none; MACHINE is that of the first process of a machine (see `machine`) that the command shall run in, or 0.
+Why not let the kernel tie the command to its parent? Because the parent is a pytest worker that may end long before
+the run does, and because that tie is to the parent's thread. So the supervisor watches the owner, and the kernel ties
+the command to the supervisor, should that be killed. SIGTERM to the supervisor kills the command.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ def main(owner: int, machine: int, command: list[str]) -> int:
     child = subprocess.Popen(command, preexec_fn=tie)
     ends += [os.pidfd_open(child.pid), terminated.fileno()]
     select.select(ends, [], [])
-    # Killed here and waited for, a command has closed its ports once the leash is gone; tests restart it at once.
+    # Killed here and waited for, a command has closed its ports once the supervisor is gone; tests restart it at once.
     child.kill()
     return child.wait()
 

@@ -28,7 +28,7 @@ Planner = Callable[[Observed], Plan]
 
 
 @dataclass
-class Rig:
+class Harness:
     """An engine at work. ``seen`` are the observations that were planned, in order."""
 
     gateway: FakeGateway
@@ -75,24 +75,24 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(
+async def harnessed(
     planner: Planner,
     *,
     gateway: FakeGateway | None = None,
     settings: EngineSettings = QUICK,
     platform: Platform | None = None,
-) -> AsyncIterator[Rig]:
+) -> AsyncIterator[Harness]:
     """A rig that runs within the block; its stores are complete when the block begins."""
-    rig = Rig(gateway or FakeGateway(), planner, settings, platform or Platform())
-    task = asyncio.create_task(rig.engine.run())
+    harness = Harness(gateway or FakeGateway(), planner, settings, platform or Platform())
+    task = asyncio.create_task(harness.engine.run())
     await settled()
-    assert rig.engine.synced
-    rig.gateway.calls.clear()
+    assert harness.engine.synced
+    harness.gateway.calls.clear()
     try:
-        yield rig
+        yield harness
         assert not task.done(), "nothing may end an engine"
     finally:
-        rig.engine.stop()
+        harness.engine.stop()
         await asyncio.wait([task], timeout=30.0)
         task.cancel()
 

@@ -49,7 +49,7 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True)
-class Death:
+class KillPoint:
     """When the first operator dies: at its n-th write, counted from 1."""
 
     write: int
@@ -109,15 +109,17 @@ class WholeOperator:
         self._process.kill()
 
 
-class Lives:
+class OperatorRuns:
     """The operators of one namespace. ``calls`` are those of all of them, in the order in which they came."""
 
-    def __init__(self, upstream: Upstream, make: Callable[[ApiProxy], Operator], *, death: Death | None = None) -> None:
+    def __init__(
+        self, upstream: Upstream, make: Callable[[ApiProxy], Operator], *, kill_point: KillPoint | None = None
+    ) -> None:
         self.deaths = 0
         self.killed_at = ""
         self._upstream = upstream
         self._make = make
-        self._death = death
+        self._kill_point = kill_point
         self._writes = itertools.count(1)
         self._proxies: list[ApiProxy] = []
         self._operator: Operator | None = None
@@ -137,7 +139,9 @@ class Lives:
     async def begin(self) -> None:
         """Start an operator."""
         proxy = ApiProxy(
-            self._upstream, trouble=self._mortally if self._death and not self.deaths else _freely, on_answer=self._tell
+            self._upstream,
+            trouble=self._mortally if self._kill_point and not self.deaths else _freely,
+            on_answer=self._tell,
         )
         await proxy.start()
         self._proxies.append(proxy)
@@ -159,7 +163,9 @@ class Lives:
     @property
     def busy(self) -> bool:
         """Whether a write is on its way, or an operator still has to die."""
-        return (self._death is not None and not self.deaths) or any(math.isinf(call.over_at) for call in self.writes)
+        return (self._kill_point is not None and not self.deaths) or any(
+            math.isinf(call.over_at) for call in self.writes
+        )
 
     def await_news(self, seen: int, *, seconds: float) -> bool:
         """Wait until more than ``seen`` writes are answered; False where none was. For threads, not for the loop."""
@@ -171,13 +177,13 @@ class Lives:
             raise Cut
         if not call.writes:
             return await forward()
-        assert self._death is not None
-        fatal = next(self._writes) == self._death.write
-        if fatal and self._death.moment is Moment.UNSENT:
+        assert self._kill_point is not None
+        fatal = next(self._writes) == self._kill_point.write
+        if fatal and self._kill_point.moment is Moment.UNSENT:
             self._die(call)
             raise Cut
         answer = await forward()
-        if fatal and self._death.moment is Moment.BEFORE:
+        if fatal and self._kill_point.moment is Moment.BEFORE:
             self._die(call)
             raise Cut
         if fatal:
