@@ -108,7 +108,7 @@ TEXT_LIMITS: Final[dict[str, int]] = {
 """Avoided words in texts of programs (not in docstrings), by room."""
 
 NAME_LIMITS: Final[dict[str, int]] = {
-    "tests/trainer": 69,
+    "tests/trainer": 56,
     "trainer-image": 1,
 }
 """Definitions with replaced names, by room."""
