@@ -117,6 +117,10 @@ def test_links_within_the_directory_stay_links(tmp_path: Path) -> None:
     (source / "package" / "other.py").symlink_to("../package/module.py")
     links = {member.name: member.linkname for member in members(pack(source)) if member.issym()}
     assert links == {"current": "package", "package/other.py": "../package/module.py"}
+    (source / "through.py").symlink_to("current/other.py")
+    assert "through.py" in names(pack(source))
+    folder(source, ignore="current\n")
+    assert "through.py: is a link to current/other.py, which is not packed" in refusal(source)
 
 
 def test_a_file_that_exists_nowhere_is_packed_with_or_without_a_directory(tmp_path: Path) -> None:
@@ -171,6 +175,8 @@ def test_no_owner_and_no_time_is_told_and_times_can_be_written_to_a_zip_file(tmp
 
 
 def test_a_directory_that_is_none_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(CodeError, match="the name of the directory is empty"):
+        pack("")
     assert refusal(tmp_path / "none") == f"{tmp_path}/none: directory not found"
     (tmp_path / "file").touch()
     assert refusal(tmp_path / "file") == (
@@ -216,7 +222,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, unreadable: Callable[[Path
     assert "cannot be read: Permission denied; change its permissions, or exclude it in .dtjignore" in refusal(source)
 
 
-@pytest.mark.parametrize("target", ["../outside", "/etc/passwd", "missing", "data.csv", "a.py/.."])
+@pytest.mark.parametrize("target", ["../outside", "/etc/passwd", "missing", "data.csv", "b.py", "a.py/.."])
 def test_a_link_to_what_no_pod_has_is_refused(tmp_path: Path, target: str) -> None:
     (tmp_path / "outside").touch()
     source = folder(tmp_path / "source", "a.py", "data.csv", ignore="*.csv\n")

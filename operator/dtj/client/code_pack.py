@@ -35,6 +35,9 @@ would fit into a ConfigMap."""
 MAX_ENTRIES: Final = 20_000
 """Files, directories and links. More is no code: somebody has named a home directory, or a folder of data."""
 
+MAX_LINKS: Final = 40
+"""How many links a path may go through. Source: Linux, MAXSYMLINKS."""
+
 ALWAYS_IGNORED: Final = (
     f"/{IGNORE_FILE}",
     ".git/",
@@ -87,6 +90,8 @@ def pack(directory: str | os.PathLike[str]) -> CodePack:
     Raises CodeError: the directory or a file of it cannot be read, there is nothing to pack, a link points to what is
     not packed, or there is more than fits into a ConfigMap.
     """
+    if not os.fspath(directory):
+        raise CodeError("the name of the directory is empty: name the directory that holds the code, such as .")
     root = Path(directory)
     entries = _entries(root)
     if all(entry.is_directory for entry in entries):
@@ -207,15 +212,28 @@ def _entry(root: Path, path: str, status: os.stat_result) -> _Entry:
 
 def _check_links(entries: Iterable[_Entry], root: Path) -> None:
     """Raise CodeError if a link would point to nothing in a pod."""
-    entries = tuple(entries)
-    packed = {entry.path for entry in entries} | {"."}
-    for link in filter(lambda entry: entry.is_link, entries):
-        target = os.path.normpath(os.path.join(os.path.dirname(link.path), link.target))
-        if os.path.isabs(link.target) or target not in packed:
+    packed = {entry.path: entry for entry in entries}
+    for link in filter(lambda entry: entry.is_link, packed.values()):
+        if not _leads_somewhere(link.path, packed):
             raise CodeError(
                 f"{root / link.path}: is a link to {link.target}, which is not packed: replace it by a copy or by a "
                 f"relative link within {root}, or exclude it in {root / IGNORE_FILE}"
             )
+
+
+def _leads_somewhere(path: str, packed: Mapping[str, _Entry]) -> bool:
+    """Whether a path leads to a file or directory that is packed, through links that are packed too."""
+    for _ in range(MAX_LINKS):
+        parts = path.split("/")
+        prefixes = ("/".join(parts[:length]) for length in range(1, len(parts) + 1))
+        link = next((prefix for prefix in prefixes if prefix in packed and packed[prefix].is_link), None)
+        if link is None:
+            return path == "." or path in packed
+        target = packed[link].target
+        path = os.path.normpath(os.path.join(os.path.dirname(link), target + path.removeprefix(link)))
+        if os.path.isabs(target):
+            return False
+    return False
 
 
 def _tar(entries: Iterable[_Entry], root: Path, extra: Mapping[str, bytes]) -> bytes:
