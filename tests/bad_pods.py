@@ -214,6 +214,9 @@ REFUSED_AS_PODS: dict[str, JsonObject] = {
     "half a GPU": resources(limits={"nvidia.com/gpu": "0.5"}),
     "a resource that is none": resources(limits={"gpu": 1}),
     "a resource with a space in its name": resources(limits={"nvidia.com/g pu": 1}),
+    "a quantity that is true": resources(limits={"cpu": True}),
+    "a quantity that is a list": resources(limits={"cpu": [1]}),
+    "a size of a volume that is a mapping": volume(emptyDir={"sizeLimit": {"storage": "1Gi"}}),
     "huge pages alone": resources(limits={"hugepages-2Mi": "4Mi"}),
     "fewer huge pages in the request than in the limit": resources(
         {"hugepages-2Mi": "4Mi", "cpu": 1}, {"hugepages-2Mi": "2Mi"}

@@ -26,6 +26,8 @@ def body_of(tmp_path: Path, text: str) -> object:
         pytest.param("a: 12:30", {"a": "12:30"}, id="a clock time is text, not a number to base 60"),
         pytest.param("a: 2026-01-02", {"a": "2026-01-02"}, id="a date is text"),
         pytest.param("a: 1e3", {"a": 1000.0}, id="an exponent makes a number without a point"),
+        pytest.param("a: 1_000.5", {"a": 1000.5}, id="underscores in a number with a point"),
+        pytest.param("a: y\nb: N", {"a": True, "b": False}, id="y and N are booleans"),
         pytest.param("a: 0644", {"a": 420}, id="a leading zero is octal"),
         pytest.param("a: 0x1f", {"a": 31}, id="hexadecimal"),
         pytest.param("a: yes\nb: off", {"a": True, "b": False}, id="yes and off are booleans"),
@@ -90,6 +92,19 @@ NESTED_MERGES = "a0: &m0 {x: 1, y: 2}\n" + "".join(
 NESTED_ALIASES = "a0: &m0 [x, y]\n" + "".join(
     f"a{level}: &m{level} [{', '.join([f'*m{level - 1}'] * 9)}]\n" for level in range(1, 40)
 )
+
+
+@pytest.mark.parametrize("text", ["2.0", "1e3", "5.", "08", "-0.0", "1_0.0"])
+def test_a_whole_number_is_an_integer_however_it_is_written(tmp_path: Path, text: str) -> None:
+    body = body_of(tmp_path, f"a: {text}")
+    assert isinstance(body, dict)
+    assert type(body["a"]) is int
+
+
+@pytest.mark.parametrize("value", [".inf", "-.Inf", ".nan"])
+def test_a_number_that_json_does_not_have_is_refused(tmp_path: Path, value: str) -> None:
+    with pytest.raises(UnreadableFile, match=f"spec.x: JSON has no {value}: put the value in quotes"):
+        body_of(tmp_path, f"spec: {{x: {value}}}")
 
 
 @pytest.mark.parametrize("text", [NESTED_MERGES, NESTED_ALIASES], ids=["merge keys", "aliases"])

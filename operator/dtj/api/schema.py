@@ -64,6 +64,9 @@ def _check(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Violatio
         words = f"Invalid value: {seen}: {path} in body must be of type {','.join(kinds)}: {seen}"
         yield Violation(path, f"{words}; {_type_hint(value, kinds)}")
         return
+    if schema.get("pattern") == quantities.FIELD_PATTERN and not quantities.may_be(value):
+        yield Violation(path, f"{quantities.NO_QUANTITY}; {_PATTERN_HINTS[quantities.FIELD_PATTERN]}")
+        return
     yield from _check_limits(value, schema, path)
     if isinstance(value, dict):
         yield from _check_object(value, schema, path)
@@ -125,7 +128,7 @@ _PATTERN_HINTS: Final = {
 def _type_hint(value: JsonValue, kinds: list[str]) -> str:
     """What the server does not say either: the value, and how it is written as what is wanted."""
     if "string" in kinds and isinstance(value, int | float):
-        return f'put quotes around the value: "{_show(value)}"'
+        return "put the value in quotes"
     if isinstance(value, str) and any(matches(_WRITTEN[kind], value) for kind in kinds if kind in _WRITTEN):
         return f"remove the quotes around the value: {value}"
     shown = _show(value)

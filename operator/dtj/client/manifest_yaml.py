@@ -23,6 +23,9 @@ beyond what etcd stores; go-yaml, which kubectl reads with, stops at 400,000 for
 _MAX_DIGITS: Final = 308
 """A number of more digits does not fit the 64-bit floating point numbers of JSON."""
 
+_SHORTEST_EXPONENT: Final = 1e21
+"""Numbers from here on are written with an exponent (Go, encoding/json)."""
+
 _TAG: Final = "tag:yaml.org,2002:"
 
 
@@ -47,6 +50,7 @@ class ManifestError(yaml.constructor.ConstructorError):
 class _Loader(yaml.SafeLoader):
     """A loader whose values are JSON: keys are text and stand once, dates and clock times are text."""
 
+    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012 - as the base declares it
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as the base declares it
 
     def get_node(self) -> yaml.Node:
@@ -101,11 +105,13 @@ class _Loader(yaml.SafeLoader):
         return bool(self._plain(self.construct_yaml_bool, node))
 
     def number(self, node: yaml.ScalarNode) -> float:
-        """A number that JSON can hold, which knows no infinity. Raises ManifestError."""
+        """A number that JSON can hold, which knows no infinity: 2.0 is 2, as for kubectl. Raises ManifestError."""
         value = float(self._plain(self.construct_yaml_float, node))
-        if not math.isfinite(value):
-            raise _too_large(node)
-        return value
+        if math.isfinite(value):
+            return int(value) if value.is_integer() and abs(value) < _SHORTEST_EXPONENT else value
+        if node.value.lower().endswith(("inf", "nan")):
+            raise ManifestError(f"JSON has no {node.value}: put the value in quotes", node)
+        raise _too_large(node)
 
     def other(self, node: yaml.Node) -> object:
         """What JSON has not. Raises ManifestError."""
@@ -167,9 +173,13 @@ for _name, _constructor in (
     _Loader.add_constructor(f"{_TAG}{_name}", _constructor)
 _Loader.add_constructor(None, _Loader.other)
 for _name, _pattern, _first in (
-    ("bool", r"yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
+    ("bool", r"y|Y|yes|Yes|YES|n|N|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO"),
     ("int", r"[-+]?(0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789"),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("merge", r"<<", "<"),
 ):

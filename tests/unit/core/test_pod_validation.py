@@ -72,7 +72,7 @@ def test_a_pod_that_a_server_takes_is_valid(case: str) -> None:
             REFUSED_AT_APPLY["a variable that is a number"],
             'spec.template.spec.containers[0].env[0].value: Invalid value: "integer": '
             'spec.template.spec.containers[0].env[0].value in body must be of type string: "integer"; '
-            'put quotes around the value: "1"',
+            "put the value in quotes",
         ),
         (
             REFUSED_AT_APPLY["a port that is text"],
