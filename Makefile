@@ -58,6 +58,10 @@ test-campaigns: ## all plans of all campaigns; `make test` runs one shard of the
 test-e2e: ## a real node with real pods (Linux, root)
 	@scripts/test.sh e2e
 
+.PHONY: programs
+programs: operator # what a cluster of the testbed runs; tests that need what cannot be built here say so
+	@cd tests && { nice -n 19 ../$(OPERATOR)/python -m testbed build && nice -n 19 ../$(OPERATOR)/python -m testbed build --node; } || true
+
 .PHONY: images
 images: operator ## the operator's and the trainer's image, from their Dockerfiles (Docker, else root); prints sizes
 	@scripts/images

@@ -1,6 +1,6 @@
 """Runs levels of tests, those that wait beside those that compute; says what passed and where the time went.
 
-`scripts/test.sh LEVEL...` calls it. Three levels run side by side: while the end-to-end tests wait for pods, TensorFlow
+`scripts/test.sh LEVEL...` calls it. Two levels run side by side: while the end-to-end tests wait for pods, TensorFlow
 computes. If several levels run, each line of output begins with its level.
 No test is run a second time until it passes.
 """
@@ -34,6 +34,8 @@ class Step:
     title: str
     command: tuple[str, ...]
     tests: bool = True
+    alone: bool = False
+    """Whether it makes what another step makes too, so that the two must not run at the same time."""
 
 
 def _pytest(title: str, environment: str, *arguments: str) -> Step:
@@ -42,7 +44,12 @@ def _pytest(title: str, environment: str, *arguments: str) -> Step:
 
 
 def _make(title: str, *targets: str, tests: bool = False) -> Step:
-    return Step(title=title, command=("make", "--no-print-directory", *targets), tests=tests)
+    return Step(title=title, command=("make", "--no-print-directory", *targets), tests=tests, alone=not tests)
+
+
+PROGRAMS = Step(title="programs", command=("make", "--no-print-directory", "programs"), tests=False)
+"""Kubernetes and etcd, built with a low priority: the level in the other lane goes first. The testbed has its own lock,
+so the environments are made meanwhile."""
 
 
 LEVELS: dict[str, tuple[Step, ...]] = {
@@ -59,17 +66,19 @@ LEVELS: dict[str, tuple[Step, ...]] = {
         _pytest("local", ".venv", "tests/local", "-m", "trainer", "-q"),
     ),
     "api": (
+        PROGRAMS,
         _pytest(
             "api", ".venv", "tests/api", "-m", "api", "-q", "-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"
         ),
     ),
-    "campaigns": (_pytest("campaigns", ".venv", "tests/campaigns", "-m", "campaign", "-q", "-n", "2"),),
+    "campaigns": (PROGRAMS, _pytest("campaigns", ".venv", "tests/campaigns", "-m", "campaign", "-q", "-n", "2")),
     # One at a time: two jobs that train at the same time, next to another level, train at a tenth of the speed.
-    "e2e": (_pytest("e2e", ".venv", "tests/e2e", "-m", "e2e", "-v"),),
+    "e2e": (PROGRAMS, _pytest("e2e", ".venv", "tests/e2e", "-m", "e2e", "-v")),
 }
 
 ORDER = ("e2e", "lint", "unit", "api", "campaigns", "browser", "trainer", "local")
-"""The end-to-end tests first, next to levels that wait, too: pods that train next to the trainer's own tests starve."""
+"""The end-to-end tests first: on a machine without the programs, their build runs beside lint and unit. Then next to
+levels that wait, too: pods that train next to the trainer's own tests starve."""
 
 SIDE_BY_SIDE = 2
 """With three, two pods that train took minutes for the steps of seconds: collectives wait for each other."""
@@ -126,7 +135,7 @@ class Lane(threading.Thread):
             self._process.terminate()
 
     def _make_or_test(self, step: Step) -> Outcome:
-        if step.tests:
+        if not step.alone:
             return self._run(step)
         with _MAKING:
             return self._run(step)

@@ -22,7 +22,9 @@ sys.path.insert(0, {scripts!r})
 import levels
 levels.LEVELS = {{
     name: tuple(
-        levels.Step(title=title, command=(sys.executable, "-c", code), tests=not title.startswith("make"))
+        levels.Step(
+            title=title, command=(sys.executable, "-c", code), tests="make" not in title, alone="alone" in title
+        )
         for title, code in steps
     )
     for name, steps in {steps!r}.items()
@@ -74,6 +76,27 @@ while not pathlib.Path({str(tmp_path)!r}, {other!r}).exists(): time.sleep(0.01)
 
     done = run({"a": [("a", meets("a", "b"))], "b": [("b", meets("b", "a"))]}, 2)
     assert done.returncode == 0
+
+
+MEETS = """
+import pathlib, time
+pathlib.Path({folder!r}, {mine!r}).touch()
+until = time.monotonic() + {seconds}
+while not pathlib.Path({folder!r}, {other!r}).exists():
+    if time.monotonic() > until: exit(1)
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(("title", "seconds", "together"), [("make", 60, True), ("make alone", 0.5, False)])
+def test_only_steps_that_make_the_same_wait_for_each_other(
+    tmp_path: Path, title: str, seconds: float, together: bool
+) -> None:
+    def meets(mine: str, other: str) -> str:
+        return MEETS.format(folder=str(tmp_path), mine=mine, other=other, seconds=seconds)
+
+    done = run({"a": [(title, meets("a", "b"))], "b": [(title, meets("b", "a"))]}, 2)
+    assert (done.returncode == 0) is together
 
 
 def test_a_level_whose_needs_cannot_be_made_has_failed_and_is_not_run() -> None:
