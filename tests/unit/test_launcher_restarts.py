@@ -258,6 +258,22 @@ def test_what_is_preloaded_is_imported_once_for_all_starts(launch: Launch, tmp_p
     member.said('File ".*program.py", line 6')
 
 
+def test_a_preloaded_program_that_leaves_an_idle_thread_pool_ends_as_a_python_of_its_own_does(
+    launch: Launch, tmp_path: Path
+) -> None:
+    (tmp_path / "heavy.py").write_text("")
+    (tmp_path / "program.py").write_text(
+        "import heavy\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "heavy.pool = ThreadPoolExecutor()\n"
+        "print('computed', heavy.pool.submit(int).result(), flush=True)\n"
+    )
+    options = ("--own-gate", "--preload=heavy", "--module=program", "--")
+    member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
+    assert member.wait() == 0
+    member.said("^computed 0$")
+
+
 def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "heavy.py").write_text(HEAVY)
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -12,6 +12,7 @@ PACKAGES = re.compile(r"tensorflow\.(python|core|compiler)\b|keras\.src\b|tf_ker
 ALLOWED = {
     ("*", "_exit"): "of the operating system, by os and by the C library",
     ("dtj_launch/child.py", "_run_exitfuncs"): "of atexit: a forked process ends without them",
+    ("dtj_launch/child.py", "_shutdown"): "of threading: as multiprocessing ends its forked processes",
 }
 """(file, name) -> why: none of these is of Keras, tf_keras or TensorFlow."""
 

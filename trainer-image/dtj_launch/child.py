@@ -151,9 +151,8 @@ def _leave_as(call: Callable[[], object]) -> NoReturn:
     except BaseException:  # noqa: BLE001  # as Python's own top level does
         traceback.print_exc()
         code = 1
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    # As at the end of Python, and of the children of multiprocessing: it ends idle thread pools, and waits for threads.
+    threading._shutdown()  # type: ignore[attr-defined]
     with suppress(Exception):
         atexit._run_exitfuncs()
         sys.stdout.flush()
