@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from builders import NOW, ended, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Annotation, Condition, Label, Reason
+from dtj.api.spec import RunPolicy
 from dtj.api.status import Progress
 from dtj.core.actions import (
     Action,
@@ -369,14 +371,26 @@ class World:
         )
 
 
-def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] | None = None, **policy: object) -> World:
-    """A job whose pods have all been running for some seconds."""
-    world = World(job(strategy=strategy, roles=roles or {"worker": 2}, runPolicy=policy))
+_POLICY: Final = frozenset(str(field.alias) for field in RunPolicy.model_fields.values())
+
+
+def running(made: Job | World | None = None, *, seconds: float = 20.0, **arguments: object) -> World:
+    """A job, ``made`` if that is given, whose pods have all been running for ``seconds``.
+
+    Arguments are fields of ``runPolicy``, such as ``backoffLimit``, and else those of :func:`builders.job`.
+    """
+    world = made if isinstance(made, World) else World(made or _job(arguments))
     world.settle()
     world.run_all()
     world.settle()
-    world.advance(20)
+    world.advance(seconds)
     return world
+
+
+def _job(arguments: dict[str, object]) -> Job:
+    policy = {name: value for name, value in arguments.items() if name in _POLICY}
+    others = {name: value for name, value in arguments.items() if name not in _POLICY}
+    return job(**others, **({"runPolicy": policy} if policy else {}))  # type: ignore[arg-type]
 
 
 def gang_of(manifest: JsonObject) -> str | None:

@@ -9,17 +9,9 @@ from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod
 from dtj.core.observed import Phase
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
-
-
-def running(*, role: dict[str, object] | None = None, workers: int = 1, **policy: object) -> World:
-    world = World(job(replicaSpecs={"worker": {"replicas": workers, **(role or {})}}, runPolicy=policy))
-    world.settle()
-    world.run_all()
-    world.settle()
-    return world
 
 
 def fail(world: World, code: int, *, oom: bool = False) -> None:
@@ -41,7 +33,7 @@ def reason(world: World) -> str:
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(limit: int) -> None:
-    world = running(backoffLimit=limit)
+    world = running(roles={"worker": 1}, backoffLimit=limit)
     for _ in range(limit + 3):
         if not world.job.status.terminal:
             fail(world, 3)
@@ -51,7 +43,7 @@ def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(limit: in
 
 
 def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() -> None:
-    world = running(backoffLimit=2)
+    world = running(roles={"worker": 1}, backoffLimit=2)
     fail(world, 137, oom=True)
     fail(world, 3)
     assert (world.job.status.restarts.out_of_memory, world.job.status.restarts.user) == (1, 1)
@@ -62,7 +54,7 @@ def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() 
 
 
 def test_the_infrastructure_pays_from_a_budget_of_its_own() -> None:
-    world = running(backoffLimit=0, disruptionLimit=1)
+    world = running(roles={"worker": 1}, backoffLimit=0, disruptionLimit=1)
     for name in ("worker-0", "worker-0-r1"):
         world.take_away(name)
         world.settle()
@@ -75,7 +67,7 @@ def test_the_infrastructure_pays_from_a_budget_of_its_own() -> None:
 
 
 def test_a_disruption_is_no_error_without_a_limit_however_often() -> None:
-    world = running(backoffLimit=0)
+    world = running(roles={"worker": 1}, backoffLimit=0)
     for attempt in range(1, 8):
         world.take_away(f"worker-0-r{attempt - 1}" if attempt > 1 else "worker-0")
         world.settle()
@@ -87,7 +79,7 @@ def test_a_disruption_is_no_error_without_a_limit_however_often() -> None:
 
 
 def test_saving_and_leaving_is_charged_to_nobody() -> None:
-    world = running(backoffLimit=0, disruptionLimit=0)
+    world = running(roles={"worker": 1}, backoffLimit=0, disruptionLimit=0)
     world.set_pod("worker-0", Phase.FAILED, exit_code=42, disrupted=True)
     world.settle()
     assert (world.job.status.attempt, world.job.status.restarts.preemption) == (2, 1)
@@ -108,26 +100,26 @@ def test_saving_and_leaving_is_charged_to_nobody() -> None:
 def test_policy_and_exit_code_decide_whether_an_error_is_retried(
     role: dict[str, object], policy: dict[str, object], code: int, expected: str
 ) -> None:
-    world = running(role=role, **policy)  # type: ignore[arg-type]
+    world = running(replicaSpecs={"worker": {"replicas": 1, **role}}, **policy)  # type: ignore[arg-type]
     fail(world, code)
     assert reason(world) == expected
 
 
 def test_no_policy_makes_a_disruption_fatal() -> None:
-    world = running(role={"restartPolicy": "Never"})
+    world = running(replicaSpecs={"worker": {"replicas": 1, "restartPolicy": "Never"}})
     world.take_away("worker-0")
     world.settle()
     assert world.job.status.attempt == 2
 
 
 def test_never_holds_for_memory_too() -> None:
-    world = running(role={"restartPolicy": "Never"})
+    world = running(replicaSpecs={"worker": {"replicas": 1, "restartPolicy": "Never"}})
     fail(world, 137, oom=True)
     assert reason(world) == Reason.REPLICA_FAILED
 
 
 def test_errors_are_retried_after_a_time_that_doubles() -> None:
-    world = running(backoffLimit=9)
+    world = running(roles={"worker": 1}, backoffLimit=9)
     for number, seconds in enumerate((1, 2, 4, 8), start=1):
         name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
         world.set_pod(name, Phase.FAILED, exit_code=3)
@@ -144,7 +136,7 @@ def test_errors_are_retried_after_a_time_that_doubles() -> None:
 
 
 def test_the_time_begins_anew_after_ten_minutes_of_work() -> None:
-    world = running(backoffLimit=9)
+    world = running(roles={"worker": 1}, backoffLimit=9)
     for _ in range(5):
         fail(world, 3)
     world.advance(600)
@@ -156,7 +148,7 @@ def test_the_time_begins_anew_after_ten_minutes_of_work() -> None:
 
 
 def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
-    world = running(workers=3, backoffLimit=1)
+    world = running(roles={"worker": 3}, backoffLimit=1)
     world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="the cause")
     world.advance(1)
     for peer in ("worker-0", "worker-2"):
@@ -168,7 +160,7 @@ def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
 
 
 def test_success_forgets_the_cause_of_earlier_restarts() -> None:
-    world = running()
+    world = running(roles={"worker": 1})
     fail(world, 3)
     world.set_pod("worker-0-r1", Phase.SUCCEEDED)
     world.settle()
@@ -178,7 +170,7 @@ def test_success_forgets_the_cause_of_earlier_restarts() -> None:
 
 @pytest.mark.parametrize(("scope", "created"), [("Pod", {"0"}), ("Job", {"0", "1"})])
 def test_the_scope_of_a_restart_can_be_given(scope: str, created: set[str]) -> None:
-    world = running(workers=2, restartScope=scope)
+    world = running(roles={"worker": 2}, restartScope=scope)
     world.set_pod("worker-0", Phase.FAILED, exit_code=3)
     world.advance(1)
     world.settle()
@@ -186,7 +178,7 @@ def test_the_scope_of_a_restart_can_be_given(scope: str, created: set[str]) -> N
 
 
 def test_the_cause_comes_with_what_to_do() -> None:
-    world = running(backoffLimit=0)
+    world = running(roles={"worker": 1}, backoffLimit=0)
     world.set_pod("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
     world.settle()
     assert world.job.status.root_cause is not None

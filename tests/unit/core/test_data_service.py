@@ -15,22 +15,13 @@ from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Phase
 from dtj.core.replicas import replicas
 from dtj.local.platform import local_network
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
 
 ROLES = {"worker": 2, "dispatcher": 1, "data-worker": 2}
 TRAINING = {"digits-worker-0", "digits-worker-1"}
 SERVICE = {"digits-dispatcher-0", "digits-data-worker-0", "digits-data-worker-1"}
-
-
-def running(*, strategy: str = "MultiWorkerMirrored", roles: dict[str, int] = ROLES, **policy: object) -> World:
-    world = World(job(strategy=strategy, roles=roles, runPolicy=policy))
-    world.settle()
-    world.run_all()
-    world.settle()
-    world.advance(60)
-    return world
 
 
 def environment(manifest: JsonObject) -> dict[str, str]:
@@ -44,11 +35,11 @@ def live(world: World) -> set[str]:
 
 class TestWhatPodsAreTold:
     def test_every_pod_is_told_where_the_dispatcher_is(self) -> None:
-        given = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running().manifests.values()}
+        given = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running(roles=ROLES).manifests.values()}
         assert given == {"dispatcher-0.digits.default.svc:2222"}
 
     def test_the_service_is_in_nobodys_cluster_and_sees_that_of_the_others(self) -> None:
-        for name, made in running().manifests.items():
+        for name, made in running(roles=ROLES).manifests.items():
             config = json.loads(environment(made)["TF_CONFIG"])
             assert config["cluster"].keys() == {"worker"}
             assert config["task"]["type"] in name
@@ -132,7 +123,7 @@ class TestItsLife:
         assert world.job.status.ready == "5/5"
 
     def test_an_error_of_a_data_worker_is_paid_by_the_users_budget(self) -> None:
-        world = running(backoffLimit=1)
+        world = running(roles=ROLES, backoffLimit=1)
         for suffix, restarts in (("", 1), ("-r1", 1)):
             world.set_pod(f"data-worker-0{suffix}", Phase.FAILED, exit_code=3)
             world.advance(5)
@@ -147,13 +138,13 @@ class TestItsLife:
         assert "data-worker-0" in failed.message
 
     def test_a_new_attempt_of_all_begins_with_a_new_service(self) -> None:
-        world = running()
+        world = running(roles=ROLES)
         world.take_away("worker-1")
         world.settle()
         assert live(world) == {f"{name}-r1" for name in TRAINING | SERVICE}
 
     def test_restart_scope_decides_for_it_too(self) -> None:
-        world = running(restartScope="Job")
+        world = running(roles=ROLES, restartScope="Job")
         world.take_away("data-worker-0")
         world.settle()
         assert world.job.status.attempt == 2

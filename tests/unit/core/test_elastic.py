@@ -13,7 +13,7 @@ from dtj.api.json import dig, objects
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Phase
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
 
@@ -29,15 +29,6 @@ def scale(world: World, wanted: Job) -> None:
     world.job = replace(wanted, status=world.job.status, uid=world.job.uid, generation=world.job.generation + 1)
 
 
-def running(workers: int = 2, *, chiefs: int = 0) -> World:
-    world = World(elastic(workers, chief=chiefs))
-    world.settle()
-    world.run_all()
-    world.settle()
-    world.advance(20)
-    return world
-
-
 def living(world: World) -> set[str]:
     return {name.removeprefix("digits-") for name, pod in world.pods.items() if not pod.terminating}
 
@@ -50,7 +41,7 @@ def list_of_workers(world: World, pod: str) -> int:
 
 @pytest.mark.parametrize("wanted", [1, 3, 4])
 def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
-    world = running(2, chiefs=1)
+    world = running(elastic(2, chief=1))
     scale(world, elastic(wanted, chief=1))
     world.settle()
     assert world.job.status.attempt == 2
@@ -60,7 +51,7 @@ def test_all_start_again_with_the_new_number_of_workers(wanted: int) -> None:
 
 
 def test_the_number_is_recorded_before_a_pod_is_touched() -> None:
-    world = running(2)
+    world = running(elastic(2))
     scale(world, elastic(3))
     first = world.step()
     assert not any(isinstance(action, CreatePod | DeletePod) for action in first)
@@ -68,7 +59,7 @@ def test_the_number_is_recorded_before_a_pod_is_touched() -> None:
 
 
 def test_what_was_done_is_said_as_good_news() -> None:
-    world = running(2)
+    world = running(elastic(2))
     scale(world, elastic(3))
     world.step()
     assert world.events[-1].type == "Normal"
@@ -77,7 +68,7 @@ def test_what_was_done_is_said_as_good_news() -> None:
 
 
 def test_pods_that_end_because_of_it_are_no_failure() -> None:
-    world = running(3)
+    world = running(elastic(3))
     scale(world, elastic(2))
     world.settle()
     for name in ("worker-0", "worker-1", "worker-2"):
@@ -120,7 +111,7 @@ def test_a_job_that_was_scaled_while_its_first_pods_were_made_has_no_two_lists()
 
 
 def test_scaling_twice_in_a_hurry_makes_one_attempt_after_the_other() -> None:
-    world = running(2)
+    world = running(elastic(2))
     scale(world, elastic(3))
     world.settle()
     scale(world, elastic(4))
@@ -134,7 +125,7 @@ def test_scaling_twice_in_a_hurry_makes_one_attempt_after_the_other() -> None:
 
 
 def test_a_job_that_has_succeeded_meanwhile_is_done() -> None:
-    world = running(2)
+    world = running(elastic(2))
     world.set_pod("worker-0", Phase.SUCCEEDED)
     scale(world, elastic(4))
     world.settle()
@@ -143,7 +134,7 @@ def test_a_job_that_has_succeeded_meanwhile_is_done() -> None:
 
 
 def test_a_worker_that_is_lost_while_it_is_scaled_costs_no_second_attempt() -> None:
-    world = running(2)
+    world = running(elastic(2))
     world.take_away("worker-1")
     scale(world, elastic(3))
     world.settle()

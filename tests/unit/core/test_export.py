@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from builders import job
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, JobStatus
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
-from world import World
+from world import running
 
 pytestmark = pytest.mark.unit
 
@@ -20,14 +18,6 @@ DIGEST = "sha256:" + 64 * "a"
 MODEL = {"path": "/export/1", "formats": ["SavedModel", "TFLite"], "size": 1902069, "digest": DIGEST}
 WORDS = json.dumps({"export": MODEL})
 EXPORTED = ExportedModel(path="/export/1", formats=("SavedModel", "TFLite"), size=1902069, digest=DIGEST)
-
-
-def running(**arguments: Any) -> World:
-    world = World(job(**arguments))
-    world.settle()
-    world.run_all()
-    world.settle()
-    return world
 
 
 def test_what_the_chief_exported_is_in_the_status_of_the_job_that_succeeded() -> None:

@@ -22,7 +22,7 @@ from dtj.kube.gateway import JOBS, NETWORK_POLICIES, PODS
 from support.engine_harness import harnessed
 from support.fake_gateway import FakeGateway
 from support.virtual_time import settled, virtual_time
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
 
@@ -36,12 +36,10 @@ def world(*, platform: Platform = ON, **spec: object) -> World:
     return World(job(**spec), platform=platform)  # type: ignore[arg-type]
 
 
-def running(**spec: object) -> World:
+def all_running(**spec: object) -> World:
     """A job whose replicas run, and TensorBoard where it has one."""
-    there = world(**spec)  # type: ignore[arg-type]
-    for _ in range(2):
-        there.settle()
-        there.run_all()
+    there = running(world(**spec), seconds=0)  # type: ignore[arg-type]
+    there.run_all()
     there.settle()
     return there
 
@@ -75,26 +73,26 @@ class TestWhatItLetsIn:
 
 class TestWhenItIsThere:
     def test_it_comes_before_the_first_pod(self) -> None:
-        there = running()
+        there = all_running()
         kinds = [type(action) for action in there.history]
         assert kinds.index(CreateNetworkPolicy) < kinds.index(CreatePod)
         assert kinds.count(CreateNetworkPolicy) == 1
 
     def test_where_it_is_not_asked_for_there_is_none(self) -> None:
-        there = running()
+        there = all_running()
         without = world(platform=Platform())
         without.settle()
         assert there.network_policy is not None
         assert without.network_policy is None
 
     def test_one_that_somebody_deletes_comes_back(self) -> None:
-        there = running()
+        there = all_running()
         there.network_policy = None
         there.settle()
         assert there.network_policy is not None
 
     def test_one_of_other_settings_is_brought_up_to_date_and_nothing_restarts(self) -> None:
-        there = running()
+        there = all_running()
         before, pods = there.network_policy, dict(there.pods)
         there.platform = Platform(job_access=JobAccess(status=(OPERATOR,), tensorboard=(OPERATOR,)))
         there.history.clear()
@@ -118,14 +116,14 @@ class TestWhenItIsThere:
         assert there.network_policy.uid == "uid-of-another"
 
     def test_it_goes_when_the_job_has_ended_and_nothing_listens(self) -> None:
-        there = running(roles={"worker": 1})
+        there = all_running(roles={"worker": 1})
         there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
         there.settle()
         assert there.job.status.state == "Succeeded"
         assert there.network_policy is None
 
     def test_it_stays_as_long_as_pods_are_left_running(self) -> None:
-        there = running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "None"})
+        there = all_running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "None"})
         there.set_pod("chief-0", Phase.SUCCEEDED, exit_code=0)
         there.settle()
         assert there.job.status.state == "Succeeded"
@@ -135,7 +133,7 @@ class TestWhenItIsThere:
         assert there.network_policy is None
 
     def test_it_stays_as_long_as_tensorboard_does(self) -> None:
-        there = running(roles={"worker": 1}, checkpoint=BOARD, tensorBoard={"ttlSeconds": 60})
+        there = all_running(roles={"worker": 1}, checkpoint=BOARD, tensorBoard={"ttlSeconds": 60})
         there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
         there.settle()
         assert there.job.status.state == "Succeeded"
@@ -150,7 +148,7 @@ class TestWhenItIsThere:
         assert there.network_policy is None
 
     def test_somebody_elses_is_not_deleted_at_the_end(self) -> None:
-        there = running(roles={"worker": 1})
+        there = all_running(roles={"worker": 1})
         there.set_pod("worker-0", Phase.SUCCEEDED, exit_code=0)
         there.settle()
         there.network_policy = Child("default", "digits", "uid-of-another", "somebody-else")

@@ -23,21 +23,12 @@ from dtj.core.actions import (
 from dtj.core.observed import Child, CreationRefusal, Observed, Phase, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
 
 
 NO_RETRY = {"backoffLimit": 0}
-
-
-def running(**arguments: object) -> World:
-    """A world whose job has all pods running and ready."""
-    world = World(job(**arguments))  # type: ignore[arg-type]
-    world.settle()
-    world.run_all()
-    world.settle()
-    return world
 
 
 def kinds(actions: tuple[object, ...]) -> list[str]:

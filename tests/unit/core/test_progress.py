@@ -22,17 +22,9 @@ from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
-
-
-def running(**policy: object) -> World:
-    world = World(job(runPolicy=policy))
-    world.settle()
-    world.run_all()
-    world.settle()
-    return world
 
 
 def failed(world: World) -> ConditionStatus:
@@ -62,7 +54,7 @@ def condition_of(world: World) -> tuple[str, str]:
 
 class TestInTheStatus:
     def test_it_is_what_worker_0_says(self) -> None:
-        world = running()
+        world = running(seconds=0)
         world.advance(10)
         world.report("worker-0", step=5, totalSteps=50, percent=10, metrics={"loss": "0.41"})
         world.settle()
@@ -72,7 +64,7 @@ class TestInTheStatus:
         assert shown.updated_at == "2026-01-02T03:04:15Z"
 
     def test_it_is_written_every_ten_seconds_at_most(self) -> None:
-        world = running()
+        world = running(seconds=0)
         before = len(world.taken(PatchStatus))
         for second in range(100):
             world.advance(1)
@@ -81,7 +73,7 @@ class TestInTheStatus:
         assert 9 <= len(world.taken(PatchStatus)) - before <= 11
 
     def test_another_rate_alone_is_no_advance(self) -> None:
-        world = running()
+        world = running(seconds=0)
         world.advance(10)
         world.report("worker-0", step=5, examplesPerSecond=100.0)
         world.settle()
@@ -97,7 +89,7 @@ class TestInTheStatus:
         [({"step": 6, "percent": 24}, "24%"), ({"step": 1200}, "step 1200"), ({"phase": "Building"}, "building")],
     )
     def test_it_is_also_there_in_words_for_kubectl_get(self, reported: dict[str, object], text: str) -> None:
-        world = running()
+        world = running(seconds=0)
         world.report("worker-0", **reported)
         world.advance(10)
         world.settle()
@@ -144,7 +136,7 @@ class TestInTheStatus:
             assert shown.in_words() == words
 
     def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_said_last(self) -> None:
-        world = running()
+        world = running(seconds=0)
         world.advance(10)
         world.report("worker-0", step=44, totalSteps=50, percent=88)
         world.settle()
@@ -158,7 +150,7 @@ class TestInTheStatus:
         assert (shown.text, shown.step) == ("done", 44)
 
     def test_what_a_pod_of_an_older_attempt_said_does_not_count(self) -> None:
-        world = running()
+        world = running(seconds=0)
         world.advance(10)
         world.report("worker-0", step=5)
         world.settle()
@@ -191,7 +183,7 @@ class TestInTheStatus:
 
 class TestAStall:
     def test_is_a_condition_that_says_since_when(self) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         world.advance(10)
         world.report("worker-0", step=120)
         world.settle()
@@ -204,7 +196,7 @@ class TestAStall:
         assert world.job.status.state == "Running"
 
     def test_is_over_when_the_training_moves(self) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         stands_still(world, "worker-0", step=0)
         assert world.is_true(Condition.STALLED)
         world.report("worker-0", step=1)
@@ -212,7 +204,7 @@ class TestAStall:
         assert not world.is_true(Condition.STALLED)
 
     def test_counts_from_the_first_answer(self) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         world.advance(600)
         for seconds in (0, 59):
             world.advance(seconds)
@@ -233,7 +225,7 @@ class TestAStall:
 
     @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
     def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         world.report("worker-0", step=9, phase="Training")
         world.settle()
         world.advance(50)
@@ -245,12 +237,12 @@ class TestAStall:
         assert not world.is_true(Condition.STALLED)
 
     def test_fails_the_job_where_the_user_says_so(self) -> None:
-        world = running(stallTimeoutSeconds=60, onStall="Fail")
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
         stands_still(world, "worker-0", step=0)
         assert failed(world).reason == Reason.STALLED
 
     def test_restarts_the_job_where_the_user_says_so_and_the_users_budget_pays(self) -> None:
-        world = running(stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
         stands_still(world, "worker-0", step=0)
         assert world.job.status.attempt == 2
         assert world.job.status.restarts.user == 1
@@ -280,7 +272,7 @@ class TestAStall:
         assert [pod.name for pod in asked.pods] == ["digits-worker-0", "digits-worker-1"]
 
     def test_is_forgotten_when_the_job_ends(self) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         stands_still(world, "worker-0", step=0)
         world.set_pod("worker-0", Phase.SUCCEEDED)
         world.settle()
@@ -294,7 +286,7 @@ class TestNoStall:
 
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
     def test_that_the_operator_was_away_is_none(self, action: str) -> None:
-        world = running(stallTimeoutSeconds=60, onStall=action)
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
         world.report("worker-0", step=200)
         world.settle()
         world.operator_restarts()
@@ -311,7 +303,7 @@ class TestNoStall:
 
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
     def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:
-        world = running(stallTimeoutSeconds=60, onStall=action)
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
         world.report("worker-0", step=200)
         world.settle()
         world.advance(600)
@@ -322,7 +314,7 @@ class TestNoStall:
         assert not world.is_true(Condition.STALLED)
 
     def test_an_answer_and_one_after_a_silence_that_show_the_same_place_are_evidence(self) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         world.report("worker-0", step=200)
         world.settle()
         world.advance(70)
@@ -358,7 +350,7 @@ class TestNoStall:
         assert not world.is_true(Condition.STALLED)
 
     def test_that_stalls_cannot_be_detected_is_said_in_one_line_with_the_remedy(self) -> None:
-        world = running(stallTimeoutSeconds=60, onStall="Fail")
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
         world.is_silent("worker-0", seconds=59)
         world.settle()
         assert condition_of(world) == ("False", "NotStalled")
@@ -376,7 +368,7 @@ class TestNoStall:
         assert condition_of(world) == ("False", "NotStalled")
 
     def test_what_another_process_found_stands_until_something_else_is_heard(self) -> None:
-        world = running(stallTimeoutSeconds=60)
+        world = running(seconds=0, stallTimeoutSeconds=60)
         stands_still(world, "worker-0", step=7)
         before = len(world.taken(PatchStatus)), len(world.events)
         world.operator_restarts()
@@ -422,7 +414,7 @@ class TestAsking:
         assert lines == [b"POST /stacks HTTP/1.0\r\n"]
 
     async def test_of_the_replica_that_knows_the_latest_pod_is_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        world = running()
+        world = running(seconds=0)
         world.set_pod("worker-0", Phase.FAILED, exit_code=75)
         world.advance(30)
         world.settle()

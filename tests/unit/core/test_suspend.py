@@ -10,7 +10,7 @@ from builders import job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreatePod, DeletePod, PatchStatus
 from dtj.core.observed import Child, Phase
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
 
@@ -18,14 +18,6 @@ pytestmark = pytest.mark.unit
 def set_suspend(world: World, suspend: bool) -> None:
     wanted = job(runPolicy={"suspend": suspend})
     world.job = replace(world.job, spec=wanted.spec, raw_spec=wanted.raw_spec, generation=world.job.generation + 1)
-
-
-def running() -> World:
-    world = World(job())
-    world.settle()
-    world.run_all()
-    world.settle()
-    return world
 
 
 def suspended() -> World:

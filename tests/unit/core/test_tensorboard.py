@@ -15,7 +15,7 @@ from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
 from dtj.core.platform import Platform
 from dtj.core.policies.tensorboard import REMADE_AFTER, ROOM_SECONDS
-from world import World
+from world import World, running
 
 pytestmark = pytest.mark.unit
 
@@ -28,12 +28,9 @@ def world(*, platform: Platform | None = None, checkpoint: JsonObject = CLAIM, *
     return World(job(**board), platform=platform or Platform())  # type: ignore[arg-type]
 
 
-def running(**spec: object) -> World:
+def all_running(**spec: object) -> World:
     """A job whose replicas run, and its TensorBoard too."""
-    there = world(**spec)  # type: ignore[arg-type]
-    there.settle()
-    there.run_all()
-    there.settle()
+    there = running(world(**spec), seconds=0)  # type: ignore[arg-type]
     there.run_all()
     there.settle()
     return there
@@ -62,20 +59,20 @@ class TestWhenItIsThere:
         assert there.tensorboard is not None
 
     def test_a_job_that_does_not_ask_for_it_has_none(self) -> None:
-        assert POD not in running(tensorBoard=None).pods
-        assert POD not in running(tensorBoard={"enabled": False}).pods
+        assert POD not in all_running(tensorBoard=None).pods
+        assert POD not in all_running(tensorBoard={"enabled": False}).pods
 
     def test_on_a_machine_without_pods_there_is_none(self) -> None:
-        assert POD not in running(platform=Platform(tensorboard=False)).pods
+        assert POD not in all_running(platform=Platform(tensorboard=False)).pods
 
     def test_it_is_no_replica_and_is_counted_nowhere(self) -> None:
-        there = running()
+        there = all_running()
         status = there.job.status
         assert (status.ready, list(status.replica_statuses)) == ("2/2", ["worker"])
         assert status.state == "Running"
 
     def test_it_is_made_anew_when_it_is_lost(self) -> None:
-        there = running()
+        there = all_running()
         there.remove("tensorboard")
         there.tensorboard = None
         there.settle()
@@ -84,7 +81,7 @@ class TestWhenItIsThere:
         assert there.job.status.restarts.total == 0
 
     def test_one_that_was_evicted_is_made_anew_but_not_without_end(self) -> None:
-        there = running()
+        there = all_running()
         there.set_pod("tensorboard", Phase.FAILED, reason="Evicted")
         there.settle()
         assert not there.pods[POD].terminating
@@ -95,7 +92,7 @@ class TestWhenItIsThere:
         assert there.pods[POD].phase is Phase.PENDING
 
     def test_it_stays_for_its_time_after_the_end(self) -> None:
-        there = running(tensorBoard={"ttlSeconds": 100})
+        there = all_running(tensorBoard={"ttlSeconds": 100})
         there.set_pod("worker-0", Phase.SUCCEEDED)
         there.settle()
         assert there.is_true(Condition.SUCCESS_CRITERIA_MET)
@@ -115,7 +112,7 @@ class TestWhenItIsThere:
         assert (there.pods, there.tensorboard) == ({}, None)
 
     def test_with_no_time_it_goes_with_the_job(self) -> None:
-        there = running(tensorBoard={"ttlSeconds": 0})
+        there = all_running(tensorBoard={"ttlSeconds": 0})
         there.set_pod("worker-0", Phase.SUCCEEDED)
         there.settle()
         there.finish_deletions()
@@ -124,7 +121,7 @@ class TestWhenItIsThere:
         assert POD not in there.pods
 
     def test_it_can_be_had_back_after_the_end(self) -> None:
-        there = running(tensorBoard={"enabled": False})
+        there = all_running(tensorBoard={"enabled": False})
         there.set_pod("worker-0", Phase.SUCCEEDED)
         there.settle()
         there.finish_deletions()
@@ -146,7 +143,7 @@ class TestWhenItIsThere:
         assert (there.pods, there.tensorboard) == ({}, None)
 
     def test_a_suspended_job_has_none_until_it_goes_on(self) -> None:
-        there = running()
+        there = all_running()
         suspend(there, suspended=True)
         there.settle()
         there.finish_deletions()
@@ -162,7 +159,7 @@ class TestWhenItIsThere:
 
 class TestThatItIsInNobodysWay:
     def test_its_end_is_no_end_of_the_jobs(self) -> None:
-        there = running(runPolicy={"backoffLimit": 0})
+        there = all_running(runPolicy={"backoffLimit": 0})
         there.set_pod("tensorboard", Phase.FAILED, exit_code=1)
         there.settle()
         assert there.job.status.state == "Running"
@@ -171,14 +168,14 @@ class TestThatItIsInNobodysWay:
         assert there.job.status.state == "Running"
 
     def test_its_blocker_is_no_blocker_of_the_jobs(self) -> None:
-        there = running()
+        there = all_running()
         there.block("tensorboard", Reason.IMAGE_PULL_FAILED, "no such image")
         there.advance(60)
         there.settle()
         assert there.is_true(Condition.PODS_READY)
 
     def test_it_stays_while_replicas_start_again_quickly(self) -> None:
-        there = running()
+        there = all_running()
         there.set_pod("worker-1", Phase.FAILED, exit_code=3)
         there.advance(1)
         there.settle()
@@ -191,7 +188,7 @@ class TestThatItIsInNobodysWay:
         assert not there.pods[POD].terminating
 
     def test_it_makes_room_for_a_replica_that_cannot_start(self) -> None:
-        there = running()
+        there = all_running()
         there.set_pod("worker-1", Phase.FAILED, exit_code=3)
         there.advance(1)
         there.settle()
@@ -203,7 +200,7 @@ class TestThatItIsInNobodysWay:
         assert POD not in there.pods
 
     def test_it_makes_room_where_a_quota_refuses_a_pod(self) -> None:
-        there = running()
+        there = all_running()
         there.remove("worker-1")
         there.refusal = CreationRefusal("digits-worker-1-r1", "Forbidden", "exceeded quota", NOW)
         there.step()
@@ -223,7 +220,7 @@ class TestThatItIsInNobodysWay:
 class TestWhatItIsMadeOf:
     @staticmethod
     def manifest(**spec: object) -> JsonObject:
-        return running(**spec).manifests[POD]
+        return all_running(**spec).manifests[POD]
 
     def test_it_shows_the_logs_of_the_job_and_can_only_read_them(self) -> None:
         pod = self.manifest()
@@ -268,7 +265,7 @@ class TestWhatItIsMadeOf:
         assert dig(pod, "spec", "containers", 0, "resources") == {"limits": {"memory": "9Gi"}}
 
     def test_neither_the_jobs_service_nor_its_scale_selects_it(self) -> None:
-        there = running()
+        there = all_running()
         labels = dig(there.manifests[POD], "metadata", "labels")
         assert isinstance(labels, dict)
         assert there.service is not None
