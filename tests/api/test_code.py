@@ -80,6 +80,13 @@ def test_a_job_is_submitted_with_its_code_which_goes_with_it(world: JobWorld, dt
     world.eventually(lambda: _assert_equal(config_maps(world), {}))
 
 
+def test_a_job_that_is_followed_has_its_code_too(world: JobWorld, dtj: CommandLine) -> None:
+    done = dtj.run("run", "--cluster", "--timeout=1", "--code", "code", write(dtj.folder, manifest("a")))
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("Code of code: 1 file, 14 bytes, packed ")
+    assert [owners(body) for body in config_maps(world).values()] == [["a"]]
+
+
 def test_a_second_submit_with_other_code_changes_nothing_of_the_first(world: JobWorld, dtj: CommandLine) -> None:
     assert submit(dtj, "a").returncode == 0
     first = config_maps(world)
