@@ -24,7 +24,8 @@ from dtj_trainer.pipeline_parallel.layout import Layout
 from dtj_trainer.pipeline_parallel.stages import Stage, make_stages, weights_of
 from dtj_trainer.pipeline_parallel.step import Pipeline
 from dtj_trainer.tasks.image_classification import prepare
-from dtj_trainer.training.synchronous_step import Engine, Vote
+from dtj_trainer.training.inner_loop import Vote
+from dtj_trainer.training.synchronous_step import Engine
 
 BATCH = 48
 DEVICES = 8
@@ -128,7 +129,7 @@ def _losses_of_one_device() -> Iterator[float]:
     engine = Engine(strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH)
     iterator = iter(strategy.experimental_distribute_dataset(DATA.batches(batch=BATCH, seed=3)))
     for _ in range(100):
-        yield engine.run(iterator, 1, Vote(stop=False, save=False, next_steps=1)).metrics["loss"]
+        yield engine.run(iterator, 1, lambda: Vote(stop=False, save=False, next_steps=1)).metrics["loss"]
 
 
 def _losses_of_pipeline(stages: int, micro_batches: int) -> Iterator[float]:

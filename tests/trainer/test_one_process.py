@@ -169,8 +169,8 @@ def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) ->
 BROKEN = """
 import dtj_trainer.training.stepping
 
-def steps_until_checkpoint(*_):
+def steps_until_due(*_):
     raise ZeroDivisionError("a broken loss")
 
-dtj_trainer.training.stepping.steps_until_checkpoint = steps_until_checkpoint
+dtj_trainer.training.stepping.EverySteps.steps_until_due = steps_until_due
 """

@@ -19,7 +19,7 @@ WITH_EVALUATOR = {**ROLES, "evaluator": 1}
 COORDINATOR = """
 import time
 import tensorflow as tf
-from dtj_trainer import parameter_server
+from dtj_trainer.training import parameter_server
 parameter_server.FORGOTTEN_AFTER_SECONDS = 2
 strategy = parameter_server.make_strategy()
 with strategy.scope():

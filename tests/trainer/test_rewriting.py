@@ -16,7 +16,8 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     import tensorflow as tf
     import tf_keras
 
-    from dtj_trainer.training.synchronous_step import Engine, Vote
+    from dtj_trainer.training.inner_loop import Vote
+    from dtj_trainer.training.synchronous_step import Engine
 
     class Gate(tf_keras.layers.Layer):
         def call(self, inputs: Any) -> Any:
@@ -38,7 +39,7 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
     inputs = tf.data.Dataset.from_tensor_slices(([[3.0], [-3.0]], [3.0, 3.0])).batch(1)
     batches = iter(strategy.experimental_distribute_dataset(inputs))
     vote = Vote(stop=False, save=False, next_steps=1)
-    assert [engine.run(batches, 1, vote).metrics["loss"] for _ in range(2)] == [0.0, 9.0]
+    assert [engine.run(batches, 1, lambda: vote).metrics["loss"] for _ in range(2)] == [0.0, 9.0]
     assert int(step.numpy()) == 2
 
 

@@ -30,16 +30,16 @@ def build():
 NOTED = """
 import os
 import numpy
-from dtj_trainer import checkpoints
+from dtj_trainer.checkpoint.manager import Store
 
-save = checkpoints.Store.save
+save = Store.save
 
 def noted(store, step):
     weights = [weight.numpy() for weight in store._state._parts["weights"]]
     numpy.savez(f"{os.environ['DTJ_ROLE']}-{os.environ['DTJ_INDEX']}-{step}.npz", *weights)
     save(store, step)
 
-checkpoints.Store.save = noted
+Store.save = noted
 """
 """Each task notes all its weights when it saves, also where that is thrown away."""
 

@@ -13,11 +13,10 @@ import pytest
 
 from dtj_launch import progress
 from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve
-from dtj_trainer.config.parsing import CheckpointPolicy
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process.environment import cpu_limit
-from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within
+from dtj_trainer.training.stepping import EverySteps, steps_within
 
 pytestmark = pytest.mark.unit
 
@@ -178,13 +177,13 @@ def test_a_period_is_due_once() -> None:
 
 
 def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
-    policy = CheckpointPolicy(directory=None, every_steps=40, every_seconds=None, keep=1)
-    marks, step = [], 0
+    checkpoints = EverySteps(40, 113)
+    saved, step = [], 0
     while step < 113:
-        step += min(15, steps_until_checkpoint(step, 113, policy))
-        if is_checkpoint_step(step, 113, policy):
-            marks.append(step)
-    assert marks == [40, 80, 113]
+        step += min(15, checkpoints.steps_until_due(step))
+        if checkpoints.is_due(step):
+            saved.append(step)
+    assert saved == [40, 80, 113]
     assert steps_within(20, None) == 20
     assert steps_within(20, 10.0) == 5
     assert steps_within(20, 0.1) == 1

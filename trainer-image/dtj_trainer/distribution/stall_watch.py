@@ -5,8 +5,8 @@ is late, and it is the cause. They tell each other through the coordination serv
 """
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
@@ -45,9 +45,9 @@ class State:
 class StallWatch(Watchdog):
     """Watches the steps of this task; a context manager around the training."""
 
-    def __init__(self, config: Config, *, batches: Callable[[], int]) -> None:
+    def __init__(self, config: Config, *, batches: Callable[[], int] = lambda: 0) -> None:
         """Args:
-        batches: how many batches the data gave so far.
+        batches: how many batches the data gave so far, if it is a worker of a collective that watches.
         """
         self._config = config
         self._batches = batches
@@ -64,9 +64,12 @@ class StallWatch(Watchdog):
         """The first step traces and compiles, on all workers."""
         self.feed(max(self._patience, self._config.start_timeout))
 
-    def save(self) -> None:
-        """A checkpoint is to be written, which has a limit of its own."""
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """While a checkpoint is written, which has a limit of its own."""
         self.feed(self._patience + AT_THE_END_SECONDS)
+        yield
+        self.feed()
 
     def _end(self, error: BaseException) -> None:
         self.feed(_TALK_SECONDS)

@@ -4,7 +4,7 @@ Imports TensorFlow.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -66,10 +66,17 @@ class ByExample:
 
     def means(self, sums: Any) -> Mapping[str, float]:
         """See `Objective`."""
-        *values, rows = (float(value) for value in sums)
-        return {
-            name: value / rows if rows else math.nan for name, value in zip(self._task.metrics, values, strict=True)
-        }
+        return means_by_example(self._task.metrics, sums)
+
+
+def means_by_example(metrics: Sequence[str], sums: Any) -> Mapping[str, float]:
+    """The mean of each metric.
+
+    Args:
+        sums: of each metric, and the number of examples.
+    """
+    *values, examples = (float(value) for value in sums)
+    return {name: value / examples if examples else math.nan for name, value in zip(metrics, values, strict=True)}
 
 
 class Measured(Mapping[str, float]):

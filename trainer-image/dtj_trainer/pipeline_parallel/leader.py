@@ -1,20 +1,18 @@
 """The leader of a pipeline: it connects to the workers, drives the steps, saves, and finishes. Imports TensorFlow."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.metrics.reporting import Reporter, Run
-from dtj_trainer.metrics.step_timing import Every
-from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.pipeline_parallel.costs import measure
 from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
 from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
@@ -23,12 +21,12 @@ from dtj_trainer.pipeline_parallel.stages import copies_of, decays_of, make_stag
 from dtj_trainer.pipeline_parallel.step import Pipeline
 from dtj_trainer.pipeline_parallel.worker import leaving_mark
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import NotFinite, PeerLost, Preempted
-from dtj_trainer.process.watchdog import Watchdog
+from dtj_trainer.process.errors import PeerLost
 from dtj_trainer.training import optimizers
+from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
-from dtj_trainer.training.nonfinite import last_words
-from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within, total_steps
+from dtj_trainer.training.inner_loop import StepResult, Vote
+from dtj_trainer.training.stepping import total_steps
 
 
 def connect(config: Config) -> None:
@@ -49,27 +47,31 @@ def train(run: Run) -> None:
     config = run.config
     with peer_loss(config.cluster), _heartbeat(run):
         training = _Training(run)
-        summaries = Summaries(config.log_dir / "train" if config.log_dir else None)
-        reporter = Reporter(
-            run, summaries, batch=training.batch, step=training.first_step, total_steps=training.total_steps
-        )
+        controller = Controller(
+            run, training, training.store,
+            strategy=None,
+            counter=training.counter,
+            batch=training.batch,
+            total_steps=training.total_steps,
+            # Workers may answer and yet not reach each other.
+            watch=StallWatch(config),
+            all_tasks_save=False,
+        )  # fmt: skip
         training.introduce()
-        try:
-            training.loop(reporter)
-        finally:
-            summaries.flush()
+        controller.introduce()
+        controller.train(training.stream, finalize=training.finalize)
         weights = [weight.numpy() for weight in weights_of(training.stages)]
     finish(
-        run, reporter, summaries,
+        run, controller.reporter, controller.summaries,
         weights=weights,
-        step=max(training.first_step, training.total_steps),
+        step=controller.step,
         checkpoint=training.store.path(),
         batch=training.batch // training.shares,
     )  # fmt: skip
 
 
 class _Training:
-    """The stages on the workers, and the loop that drives them."""
+    """The stages on the workers, and the inner loop that drives them."""
 
     def __init__(self, run: Run) -> None:
         config = run.config
@@ -90,9 +92,9 @@ class _Training:
         self._learning = made.description
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
-        step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+        self.counter, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
         self.store = Store(
-            state_of(self.stages, model, make_optimizer, step=step, total_steps=total),
+            state_of(self.stages, model, make_optimizer, step=self.counter, total_steps=total),
             config.checkpoint.directory,
             keep=config.checkpoint.keep,
             writes=True,
@@ -103,10 +105,10 @@ class _Training:
         self.store.restore_newest()
         share_counts(self.stages)
         total.assign(self.total_steps)
-        self.first_step = int(step.numpy())
         self._pipeline = Pipeline(
-            layout=self._layout, task=run.task, stages=self.stages, devices=devices, step=step, batch=self.batch
-        )
+            layout=self._layout, task=run.task, stages=self.stages, devices=devices, step=self.counter,
+            batch=self.batch,
+        )  # fmt: skip
 
     def introduce(self) -> None:
         """Says what is trained how."""
@@ -118,55 +120,33 @@ class _Training:
         )
         for line in _describe(self._parts):
             run.say(line)
-        if self.store.path():
-            run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
-        elif not self.store.enabled:
-            run.say("no checkpoint directory: a restart begins at step 0")
 
-    def loop(self, reporter: Reporter) -> None:
-        """Trains to the last step."""
-        run, policy, store, step = self._run, self._run.config.checkpoint, self.store, self.first_step
-        iterator = iter(run.data.batches(batch=self.batch, seed=run.config.seed, first_step=step))
-        save_due = Every(policy.every_seconds)
-        wanted = run.config.steps_per_call
-        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=store.last_step)
-        run.termination.saves = store.enabled
-        # Workers may answer and yet not reach each other.
-        seconds = run.config.stall_timeout
-        stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
-        with Watchdog(seconds, stalled, end_with=end_with) as watchdog:
-            while step < self.total_steps:
-                steps = min(wanted, steps_until_checkpoint(step, self.total_steps, policy))
-                began = time.monotonic()
-                metrics, not_finite = self._pipeline.run(iterator, steps)
-                if not_finite:
-                    raise self._not_finite(f"the loss is not finite at step {step + not_finite}")
-                step += steps
-                wanted = steps_within(run.config.steps_per_call, steps / (time.monotonic() - began))
-                watchdog.feed()
-                stop = run.termination.requested
-                due = save_due.due() or is_checkpoint_step(step, self.total_steps, policy)
-                if (stop or due) and not self._weights_are_finite():
-                    raise self._not_finite(f"the weights are not finite at step {step}")
-                if stop or step >= self.total_steps:
-                    store.save(step)
-                elif due:
-                    store.save_async(step)
-                reporter.report(step, metrics, last_checkpoint_step=store.last_step)
-                if stop:
-                    raise Preempted(f"preempted: saved step {step} of {self.total_steps}; the job resumes there")
-        run.termination.saves = False
-        for stage in self.stages:
-            stage.finalize()
+    @property
+    def first_steps(self) -> int:
+        """See `InnerLoop`."""
+        return self._run.config.steps_per_call
 
-    def _weights_are_finite(self) -> bool:
+    def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
+        """See `InnerLoop`."""
+        metrics, not_finite = self._pipeline.run(iterator, steps)
+        now = vote()
+        return StepResult(
+            metrics=metrics, steps=steps, stop=now.stop, save=now.save, next_steps=None, not_finite_step=not_finite
+        )
+
+    def weights_are_finite(self) -> bool:
+        """See `InnerLoop`."""
         weights = (variable.value for stage in self.stages for variable in stage.trainable)
         return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
 
-    def _not_finite(self, where: str) -> NotFinite:
-        """How the training ends; the checkpoint that is being written is finite."""
-        self.store.settle()
-        return NotFinite(last_words(where, self.store.path(), self._run.config.on_nan))
+    def stream(self, first_step: int) -> Any:
+        """The batches from this step on."""
+        return self._run.data.batches(batch=self.batch, seed=self._run.config.seed, first_step=first_step)
+
+    def finalize(self) -> None:
+        """What the optimizers do after the last step."""
+        for stage in self.stages:
+            stage.finalize()
 
 
 def _devices(layout: Layout) -> list[list[str]]:

@@ -6,12 +6,14 @@ second time then (re-materialised). The gradients of all micro-batches and repli
 optimizer gets them. Imports TensorFlow.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.metrics.aggregation import Measured, means_by_example
 from dtj_trainer.pipeline_parallel.layout import Layout
 from dtj_trainer.pipeline_parallel.stages import Stage
 from dtj_trainer.tasks import Task
@@ -76,7 +78,7 @@ class Pipeline:
         self._step = step
         self._batch = batch
 
-    def run(self, iterator: Any, steps: int) -> tuple[Mapping[str, float], int | None]:
+    def run(self, iterator: Any, steps: int) -> tuple[Measured, int | None]:
         """Takes so many steps.
 
         Returns:
@@ -84,9 +86,8 @@ class Pipeline:
             not finite.
         """
         found, first = self._run(iterator, tf.constant(steps, tf.int64))
-        sums, examples = found.numpy(), steps * self._batch
-        means = {name: float(value) / examples for name, value in zip(self._task.metrics, sums, strict=True)}
-        return means, int(first) or None
+        sums = [*found.numpy(), steps * self._batch]
+        return Measured(sums, partial(means_by_example, self._task.metrics)), int(first) or None
 
     @tf.function(reduce_retracing=True)
     def _run(self, iterator: Any, steps: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,7 +53,7 @@ class Loop(Protocol):
 
     step: int
 
-    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
+    def advance(self, iterator: Any, until: int) -> Measured:
         """Trains up to this step; the means of the metrics over the steps taken."""
         ...
 
@@ -232,26 +232,19 @@ class _Epoch:
         """Of the epochs of this call of `fit`."""
         self._steps_per_call = steps_per_call
         self._first = loop.step
-        self._sums: dict[str, float] = {}
         self._measured: Measured | None = None
 
     def begin(self, _epoch: int, _logs: object = None) -> None:
         """As a callback: a new epoch begins."""
-        self._first, self._sums, self._measured = self._loop.step, {}, None
+        self._first, self._measured = self._loop.step, None
 
     def train(self, iterator: Any) -> dict[str, float]:
         """As Keras' train function: some steps, and the metrics of the epoch so far."""
         before = self._loop.step
-        metrics = self._loop.advance(iterator, min(before + self._steps_per_call, self._first + self.steps))
-        if isinstance(metrics, Measured):
-            self._measured = metrics if self._measured is None else self._measured + metrics
-            return self.means()
-        for name, value in metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value * (self._loop.step - before)
+        measured = self._loop.advance(iterator, min(before + self._steps_per_call, self._first + self.steps))
+        self._measured = measured if self._measured is None else self._measured + measured
         return self.means()
 
     def means(self) -> dict[str, float]:
         """As Keras' get_metrics_result."""
-        if self._measured is not None:
-            return dict(self._measured)
-        return {name: value / (self._loop.step - self._first) for name, value in self._sums.items()}
+        return {} if self._measured is None else dict(self._measured)

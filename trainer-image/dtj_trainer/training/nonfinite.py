@@ -7,7 +7,7 @@ from pathlib import Path
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
 from dtj_trainer.config.options import ParsedArgs
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.process.errors import NotFinite, UsageError
 
 FAIL, ROLLBACK, SKIP = options.NAN_POLICIES
 
@@ -19,6 +19,16 @@ class NanPolicy:
     action: str
     limit: int
     """Rollbacks, or updates that are skipped, in one run of this process."""
+
+
+class NotFiniteStep(NotFinite):
+    """See `NotFinite`."""
+
+    def __init__(self, message: str, *, step: int, where: str) -> None:
+        super().__init__(message)
+        self.step = step
+        self.where = where
+        """What is not finite, and at which step."""
 
 
 def nan_policy(given: ParsedArgs, *, strategy: str, loop: str, checkpoints: bool, script: bool) -> NanPolicy:

@@ -13,23 +13,21 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from dtj_launch.progress import Phase
+from dtj_launch.progress import Meter
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State, Store
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER
+from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.metrics.reporting import Reporter, Run
-from dtj_trainer.metrics.step_timing import Every
-from dtj_trainer.metrics.tensorboard import Summaries
-from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import NotFinite, PeerLost, Preempted
-from dtj_trainer.process.watchdog import Watchdog
+from dtj_trainer.metrics.aggregation import Measured, means_by_example
+from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.training import keras_fit, optimizers, weight_update
+from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
-from dtj_trainer.training.nonfinite import last_words
-from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within, total_steps
+from dtj_trainer.training.inner_loop import StepResult, Vote
+from dtj_trainer.training.stepping import steps_within, total_steps
 
 _CALLS_AHEAD = 2
 """Calls that wait or run for each worker: enough that none waits for the coordinator, few enough to stop soon."""
@@ -71,32 +69,37 @@ def train(run: Run, strategy: Any) -> None:
     config = run.config
     with peer_loss(config.cluster):
         training = _Training(run, strategy)
-        summaries = Summaries(config.log_dir / "train" if config.log_dir else None)
-        reporter = Reporter(
-            run, summaries, batch=training.batch, step=training.first_step, total_steps=training.total_steps
-        )
+        controller = Controller(
+            run, training, training.store,
+            strategy=None,
+            counter=training.counter,
+            batch=training.batch,
+            total_steps=training.total_steps,
+            watch=training.watch,
+            all_tasks_save=False,
+        )  # fmt: skip
         run.say(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
             f"{config.cluster.count(PS)}  {training.learning}  {training.total_steps} steps: "
             f"{config.epochs} epochs of {run.data.examples} examples"
         )
-        try:
-            training.loop(reporter)
-        finally:
-            summaries.flush()
+        controller.introduce()
+        controller.train(
+            training.stream,
+            fit=partial(training.fit, controller) if config.loop == "fit" else None,
+            finalize=training.finalization.do,
+        )
         finish(
-            run,
-            reporter,
-            summaries,
+            run, controller.reporter, controller.summaries,
             weights=[tf.convert_to_tensor(weight).numpy() for weight in keras_compat.unshard(training.model.weights)],
-            step=training.step,
+            step=controller.step,
             checkpoint=training.store.path(),
             batch=training.batch,
-        )
+        )  # fmt: skip
 
 
 class _Training:
-    """Variables on the parameter servers, and the loop that keeps the workers busy."""
+    """Variables on the parameter servers, and the inner loop that keeps the workers busy."""
 
     def __init__(self, run: Run, strategy: Any) -> None:
         config = run.config
@@ -112,7 +115,7 @@ class _Training:
             made = optimizers.make(self.model, config.learning, batch=self.batch, total_steps=self.total_steps)
             self._optimizer, self.learning = made.optimizer, made.description
             self._optimizer.build(self.model.trainable_variables)
-            self._finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
+            self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
             # What is beside another variable is never split.
@@ -144,132 +147,103 @@ class _Training:
         )
         self.store.restore_newest()
         total.assign(self.total_steps)
-        self.first_step = self.step = int(self._step.numpy())
-        self._save_due = Every(config.checkpoint.every_seconds)
+        self._done = self._scheduled = int(self._step.numpy())
+        self._reported = self._sums.numpy()
+        self._meter = Meter(batch=self.batch, step=self._done)
+        # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
+        self.watch = StallWatch(config)
         if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
             run.say(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
-        if self.store.path():
-            run.say(f"resumed: step {self.first_step} of {self.total_steps} from {self.store.path()}")
 
-    def loop(self, reporter: Reporter) -> None:
-        """Trains to the last step, or until a callback of Keras ends it."""
-        run, self._reporter = self._run, reporter
-        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self.store.last_step)
-        run.termination.saves = self.store.enabled
-        # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
-        seconds = run.config.stall_timeout
-        stalled = PeerLost(f"no step was finished for {seconds:g} s (--stall-timeout): a task of this job hangs")
-        if run.config.loop == "fit":
-            train: Callable[[], object] = self._fit
-        else:
-            iterator = iter(self._coordinator.create_per_worker_dataset(self._examples))
-            train = partial(self.advance, iterator, self.total_steps)
-        with Watchdog(seconds, stalled, end_with=end_with) as self._watchdog:
-            train()
-        run.termination.saves = False
-        self._finalization.do()
+    @property
+    def counter(self) -> Any:
+        """int64 tf.Variable; the steps done."""
+        return self._step
 
-    def _fit(self) -> None:
+    @property
+    def first_steps(self) -> int:
+        """See `InnerLoop`: as many as there are, since a call ends when there is something to report."""
+        return self.total_steps
+
+    def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
+        """See `InnerLoop`. Ends when some steps are done, while the workers take the next ones; or when all are.
+
+        The step may be a little further then, if steps of a worker that was lost were repeated by another.
+        """
+        workers = self._run.config.cluster.count(WORKER)
+        first = step = self._done
+        limit, stop, save, done = first + steps, False, False, False
+        while True:
+            now = vote()
+            stop, save = stop or now.stop, save or now.save
+            if stop or save:
+                limit = self._scheduled
+            rate = self._meter.steps_per_second
+            at_once = steps_within(self._run.config.steps_per_call, rate and rate / workers)
+            ahead = min(limit, step + _CALLS_AHEAD * workers * at_once)
+            while self._scheduled < ahead:
+                self._schedule(iterator, min(at_once, limit - self._scheduled))
+            # In this order: what is done when nothing runs any more is all of it.
+            done = self._coordinator.done() and self._scheduled >= limit
+            before, step = step, int(self._step.numpy())
+            if step > before:
+                self.watch.feed()
+            if done or (step - first >= at_once and step < limit and not (stop or save)):
+                break
+            time.sleep(_LOOK_SECONDS)
+        if done:
+            self._coordinator.join()
+            self._scheduled = step
+        self._done = step
+        self._meter.mark(step)
+        # A step beyond the limit is none after which a checkpoint is due by its number.
+        return self._result(step - first, stop=stop, save=save or step > first + steps)
+
+    def _result(self, steps: int, *, stop: bool, save: bool) -> StepResult:
+        before, self._reported = self._reported, self._sums.numpy()
+        metrics = Measured(self._reported - before, self._means)
+        is_finite = all(map(math.isfinite, metrics.values()))
+        return StepResult(
+            metrics=metrics,
+            steps=steps,
+            stop=stop,
+            save=save,
+            next_steps=self.total_steps,
+            not_finite_step=None if is_finite else steps,
+            not_finite_is_exact=False,
+        )
+
+    def weights_are_finite(self) -> bool:
+        """See `InnerLoop`."""
+        weights = map(tf.convert_to_tensor, self.model.trainable_weights)
+        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
+
+    def _means(self, sums: Any) -> Mapping[str, float]:
+        """The mean of each metric; nothing without an example."""
+        return means_by_example(self._run.task.metrics, sums) if sums[-1] else {}
+
+    def stream(self, first_step: int) -> Any:
+        """The streams of all workers. Each has an order of its own; together they see as much as one would."""
+
+        def examples() -> Any:
+            return self._strategy.distribute_datasets_from_function(lambda context: self._share(context, first_step))
+
+        return self._coordinator.create_per_worker_dataset(examples)
+
+    def fit(self, controller: Controller) -> None:
+        """Keras' loop."""
         keras_fit.fit(
-            self.model, self, self._creator,
+            self.model, controller, self._creator,
             callbacks=self._run.config.user_code.callbacks,
             total_steps=self.total_steps,
             steps_per_epoch=self._steps_per_epoch,
             steps_per_call=self._steps_per_epoch,
-            finalization=self._finalization,
+            finalization=self.finalization,
         )  # fmt: skip
-        self.save()
 
-    def save(self) -> None:
-        """Saves the step that the loop stands at, unless it is saved."""
-        self.store.save(self.step)
-
-    def advance(self, iterator: Any, until: int) -> Mapping[str, float]:
-        """Trains up to this step, or a little further where a worker's steps were repeated by another.
-
-        Returns:
-            The mean of each metric over the examples of these steps.
-
-        Raises:
-            Preempted: told to stop; the state is saved.
-        """
-        # Steps that were repeated may have gone beyond an epoch's end, and the last epoch then ends before its last.
-        until = min(until, self.total_steps)
-        before, config = self._sums.numpy(), self._run.config
-        # The first step is traced, and sent to all workers: that is part of the start.
-        starts = self.step == self.first_step
-        self._watchdog.feed(max(config.stall_timeout, config.start_timeout) if starts else None)
-        while self.step < until:
-            self._leg(iterator, until)
-            stops = self._run.termination.requested
-            self._check(self._weights_are_finite(), f"the weights are not finite at step {self.step}")
-            if stops or self.step >= self.total_steps:
-                self.store.save(self.step)
-            elif self.step < until or is_checkpoint_step(self.step, self.total_steps, config.checkpoint):
-                self.store.save_async(self.step)
-            if stops:
-                raise Preempted(f"preempted: saved step {self.step} of {self.total_steps}; the job resumes there")
-        return self._means(self._sums.numpy() - before)
-
-    def _leg(self, iterator: Any, until: int) -> None:
-        """Trains until this step, or until a checkpoint is due, and no step is under way."""
-        run, workers, step = self._run, self._run.config.cluster.count(WORKER), self.step
-        scheduled = step
-        limit = min(until, step + steps_until_checkpoint(step, self.total_steps, run.config.checkpoint))
-        reported, sums, done = step, self._sums.numpy(), False
-        while not done:
-            if run.termination.requested or self._save_due.due():
-                limit = scheduled
-            rate = self._reporter.meter.steps_per_second
-            steps = steps_within(run.config.steps_per_call, rate and rate / workers)
-            ahead = min(limit, step + _CALLS_AHEAD * workers * steps)
-            while scheduled < ahead:
-                scheduled += self._schedule(iterator, min(steps, limit - scheduled))
-            # In this order: what is done when nothing runs any more is all of it.
-            done = self._coordinator.done() and scheduled >= limit
-            before, step = step, int(self._step.numpy())
-            if step > before:
-                self._watchdog.feed()
-            if step - reported >= steps or done:
-                sums = self._report(step, sums)
-                reported = step
-            else:
-                time.sleep(_LOOK_SECONDS)
-        self._coordinator.join()
-        self.step = step
-
-    def _schedule(self, iterator: Any, steps: int) -> int:
+    def _schedule(self, iterator: Any, steps: int) -> None:
         self._coordinator.schedule(self._train_steps, args=(iterator, tf.constant(steps, tf.int64)))
-        return steps
-
-    def _report(self, step: int, before: Any) -> Any:
-        """Reports the means over what was learned since the sums stood at `before`; returns how they stand now."""
-        now = self._sums.numpy()
-        if metrics := self._means(now - before):
-            self._check(all(map(math.isfinite, metrics.values())), f"the loss is not finite by step {step}")
-            self._reporter.report(step, metrics, last_checkpoint_step=self.store.last_step)
-        return now
-
-    def _check(self, finite: bool, where: str) -> None:
-        """Ends the training where something is not finite; the checkpoint that is being written still is."""
-        if not finite:
-            self.store.settle()
-            raise NotFinite(last_words(where, self.store.path(), self._run.config.on_nan))
-
-    def _weights_are_finite(self) -> bool:
-        weights = map(tf.convert_to_tensor, self.model.trainable_weights)
-        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
-
-    def _means(self, grown: Any) -> dict[str, float]:
-        """The mean of each metric over the examples by which the sums have grown; nothing without any."""
-        *sums, examples = grown
-        if not examples:
-            return {}
-        return {name: float(value / examples) for name, value in zip(self._run.task.metrics, sums, strict=True)}
-
-    def _examples(self) -> Any:
-        """The stream of one worker. Each has an order of its own; together they see as much as one would."""
-        return self._strategy.distribute_datasets_from_function(lambda context: self._share(context, self.step))
+        self._scheduled += steps
 
     def _creator(self, first_step: int) -> Any:
         """The same for Keras, which distributes it itself."""

@@ -17,7 +17,7 @@ start gate, status port, signals. All tasks have to go through the same sequence
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -31,12 +31,11 @@ from dtj_trainer.metrics.formatting import progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process import environment
 from dtj_trainer.process.ending import end_with, leave
-from dtj_trainer.process.errors import NotFinite, Preempted, TrainerError, UsageError
+from dtj_trainer.process.errors import TrainerError, UsageError
 from dtj_trainer.process.output_directories import check_outputs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.roles import meet_peers, started_in_time
-from dtj_trainer.training.nonfinite import last_words, on_which, workers_of
 from dtj_trainer.training.stepping import steps_within
 from dtj_trainer.user_code import keras_import
 
@@ -48,6 +47,8 @@ from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, HEADER, Store  # 
 from dtj_trainer.checkpoint.manager import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
+from dtj_trainer.training.checkpointing import Checkpointing  # noqa: E402
+from dtj_trainer.training.inner_loop import Vote  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
     build_optimizers,
     of_tensorflow,
@@ -56,7 +57,6 @@ from dtj_trainer.training.session_state import (  # noqa: E402
     variables_of,
     warn_of_uncounted,
 )
-from dtj_trainer.training.synchronous_step import Vote  # noqa: E402
 from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights  # noqa: E402
 
@@ -140,10 +140,7 @@ class Session:
         self.step = 0
         """Steps done, by all runs so far: batches that the data must skip."""
         self._context = context
-        self._policy = config.checkpoint
         self._store: Store | None = None
-        self._saved: int | None = None
-        self._total: int | None = None
         self._counters: tuple[Any, Any] | None = None
         collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
         self._agreement = _Agreement(strategy) if collective else None
@@ -152,7 +149,7 @@ class Session:
         self._waiting = collective_timing.of(strategy, counts=True) if collective else None
         self._watch = LoopWatch(config, self._state, kind="-session")
         self._own_part = OwnPart()
-        self._save_due = Every(self._policy.every_seconds)
+        self._checkpoints = self._checkpointing(None)
         self._calls, self._calls_until, self._agreed_at = 0, 1, time.monotonic()
         self._agreed_step, self._by_ones = 0, True
         self._details: dict[str, Any] = {}
@@ -183,6 +180,7 @@ class Session:
             weights = [each for name, part in parts.items() for each in trained(name, part)]
             variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
+        policy = self._context.config.checkpoint
         coordinates = self._context.config.strategy == "ParameterServer"
         self._store = Store(
             Saved(
@@ -191,8 +189,8 @@ class Session:
                 total_steps=total,
                 **{name: [one for _, one in pairs] for name, pairs in variables.items()},
             ),
-            self._policy.directory,
-            keep=self._policy.keep,
+            policy.directory,
+            keep=policy.keep,
             writes=self.is_leader,
             io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0" if coordinates else None,
             say=print,
@@ -202,8 +200,9 @@ class Session:
         self._weights = Weights([of_tensorflow(one) for one, _ in weights])
         if self.task.role != EVALUATOR:
             strategies.agree_on_start(self._context.config, self.strategy, self.step)
-        if self.is_leader and self._store.path():
-            print(f"resumed: step {self.step} from {self._store.path()}")
+        self._checkpoints = self._checkpointing(self._store)
+        if self.is_leader and (line := self._checkpoints.resumed(self.step)):
+            print(line)
         if self.is_leader and self._store.enabled:
             warn_of_uncounted(parts)
         self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.last_step)
@@ -218,7 +217,7 @@ class Session:
             NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
             NotSaved: the last checkpoint could not be written.
         """
-        self._total = total
+        self._checkpoints.total_steps = total
         self._context.progress_store.update(total_steps=total)
         self._watch.begin()
         try:
@@ -244,22 +243,17 @@ class Session:
         self._losses.taken(self.step)
         self._by_ones &= steps == 1
         self._show()
-        every = self._policy.every_steps
-        save = self._store is not None and every is not None and self.step // every > before // every
+        save = self._store is not None and self._checkpoints.by_number.was_due(before, self.step)
         self._calls += 1
         # Before a checkpoint all tasks agree that there is nothing in it that is not finite.
         if save or self._calls >= self._calls_until:
             agreed = self._agree()
             if agreed.stop and self._store is not None:
-                self._save()
-                of = f" of {self._total}" if self._total else ""
-                raise Preempted(f"preempted: all tasks saved step {self.step}{of}; the job resumes there")
+                self._checkpoints.save(self.step)
+                raise self._checkpoints.preempted(self.step)
             save |= agreed.save
-        if save and self._store is not None:
-            self._check_weights()
-            self._note()
-            self._watch.moved(may_take=AT_THE_END_SECONDS)
-            self._store.save_async(self.step)
+        if save:
+            self._checkpoints.save_async(self.step)
 
     def report(self, *, epoch: int | None = None, batch_size: int | None = None, **metrics: Any) -> None:
         """Says what the step under way measured, to be shown with it; costs nothing but when it is shown.
@@ -287,33 +281,49 @@ class Session:
         return _FitCallback(self, batch_size=batch_size)
 
     def _show(self) -> None:
-        if not self._look.due() and self.step != self._total:
+        total = self._checkpoints.total_steps
+        if not self._look.due() and self.step != total:
             return
         last_checkpoint = self._store.last_step if self._store else None
         progress.report(
             step=self.step,
-            total=self._total,
+            total=total,
             last_checkpoint=last_checkpoint,
             step_seconds=self._own_part.mark(self.step, waited=float(self._waiting.seconds)) if self._waiting else None,
             **self._details,
         )
-        if self.is_leader and (self._line_due.due() or self.step == self._total):
+        if self.is_leader and (self._line_due.due() or self.step == total):
             print(progress_line(self._context.progress_store.progress))
 
     def _state(self) -> State:
         """How far this task is, for the others to see while it hangs."""
         return sums_begun(self._waiting, f"step {self.step + 1}")
 
+    def _checkpointing(self, store: Store | None) -> Checkpointing:
+        evaluates = self.task.role == EVALUATOR
+        return Checkpointing(
+            self._context.config, store, self.strategy,
+            total_steps=None,
+            weights_are_finite=lambda: evaluates or self._weights.are_finite(),
+            saving=self._saving,
+        )  # fmt: skip
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """While a checkpoint is written: it says where the loop stands, and may take its time."""
+        assert self._counters is not None  # there is a store
+        step, total = self._counters
+        step.assign(self.step)
+        total.assign(self._checkpoints.total_steps or 0)
+        self._watch.moved(may_take=AT_THE_END_SECONDS)
+        yield
+
     def _agree(self) -> Vote:
         """What all tasks do now, and after how many calls they ask again."""
         now = time.monotonic()
         # The first calls trace and compile, so their pace says little: not too far ahead at once.
         wanted = min(4 * self._calls, steps_within(_CALLS_AT_MOST, self._calls / max(1e-6, now - self._agreed_at)))
-        vote = Vote(
-            stop=self._context.termination.requested,
-            save=self.is_leader and self._save_due.due(),
-            next_steps=wanted if self.is_leader else 0,
-        )
+        vote = self._checkpoints.vote(stop=self._context.termination.requested, next_steps=wanted)
         found = self._losses.first_not_finite()
         mine = 0 if found is None else found.step - self._agreed_step
         agreed, of_each = replace(vote, next_steps=wanted), [mine]
@@ -326,51 +336,18 @@ class Session:
                 replicas = list(found.replicas)
             elif len(replicas) == len(of_each):
                 replicas = []  # a loss of all of them
-            raise self._not_finite("the loss is", self._agreed_step + first, replicas)
+            step = self._agreed_step + first
+            raise self._checkpoints.not_finite("the loss is", step, replicas, is_exact=self._by_ones)
         self._agreed_at, self._calls, self._calls_until = now, 0, max(1, agreed.next_steps)
         self._agreed_step, self._by_ones = self.step, True
         return agreed
 
-    def _not_finite(self, what: str, step: int, replicas: Sequence[int]) -> NotFinite:
-        """Says where the loop stands; waits for the checkpoint that is being written, which is finite."""
-        config, path = self._context.config, None
-        if self._store is not None:
-            self._store.settle()
-            path = self._store.path()
-        workers = workers_of(config.cluster, replicas, total=self.strategy.num_replicas_in_sync)
-        where = f"{what} not finite {'at' if self._by_ones else 'by'} step {step}{on_which(workers)}"
-        return NotFinite(last_words(where, path, config.on_nan))
-
-    def _check_weights(self) -> None:
-        if self.task.role != EVALUATOR and not self._weights.are_finite():
-            raise self._not_finite("the weights are", self.step, ())
-
     def _save_last(self) -> None:
         """Saves the step that the loop ends with, if all tasks agree that it is finite."""
         self._losses.taken(self.step)
-        if self._saved != self.step:
+        if not self._checkpoints.is_saved(self.step):
             self._agree()
-        self._save()
-
-    def _save(self) -> None:
-        """Saves this step, and returns when it is saved."""
-        if self._store is None or self._saved == self.step:
-            return
-        self._check_weights()
-        self._note()
-        self._watch.moved(may_take=AT_THE_END_SECONDS)
-        if self._agreement:
-            strategies.save_together(self._context.config, self.strategy, self._store, self.step)
-        else:
-            self._store.save(self.step)
-        self._saved = self.step
-
-    def _note(self) -> None:
-        """Puts what a checkpoint says of the steps into its variables."""
-        assert self._counters is not None  # there is a store
-        step, total = self._counters
-        step.assign(self.step)
-        total.assign(self._total or 0)
+        self._checkpoints.save(self.step)
 
     def _end(self) -> None:
         """What is left to do when the loop is over, and all tasks have come here."""
@@ -431,7 +408,7 @@ class _FitCallback(DTJCallback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_begin(epoch, logs)
         if (steps := self._params.get("steps")) and (epochs := self._params.get("epochs")):
-            self._session._total = self._session.step + steps * (epochs - epoch)
+            self._session._checkpoints.total_steps = self._session.step + steps * (epochs - epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # With several steps in one execution, `fit` calls this once for all of them.

@@ -1,8 +1,8 @@
 """How many steps there are, and how many to take before the next look around. Pure."""
 
+import sys
 from collections.abc import Iterator
-
-from dtj_trainer.config.parsing import CheckpointPolicy
+from dataclasses import dataclass
 
 CALL_SECONDS = 0.5
 """What one call of several steps may take, so that a signal is answered within two of them."""
@@ -13,15 +13,27 @@ def steps_within(most: int, steps_per_second: float | None, seconds: float = CAL
     return most if steps_per_second is None else max(1, min(most, int(seconds * steps_per_second)))
 
 
-def steps_until_checkpoint(step: int, total_steps: int, policy: CheckpointPolicy) -> int:
-    """Steps until the next one after which a checkpoint is due by its number, or until the end."""
-    left = total_steps - step
-    return min(left, policy.every_steps - step % policy.every_steps) if policy.every_steps else left
+@dataclass(frozen=True)
+class EverySteps:
+    """Something that is due after each `steps` steps, and after the last."""
 
+    steps: int | None
+    """None: after the last step alone."""
+    total_steps: int = sys.maxsize
+    """The last step, if it is known."""
 
-def is_checkpoint_step(step: int, total_steps: int, policy: CheckpointPolicy) -> bool:
-    """Whether a checkpoint is due by the number of the step: after every so many, and after the last."""
-    return step >= total_steps or (policy.every_steps is not None and step % policy.every_steps == 0)
+    def steps_until_due(self, step: int) -> int:
+        """Steps until the next one after which it is due."""
+        left = self.total_steps - step
+        return min(left, self.steps - step % self.steps) if self.steps else left
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is due after this step."""
+        return step >= self.total_steps or self.was_due(step - 1, step)
+
+    def was_due(self, before: int, step: int) -> bool:
+        """Whether it is due after one of the steps from `before`, which is not among them, to `step`, which is."""
+        return self.steps is not None and step // self.steps > before // self.steps
 
 
 def total_steps(examples: int, *, epochs: int, batch: int) -> int:

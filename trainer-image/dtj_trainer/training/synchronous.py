@@ -1,15 +1,11 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import State, Store
@@ -21,23 +17,19 @@ from dtj_trainer.distribution.strategies import (
     agree_on_data,
     agree_on_start,
     exit_barrier,
-    of_each_replica,
     peer_loss,
-    save_together,
 )
-from dtj_trainer.metrics.aggregation import ByExample, Measured
-from dtj_trainer.metrics.reporting import Reporter, Run
-from dtj_trainer.metrics.step_timing import Every
-from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.metrics.aggregation import ByExample
+from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import NotFinite, PeerLost, Preempted, UsageError
+from dtj_trainer.process.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import keras_fit, optimizers, rng_state, weight_update
+from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
-from dtj_trainer.training.nonfinite import ROLLBACK, SKIP, last_words, on_which, workers_of
-from dtj_trainer.training.stepping import is_checkpoint_step, steps_until_checkpoint, steps_within
+from dtj_trainer.training.nonfinite import SKIP
 from dtj_trainer.training.stepping import total_steps as count_steps
-from dtj_trainer.training.synchronous_step import Engine, StepResult, Vote
+from dtj_trainer.training.synchronous_step import Engine
 from dtj_trainer.training.validations import Validations
 from dtj_trainer.user_code.objective import overrides
 
@@ -55,8 +47,14 @@ class _Session:
     batch: int
     learning: str
     """What a person is told of the optimizer."""
-    first_step: int
+    step: Any
+    """int64 tf.Variable; counts the steps done."""
     total_steps: int
+
+    @property
+    def best_step(self) -> int | None:
+        """Whose weights are exported, if it is not the last."""
+        return self.validations.best_step if self.validations else None
 
 
 def train(run: Run, strategy: Any) -> None:
@@ -71,24 +69,25 @@ def train(run: Run, strategy: Any) -> None:
     config = run.config
     with peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
         session = _build(run, strategy)
-        summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
-        reporter = Reporter(
-            run, summaries, batch=session.batch, step=session.first_step, total_steps=session.total_steps
-        )
-        _introduce(run, session, strategy.num_replicas_in_sync)
-        try:
-            step = _loop(run, strategy, session, reporter)
-        finally:
-            summaries.flush()
-        best = session.validations.best_step if session.validations else None
+        controller = Controller(
+            run, session.engine, session.store,
+            strategy=strategy,
+            counter=session.step,
+            batch=session.batch,
+            total_steps=session.total_steps,
+            watch=StallWatch(config, batches=lambda: session.engine.batches),
+            actions=[session.validations] if session.validations else [],
+        )  # fmt: skip
+        _introduce(run, session, controller, strategy.num_replicas_in_sync)
+        _train(run, strategy, session, controller)
         # All tasks read: what tf_keras' BatchNormalization keeps by replica is reduced over all of them.
         weights = [weight.numpy() for weight in session.model.weights]
         if config.cluster.leads:
             finish(
-                run, reporter, summaries,
+                run, controller.reporter, controller.summaries,
                 weights=weights,
-                step=step,
-                best_step=best,
+                step=controller.step,
+                best_step=session.best_step,
                 checkpoint=session.store.path(),
                 batch=-(-session.batch // strategy.num_replicas_in_sync),
             )  # fmt: skip
@@ -167,7 +166,7 @@ def _build(run: Run, strategy: Any) -> _Session:
     return _Session(
         strategy=strategy, model=model, engine=engine, store=store, finalization=finalization,
         validations=validations, batch=batch, learning=made.description,
-        first_step=first_step, total_steps=total_steps,
+        step=step, total_steps=total_steps,
     )  # fmt: skip
 
 
@@ -196,7 +195,7 @@ def _counter() -> Any:
     return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
-def _introduce(run: Run, session: _Session, replicas: int) -> None:
+def _introduce(run: Run, session: _Session, controller: Controller, replicas: int) -> None:
     config = run.config
     if not config.cluster.leads:
         run.say(f"{config.cluster.task}: training; {config.cluster.leader} tells the progress")
@@ -208,10 +207,7 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
         f"{session.learning}  {session.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
-    if session.store.path():
-        run.say(f"resumed: step {session.first_step} of {session.total_steps} from {session.store.path()}")
-    elif not session.store.enabled:
-        run.say("no checkpoint directory: a restart begins at step 0")
+    controller.introduce()
     if session.store.enabled and config.user_code.model and (layers := rng_state.unseeded_layers(session.model)):
         run.say(
             f"warning: {config.user_code.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so "
@@ -219,229 +215,15 @@ def _introduce(run: Run, session: _Session, replicas: int) -> None:
         )
 
 
-class _Loop:
-    """The way from the first step to the last, in calls of the engine that each end in an agreement."""
-
-    def __init__(self, run: Run, session: _Session, reporter: Reporter, watch: StallWatch) -> None:
-        self._run = run
-        self._session = session
-        self._reporter = reporter
-        self._watch = watch
-        self._save_due = Every(run.config.checkpoint.every_seconds)
-        # The first call traces: the sooner it ends, the sooner it is seen that the job trains.
-        self._next_steps = self._wanted = 1
-        self.step = session.first_step
-        self._rolled_back = self._skipped = 0
-        self._left_out: set[int] = set()
-        self._saved: int | None = None
-
-    def train(self, stream: Callable[[int], Any]) -> None:
-        """Trains to the last step, over what `--on-nan` says.
-
-        Args:
-            stream: first step -> the batches from there on, distributed.
-
-        Raises:
-            NotFinite: the loss or the weights are not finite, too often or where that ends the training.
-            Preempted: told to stop; all tasks have saved the same step.
-        """
-        total_steps = self._session.total_steps
-        if self._run.config.on_nan.action == ROLLBACK and self._session.store.last_step is None:
-            self.save()
-        self.begin()
-        while self.step < total_steps:
-            until = min((step for step in self._left_out if step >= self.step), default=total_steps)
-            try:
-                if self.step < until:
-                    self.advance(iter(stream(self.step)), until)
-            except _NotFiniteStep as found:
-                if self._run.config.on_nan.action != ROLLBACK:
-                    raise
-                self._go_back(found)
-                continue
-            if self.step < total_steps:
-                self._session.engine.pass_over()
-                self.step += 1
-        self.save()
-
-    def begin(self) -> None:
-        """Validates the step that the run begins with, if the run before this one could not any more.
-
-        Raises:
-            Preempted: told to stop.
-        """
-        validations = self._session.validations
-        if validations and validations.is_due and not self._validate():
-            self.save()
-            raise self._preempted()
-
-    def _validate(self) -> bool:
-        """Validates the step that the loop stands at, on all tasks; False if one of them was told to stop."""
-        validations = self._session.validations
-        assert validations is not None
-        began = time.monotonic()
-        # The first one traces.
-        self._watch.begin()
-        self._watch.in_call = True
-        finished = validations.run(self.step, alive=self._watch.feed, save=self.save)
-        self._watch.in_call = False
-        self._watch.feed()
-        self._reporter.pause(time.monotonic() - began)
-        return finished
-
-    def _preempted(self) -> Preempted:
-        where = f"step {self.step} of {self._session.total_steps}"
-        return Preempted(f"preempted: all tasks saved {where}; the job resumes there")
-
-    def advance(self, iterator: Any, until: int) -> Measured:
-        """Trains up to this step, and saves and reports on the way; the means of the metrics over the steps taken.
-
-        All tasks must ask for the same step.
-
-        Raises:
-            Preempted: told to stop; all tasks have saved the same step.
-        """
-        measured: Measured | None = None
-        while self.step < until:
-            here = self._call(iterator, until)
-            measured = here if measured is None else measured + here
-        return Measured([], lambda _: {}) if measured is None else measured
-
-    def save(self) -> None:
-        """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
-        if self._saved != self.step:
-            self._watch.save()
-            save_together(self._run.config, self._session.strategy, self._session.store, self.step)
-            self._saved = self.step
-            self._watch.feed()
-
-    def _call(self, iterator: Any, until: int) -> Measured:
-        config, store, total_steps = self._run.config, self._session.store, self._session.total_steps
-        steps = min(
-            self._next_steps, until - self.step, steps_until_checkpoint(self.step, total_steps, config.checkpoint)
-        )
-        validations = self._session.validations
-        if validations:
-            steps = min(steps, validations.steps_until_validation(self.step))
-        vote = Vote(
-            stop=self._run.termination.requested,
-            save=config.cluster.leads and self._save_due.due(),
-            next_steps=self._wanted if config.cluster.leads else 0,
-        )
-        began = time.monotonic()
-        self._watch.in_call = True
-        outcome = self._session.engine.run(iterator, steps, vote)
-        self._watch.in_call = False
-        self._watch.feed()
-        self.step, self._next_steps = self.step + steps, outcome.next_steps
-        self._wanted = steps_within(config.steps_per_call, steps / (time.monotonic() - began))
-        self._check(outcome, steps)
-        at_mark = is_checkpoint_step(self.step, total_steps, config.checkpoint)
-        validates = validations is not None and validations.is_validation_step(self.step) and not outcome.stop
-        if (outcome.stop or outcome.save or at_mark or validates) and not self._session.engine.weights_are_finite():
-            raise self._not_finite("the weights are", self.step, ())
-        stop = not self._validate() if validates else outcome.stop
-        if stop or self.step >= total_steps:
-            self.save()
-        elif outcome.save or at_mark:
-            store.save_async(self.step)
-        metrics = self._shown(outcome)
-        self._reporter.report(
-            self.step, metrics,
-            validated=validations.values if validations else {},
-            last_checkpoint_step=store.last_step, waited=outcome.waited,
-        )  # fmt: skip
-        if stop:
-            raise self._preempted()
-        return outcome.metrics
-
-    def _shown(self, outcome: StepResult) -> Mapping[str, float]:
-        """The metrics of a call, and how often the training went on over what was not finite."""
-        counts = {"rollbacks": self._rolled_back, "skipped_steps": self._skipped + len(self._left_out)}
-        return {
-            **{name: value for name, value in outcome.metrics.items() if math.isfinite(value) or not outcome.skipped},
-            **{name: count for name, count in counts.items() if count},
-        }
-
-    def _check(self, outcome: StepResult, steps: int) -> None:
-        """That a call was finite, or that it may go on all the same."""
-        if outcome.not_finite_step is None:
-            return
-        policy, cluster = self._run.config.on_nan, self._run.config.cluster
-        step = self.step - steps + outcome.not_finite_step
-        replicas = self._session.strategy.num_replicas_in_sync
-        workers = workers_of(cluster, outcome.not_finite_replicas, total=replicas)
-        if policy.action != SKIP:
-            raise self._not_finite("the loss is", step, workers)
-        self._skipped += outcome.skipped
-        if self._skipped > policy.limit:
-            raise self._not_finite("the loss or a gradient is", step, workers)
-        if cluster.leads:
-            more = f", and of {outcome.skipped - 1} later ones" if outcome.skipped > 1 else ""
-            self._run.say(
-                f"warning: the loss or a gradient is not finite at step {step}{on_which(workers)}: its update{more} is "
-                f"skipped ({self._skipped} of at most {policy.limit})"
-            )
-
-    def _not_finite(self, what: str, step: int, workers: Sequence[str]) -> "_NotFiniteStep":
-        """Says where the training stands; waits for the checkpoint that is being written, which is finite."""
-        policy, store = self._run.config.on_nan, self._session.store
-        store.settle()
-        where = f"{what} not finite at step {step}{on_which(workers)}"
-        return _NotFiniteStep(last_words(where, store.path(), policy), step=step, where=where)
-
-    def _go_back(self, found: "_NotFiniteStep") -> None:
-        """To the last checkpoint, on all tasks; the batch of the step is left out from now on.
-
-        Raises:
-            NotFinite: too often.
-        """
-        run, store = self._run, self._session.store
-        if self._rolled_back >= run.config.on_nan.limit:
-            raise found
-        self._rolled_back += 1
-        step = store.last_step or 0
-        if run.config.strategy == "MultiWorkerMirrored":
-            # The first replica is the leader's, which knows what was written.
-            step = of_each_replica(self._session.strategy, step)[0]
-        store.restore(step)
-        self.step = step
-        self._left_out.add(found.step - 1)
-        if run.config.cluster.leads:
-            run.say(
-                f"warning: {found.where}: back to step {step}, {store.path()}; the batch of step {found.step} is "
-                f"left out (rollback {self._rolled_back} of at most {run.config.on_nan.limit})"
-            )
-
-
-class _NotFiniteStep(NotFinite):
-    """See `NotFinite`."""
-
-    def __init__(self, message: str, *, step: int, where: str) -> None:
-        super().__init__(message)
-        self.step = step
-        self.where = where
-
-
-def _loop(run: Run, strategy: Any, session: _Session, reporter: Reporter) -> int:
-    """Trains to the end, and returns the step that was reached: a callback of Keras may end it early."""
-    with StallWatch(run.config, batches=lambda: session.engine.batches) as watch:
-        watch.begin()
-        return _watched(run, strategy, session, _Loop(run, session, reporter, watch))
-
-
-def _watched(run: Run, strategy: Any, session: _Session, loop: _Loop) -> int:
+def _train(run: Run, strategy: Any, session: _Session, controller: Controller) -> None:
     config = run.config
 
     def stream(first_step: int) -> Any:
         return distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=first_step)
 
-    run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=session.store.last_step)
-    run.termination.saves = session.store.enabled
-    if config.loop == "fit":
-        loop.begin()
+    def fit() -> None:
         keras_fit.fit(
-            session.model, loop, stream,
+            session.model, controller, stream,
             callbacks=config.user_code.callbacks,
             validations=session.validations,
             total_steps=session.total_steps,
@@ -449,16 +231,16 @@ def _watched(run: Run, strategy: Any, session: _Session, loop: _Loop) -> int:
             steps_per_call=config.steps_per_call,
             finalization=session.finalization,
         )  # fmt: skip
-    else:
-        loop.train(stream)
-    run.termination.saves = False
-    if session.validations and (best := session.validations.best_step):
-        session.store.restore(best)
-        session.finalization.undone()
-        if config.cluster.leads:
-            run.say(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
-    session.finalization.do()
-    return loop.step
+
+    def finalize() -> None:
+        if best := session.best_step:
+            session.store.restore(best)
+            session.finalization.undone()
+            if config.cluster.leads:
+                run.say(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
+        session.finalization.do()
+
+    controller.train(stream, fit=fit if config.loop == "fit" else None, finalize=finalize)
 
 
 def _describe_best(config: Config) -> str:

@@ -7,7 +7,6 @@ reduced. Imports TensorFlow.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -20,40 +19,10 @@ from dtj_trainer.process.errors import UsageError
 from dtj_trainer.tasks import Task
 from dtj_trainer.training import weight_update
 from dtj_trainer.training.autograph import rewritten
+from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.training.rng_state import RngState
 from dtj_trainer.user_code.objective import overrides
 from dtj_trainer.user_code.train_step import watched
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vote:
-    """What one task brings to the agreement. Save and next_steps count from the leader alone."""
-
-    stop: bool
-    save: bool
-    next_steps: int
-
-    def vector(self) -> list[float]:
-        """As it travels."""
-        return [float(self.stop), float(self.save), float(self.next_steps)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """One call: means over all its examples and what was agreed, the same on all tasks."""
-
-    metrics: Measured
-    stop: bool
-    save: bool
-    next_steps: int
-    not_finite_step: int | None
-    """Of the steps of this call, counted from 1, the first whose loss is not finite on some replica."""
-    not_finite_replicas: Sequence[int]
-    """The replicas with such a loss in that step."""
-    skipped: int
-    """Steps whose update was not applied; the means leave them out."""
-    waited: float | None
-    """Seconds in all so far that this task waited for others, which is its own; None where there are no others."""
 
 
 class Engine:
@@ -121,9 +90,14 @@ class Engine:
             )
         self._finite_weights = tf.function(self._are_weights_finite, autograph=False)
 
-    def run(self, iterator: Any, steps: int, vote: Vote) -> StepResult:
-        """Takes so many steps. All tasks must ask for the same number."""
-        arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote.vector())
+    @property
+    def first_steps(self) -> int:
+        """See `InnerLoop`. The first call traces: the sooner it ends, the sooner it is seen that the job trains."""
+        return 1
+
+    def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
+        """See `InnerLoop`."""
+        arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote().vector())
         if self._own_step:
             self._check_step(*arguments)
         reduced, skipped, waited = self._run(*arguments)
@@ -135,6 +109,7 @@ class Engine:
         at = min((number for number in found if number), default=None)
         return StepResult(
             metrics=Measured(sums, self._objective.means),
+            steps=steps,
             stop=stop > 0,
             save=save > 0,
             next_steps=round(next_steps),
@@ -175,10 +150,6 @@ class Engine:
         tensors = [each for part in parts for each in self._strategy.experimental_local_results(part)]
         with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
             self._batches.assign_add(1)
-
-    def pass_over(self) -> None:
-        """Counts a step that is not taken."""
-        self._step.assign_add(1)
 
     def weights_are_finite(self) -> bool:
         """Whether all weights that are trained are finite here; it is the same on all tasks."""

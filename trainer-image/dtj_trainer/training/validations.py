@@ -5,7 +5,7 @@ Imports TensorFlow.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,19 @@ from dtj_trainer.metrics.formatting import short_time
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.errors import UsageError
+from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.evaluation import format_metrics
+from dtj_trainer.training.stepping import EverySteps
 from dtj_trainer.training.validation_record import Record, read_record
 from dtj_trainer.training.validator import BATCH, Validator
 
 
 class Validations:
-    """All tasks of a collective have one each, which come to the same."""
+    """An `Action` of the controller. All tasks of a collective have one each, which come to the same."""
+
+    can_wait = True
+    """The record says which step was validated last."""
+    waits_for_others = True
 
     def __init__(
         self,
@@ -53,8 +59,7 @@ class Validations:
         config, policy = run.config, run.config.validation
         assert policy.every is not None  # a run that validates
         self._run, self._strategy, self._store = run, strategy, store
-        self._every = policy.every.steps(-(-run.data.examples // batch))
-        self._total_steps = total_steps
+        self.schedule = EverySteps(policy.every.steps(-(-run.data.examples // batch)), total_steps)
         self._keep_best = policy.keep_best
         self._validate = Validator(strategy, model, objective, run.data, batch=policy.batch or min(batch, BATCH))
         names = [f"{VALIDATION}{name}" for name in self._validate.names()]
@@ -65,7 +70,7 @@ class Validations:
         self._summaries = Summaries(config.log_dir / "validation" if config.log_dir and config.cluster.leads else None)
         self._record = self._agreed(self._found() if config.cluster.leads else Record(), first_step)
         store.pinned = self._record.best_step
-        self.is_due = bool(first_step) and self.is_validation_step(first_step) and self._record.step < first_step
+        self.is_overdue = bool(first_step) and self.schedule.is_due(first_step) and self._record.step < first_step
         """Whether the run before this one has left a step without its validation."""
 
     @property
@@ -83,25 +88,12 @@ class Validations:
         """Whose weights are to be exported; None if no step is kept as the best."""
         return self._record.best_step
 
-    def is_validation_step(self, step: int) -> bool:
-        """Whether a validation is due after this step: after every so many, and after the last."""
-        return step % self._every == 0 or step >= self._total_steps
-
-    def steps_until_validation(self, step: int) -> int:
-        """Steps until the next one that a validation is due after."""
-        return min(self._every - step % self._every, self._total_steps - step)
-
-    def run(self, step: int, *, alive: Callable[[], object], save: Callable[[], object]) -> bool:
-        """Validates after this step, and shows what was found. Returns False if a task was told to stop meanwhile.
-
-        Args:
-            alive: called between batches.
-            save: saves this step on all tasks; called if it is the best one so far.
-        """
-        run, progress_store = self._run, self._run.progress_store
+    def run(self, pause: Pause) -> bool:
+        """Validates, and shows what was found; see `Action`. Saves the step if it is the best one so far."""
+        run, progress_store, step = self._run, self._run.progress_store, pause.step
         progress_store.update(phase=Phase.EVALUATING)
         began = time.monotonic()
-        found = self._validate(lambda: run.termination.requested, alive)
+        found = self._validate(lambda: run.termination.requested, pause.alive)
         progress_store.update(phase=Phase.TRAINING)
         if found is None:
             return False
@@ -111,7 +103,7 @@ class Validations:
         if is_best:
             assert self._keep_best is not None
             # The one before stays until this one is written and known to be the best.
-            save()
+            pause.save()
             best_step, best_value = step, values[self._keep_best.metric]
         self._record = Record(step=step, values=values, best_step=best_step, best_value=best_value)
         self._store.pinned = best_step
@@ -121,7 +113,9 @@ class Validations:
             self._write()
             seconds = short_time(time.monotonic() - began)
             kept = "  the best so far" if is_best else ""
-            run.say(f"validation: step {step}/{self._total_steps}  {format_metrics(values)}  in {seconds}{kept}")
+            run.say(
+                f"validation: step {step}/{self.schedule.total_steps}  {format_metrics(values)}  in {seconds}{kept}"
+            )
         return True
 
     def _found(self) -> Record:

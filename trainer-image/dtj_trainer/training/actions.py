@@ -1,0 +1,58 @@
+"""What the controller does after certain steps besides saving and reporting, such as a validation.
+
+Imports TensorFlow.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from dtj_trainer.metrics.aggregation import Measured
+from dtj_trainer.training.stepping import EverySteps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pause:
+    """Where the training stands while an action runs. No step is under way."""
+
+    step: int
+    """The last one that was taken."""
+    metrics: Measured | None
+    """Of the call that ended with this step; None before the first."""
+    alive: Callable[[], object]
+    """To be called now and then by an action that may take long."""
+    save: Callable[[], object]
+    """Saves this step on all tasks, and returns when it is saved."""
+
+
+class Action(Protocol):
+    """Something that all tasks do after the same steps."""
+
+    @property
+    def schedule(self) -> EverySteps:
+        """After which steps it is due."""
+        ...
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the run before this one left the step that this run begins with without it."""
+        ...
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it is left to the next run if this one stops here."""
+        ...
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether the tasks wait for each other in it, as in a step."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, float]:
+        """What it found last, to be shown with the progress."""
+        ...
+
+    def run(self, pause: Pause) -> bool:
+        """Runs. Returns False if a task was asked to stop meanwhile; then it is not done."""
+        ...

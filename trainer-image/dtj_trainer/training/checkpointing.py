@@ -1,0 +1,139 @@
+"""When a loop saves, that it saves finite weights only, and the lines that it resumes and ends with.
+
+The controller and a session use it, so that these decisions are the same in every loop. Imports TensorFlow.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.distribution.strategies import save_together
+from dtj_trainer.metrics.step_timing import Every
+from dtj_trainer.process.errors import Preempted
+from dtj_trainer.training.inner_loop import Vote
+from dtj_trainer.training.nonfinite import NotFiniteStep, last_words, on_which, workers_of
+from dtj_trainer.training.stepping import EverySteps
+
+
+class Checkpointing:
+    """The checkpoints of one loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store | None,
+        strategy: Any,
+        *,
+        total_steps: int | None,
+        weights_are_finite: Callable[[], bool],
+        saving: Callable[[], AbstractContextManager[None]],
+        all_tasks_save: bool = True,
+    ) -> None:
+        """Args:
+        store: None: the loop has said nothing yet of what a checkpoint holds.
+        strategy: of a collective, over which its tasks agree that a checkpoint is saved.
+        total_steps: None if the last step is not known.
+        saving: what a checkpoint is written in: a watch that lets it take its time.
+        all_tasks_save: whether the tasks save together; else one does it for all.
+        """
+        self._config = config
+        self._store = store
+        self._strategy = strategy
+        self._weights_are_finite = weights_are_finite
+        self._saving = saving
+        self._all_tasks_save = all_tasks_save
+        self._by_time = Every(config.checkpoint.every_seconds)
+        self.by_number = EverySteps(config.checkpoint.every_steps, total_steps or sys.maxsize)
+        """When a checkpoint is due by the number of the step."""
+        self.total_steps = total_steps
+        """For the lines alone: a session may learn it late."""
+        self._saved: int | None = None
+        self._finite: int | None = None
+
+    def vote(self, *, stop: bool, next_steps: int) -> Vote:
+        """What this task wants at the end of the next call.
+
+        Args:
+            stop: whether this task has to stop.
+            next_steps: of the call after it.
+        """
+        leads = self._config.cluster.leads
+        return Vote(stop=stop, save=leads and self._by_time.due(), next_steps=next_steps if leads else 0)
+
+    def require_finite(self, step: int) -> None:
+        """Makes sure that the weights are finite after this step, at which the loop stands.
+
+        Raises:
+            NotFiniteStep: they are not.
+        """
+        if self._finite != step:
+            if not self._weights_are_finite():
+                raise self.not_finite("the weights are", step)
+            self._finite = step
+
+    def moved(self) -> None:
+        """Something else than a step may have changed the weights, or the step."""
+        self._saved = self._finite = None
+
+    def is_saved(self, step: int) -> bool:
+        """Whether `save` has saved this step."""
+        return self._saved == step
+
+    def save(self, step: int) -> None:
+        """Saves the step that the loop stands at, unless it is saved, and returns when it is; on all tasks, or on none.
+
+        Raises:
+            NotFiniteStep: the weights are not finite.
+            NotSaved: the directory does not take it.
+        """
+        if self._store is None or self._saved == step:
+            return
+        self.require_finite(step)
+        with self._saving():
+            save_together(self._config, self._strategy, self._store, step)
+        self._saved = step
+
+    def save_async(self, step: int) -> None:
+        """Saves the step that the loop stands at while the training goes on.
+
+        Raises:
+            NotFiniteStep: the weights are not finite.
+        """
+        if self._store is None:
+            return
+        self.require_finite(step)
+        with self._saving():
+            self._store.save_async(step)
+
+    def resumed(self, step: int) -> str | None:
+        """The line for a run that begins with a checkpoint; None if it begins without one."""
+        path = self._store.path() if self._store else None
+        return f"resumed: step {step}{self._of_all()} from {path}" if path else None
+
+    def preempted(self, step: int) -> Preempted:
+        """How a loop ends that was asked to stop, and has saved this step."""
+        saved = "all tasks saved" if self._all_tasks_save else "saved"
+        return Preempted(f"preempted: {saved} step {step}{self._of_all()}; the job resumes there")
+
+    def not_finite(self, what: str, step: int, replicas: Sequence[int] = (), *, is_exact: bool = True) -> NotFiniteStep:
+        """How a loop ends that must not go on; waits for the checkpoint that is being written, which is finite.
+
+        Args:
+            what: `the loss is`, `the weights are`.
+            replicas: those with something that is not finite, as far as one knows.
+            is_exact: whether it is this step, and not one before it.
+        """
+        path = None
+        if self._store is not None:
+            self._store.settle()
+            path = self._store.path()
+        total = 1 if self._strategy is None else self._strategy.num_replicas_in_sync
+        workers = workers_of(self._config.cluster, replicas, total=total)
+        where = f"{what} not finite {'at' if is_exact else 'by'} step {step}{on_which(workers)}"
+        return NotFiniteStep(last_words(where, path, self._config.on_nan), step=step, where=where)
+
+    def _of_all(self) -> str:
+        return f" of {self.total_steps}" if self.total_steps else ""

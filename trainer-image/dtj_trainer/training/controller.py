@@ -1,0 +1,283 @@
+"""The outer loop of every strategy: from the first step to the last, in calls that each end in an agreement.
+
+An inner loop takes the steps. What happens between its calls is here, once: checkpoints, validations and other
+actions, progress, the end at a signal, and what `--on-nan` asks for. Imports TensorFlow.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dtj_launch.progress import Phase
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.distribution.stall_watch import StallWatch
+from dtj_trainer.distribution.strategies import of_each_replica
+from dtj_trainer.metrics.aggregation import Measured
+from dtj_trainer.metrics.reporting import Reporter, Run
+from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.training.actions import Action, Pause
+from dtj_trainer.training.checkpointing import Checkpointing
+from dtj_trainer.training.inner_loop import InnerLoop, StepResult, Vote
+from dtj_trainer.training.nonfinite import ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
+from dtj_trainer.training.stepping import steps_within
+
+
+class Controller:
+    """Takes an inner loop from the step that was restored to the last one."""
+
+    def __init__(
+        self,
+        run: Run,
+        inner: InnerLoop,
+        store: Store,
+        *,
+        strategy: Any,
+        counter: Any,
+        batch: int,
+        total_steps: int,
+        watch: StallWatch,
+        actions: Sequence[Action] = (),
+        all_tasks_save: bool = True,
+    ) -> None:
+        """Args:
+        store: of the checkpoints, restored.
+        strategy: of a collective; None if one process decides alone.
+        counter: int64 tf.Variable; the steps done, as the checkpoints hold it.
+        batch: examples of a step.
+        watch: of the steps; entered in `train`.
+        all_tasks_save: see `Checkpointing`.
+        """
+        config = run.config
+        self._run = run
+        self._inner = inner
+        self._store = store
+        self._strategy = strategy
+        self._counter = counter
+        self._watch = watch
+        self._actions = actions
+        self.total_steps = total_steps
+        self.step = self.first_step = int(counter.numpy())
+        self._checkpoints = Checkpointing(
+            config, store, strategy,
+            total_steps=total_steps,
+            weights_are_finite=inner.weights_are_finite,
+            saving=watch.saving,
+            all_tasks_save=all_tasks_save,
+        )  # fmt: skip
+        self.summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
+        self.reporter = Reporter(run, self.summaries, batch=batch, step=self.first_step, total_steps=total_steps)
+        self._next_steps = inner.first_steps
+        self._wanted = 1
+        self._rolled_back = self._skipped = 0
+        self._left_out: set[int] = set()
+
+    def introduce(self) -> None:
+        """Reports which step the training begins with; to be called by the leader."""
+        if line := self._checkpoints.resumed(self.first_step):
+            self._run.say(line)
+        elif not self._store.enabled:
+            self._run.say("no checkpoint directory: a restart begins at step 0")
+
+    def train(
+        self,
+        stream: Callable[[int], Any],
+        *,
+        fit: Callable[[], object] | None = None,
+        finalize: Callable[[], object],
+    ) -> None:
+        """Trains to the last step, over what `--on-nan` lets pass.
+
+        Args:
+            stream: first step -> the batches from there on, distributed.
+            fit: Keras' loop, if it is to call `advance`; it may end before the last step.
+            finalize: what the last step leaves to do with the weights, on all tasks.
+
+        Raises:
+            NotFinite: the loss or the weights are not finite, too often or if that ends the training.
+            Preempted: asked to stop; the step is saved.
+        """
+        run = self._run
+        run.progress_store.update(phase=Phase.TRAINING, last_checkpoint_step=self._store.last_step)
+        run.termination.saves = self._store.enabled
+        try:
+            with self._watch:
+                self._watch.begin()
+                self._catch_up()
+                if fit:
+                    fit()
+                else:
+                    self._train(stream)
+                self.save()
+                run.termination.saves = False
+                finalize()
+        finally:
+            self.summaries.flush()
+
+    def advance(self, iterator: Any, until: int) -> Measured:
+        """Trains up to this step, and does what is due on the way; the means of the metrics over the steps taken.
+
+        All tasks must ask for the same step. Workers that go at their own pace may go a little further, or may be there
+        already.
+
+        Raises:
+            NotFinite: the loss or the weights are not finite.
+            Preempted: asked to stop; the step is saved.
+        """
+        if self.step != self.first_step:
+            # A callback of Keras' may have taken its time.
+            self._watch.feed()
+        measured: Measured | None = None
+        while self.step < min(until, self.total_steps):
+            here = self._call(iterator, min(until, self.total_steps))
+            measured = here if measured is None else measured + here
+        return Measured([], lambda _: {}) if measured is None else measured
+
+    def save(self) -> None:
+        """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
+        self._checkpoints.save(self.step)
+
+    def _train(self, stream: Callable[[int], Any]) -> None:
+        if self._run.config.on_nan.action == ROLLBACK and self._store.last_step is None:
+            self.save()
+        while self.step < self.total_steps:
+            until = min((step for step in self._left_out if step >= self.step), default=self.total_steps)
+            try:
+                if self.step < until:
+                    self.advance(iter(stream(self.step)), until)
+            except NotFiniteStep as found:
+                if self._run.config.on_nan.action != ROLLBACK:
+                    raise
+                self._go_back(found)
+                continue
+            if self.step < self.total_steps:
+                self._counter.assign_add(1)
+                self.step += 1
+
+    def _call(self, iterator: Any, until: int) -> Measured:
+        schedules = (self._checkpoints.by_number, *(action.schedule for action in self._actions))
+        limits = (schedule.steps_until_due(self.step) for schedule in schedules)
+        steps = min(self._next_steps, until - self.step, *limits)
+        began = time.monotonic()
+        self._watch.in_call = True
+        result = self._inner.run(iterator, steps, self._vote)
+        self._watch.in_call = False
+        self._watch.feed()
+        self.step += result.steps
+        self._wanted = steps_within(self._run.config.steps_per_call, result.steps / (time.monotonic() - began))
+        self._next_steps = self._wanted if result.next_steps is None else result.next_steps
+        self._check_loss(result)
+        stops = self._act(result)
+        if result.metrics:
+            self._report(result)
+        if stops:
+            raise self._checkpoints.preempted(self.step)
+        return result.metrics
+
+    def _vote(self) -> Vote:
+        return self._checkpoints.vote(stop=self._run.termination.requested, next_steps=self._wanted)
+
+    def _act(self, result: StepResult) -> bool:
+        """Does what is due after a call; returns whether the training stops here."""
+        saves = result.save or self._checkpoints.by_number.is_due(self.step)
+        due = [
+            each for each in self._actions if each.schedule.is_due(self.step) and not (result.stop and each.can_wait)
+        ]
+        if result.stop or saves or due:
+            self._checkpoints.require_finite(self.step)
+        stops = result.stop
+        for action in due:
+            stops |= not self._perform(action, result.metrics)
+        if stops or self.step >= self.total_steps:
+            self.save()
+        elif saves:
+            self._checkpoints.save_async(self.step)
+        return stops
+
+    def _catch_up(self) -> None:
+        """Does what the run before this one could not do any more at the step that this one begins with.
+
+        Raises:
+            Preempted: asked to stop.
+        """
+        for action in self._actions:
+            if action.is_overdue and not self._perform(action, None):
+                self.save()
+                raise self._checkpoints.preempted(self.step)
+
+    def _perform(self, action: Action, metrics: Measured | None) -> bool:
+        """Runs an action on all tasks; False if one of them was asked to stop meanwhile."""
+        began = time.monotonic()
+        # The first one traces.
+        self._watch.begin()
+        self._watch.in_call = action.waits_for_others
+        done = action.run(Pause(step=self.step, metrics=metrics, alive=self._watch.feed, save=self.save))
+        self._watch.in_call = False
+        self._watch.feed()
+        self.reporter.pause(time.monotonic() - began)
+        return done
+
+    def _report(self, result: StepResult) -> None:
+        validated: dict[str, float] = {}
+        for action in self._actions:
+            validated |= action.values
+        self.reporter.report(
+            self.step, self._shown(result),
+            validated=validated,
+            last_checkpoint_step=self._store.last_step, waited=result.waited,
+        )  # fmt: skip
+
+    def _shown(self, result: StepResult) -> Mapping[str, float]:
+        """The metrics of a call, and how often the training went on over what was not finite."""
+        counts = {"rollbacks": self._rolled_back, "skipped_steps": self._skipped + len(self._left_out)}
+        return {
+            **{name: value for name, value in result.metrics.items() if math.isfinite(value) or not result.skipped},
+            **{name: count for name, count in counts.items() if count},
+        }
+
+    def _check_loss(self, result: StepResult) -> None:
+        """Makes sure that a call was finite, or that it may go on all the same.
+
+        Raises:
+            NotFiniteStep: it was not.
+        """
+        if result.not_finite_step is None:
+            return
+        policy, cluster = self._run.config.on_nan, self._run.config.cluster
+        step, replicas = self.step - result.steps + result.not_finite_step, result.not_finite_replicas
+        if policy.action != SKIP:
+            raise self._checkpoints.not_finite("the loss is", step, replicas, is_exact=result.not_finite_is_exact)
+        self._skipped += result.skipped
+        if self._skipped > policy.limit:
+            raise self._checkpoints.not_finite("the loss or a gradient is", step, replicas)
+        if cluster.leads:
+            workers = workers_of(cluster, replicas, total=self._strategy.num_replicas_in_sync)
+            more = f", and of {result.skipped - 1} later ones" if result.skipped > 1 else ""
+            self._run.say(
+                f"warning: the loss or a gradient is not finite at step {step}{on_which(workers)}: its update{more} is "
+                f"skipped ({self._skipped} of at most {policy.limit})"
+            )
+
+    def _go_back(self, found: NotFiniteStep) -> None:
+        """To the last checkpoint, on all tasks; the batch of the step is left out from now on.
+
+        Raises:
+            NotFinite: too often.
+        """
+        run, store = self._run, self._store
+        if self._rolled_back >= run.config.on_nan.limit:
+            raise found
+        self._rolled_back += 1
+        step = store.last_step or 0
+        if run.config.strategy == "MultiWorkerMirrored":
+            # The first replica is the leader's, which knows what was written.
+            step = of_each_replica(self._strategy, step)[0]
+        store.restore(step)
+        self.step = step
+        self._checkpoints.moved()
+        self._left_out.add(found.step - 1)
+        if run.config.cluster.leads:
+            run.say(
+                f"warning: {found.where}: back to step {step}, {store.path()}; the batch of step {found.step} is "
+                f"left out (rollback {self._rolled_back} of at most {run.config.on_nan.limit})"
+            )
