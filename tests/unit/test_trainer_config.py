@@ -119,6 +119,18 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (["train"], {}, "unrecognized arguments: train; see --help"),
         ([], {"DTJ_STATUS_PORT": "http"}, "DTJ_STATUS_PORT=http: give a port from 1 to 65535"),
         (
+            ["--actions=mine:actions", "--loop=fit"],
+            {},
+            "--actions=mine:actions: Keras' fit calls callbacks; give --callbacks, or --loop=custom",
+        ),
+        (
+            ["--actions=mine:actions", "--strategy=Pipeline"],
+            {"TF_CONFIG": tf_config(worker=["a:2222", "b:2222"])},
+            "--actions=mine:actions: strategy Pipeline has no whole model to pass to an action; use another strategy, "
+            "or leave it out",
+        ),
+        (["--actions=mine"], {}, "--actions=mine: give package.module:function"),
+        (
             ["--strategy=Pipeline", "--loop=fit"],
             {"TF_CONFIG": tf_config(**TWO)},
             "--loop=fit: Keras' fit knows nothing of stages; leave it out, or use another strategy than Pipeline",

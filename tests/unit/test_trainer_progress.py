@@ -184,6 +184,8 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
         if checkpoints.is_due(step):
             saved.append(step)
     assert saved == [40, 80, 113]
+    assert checkpoints.was_due(39, 42)
+    assert not checkpoints.was_due(40, 42)
     assert steps_within(20, None) == 20
     assert steps_within(20, 10.0) == 5
     assert steps_within(20, 0.1) == 1

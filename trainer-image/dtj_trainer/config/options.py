@@ -255,6 +255,11 @@ CALLBACKS = Option[str | None](
     flag="--callbacks", parse=str, default=None, metavar="M:F",
     help="--loop=fit: your function that returns a list of Keras callbacks, as package.module:function",
 )  # fmt: skip
+ACTIONS = Option[str | None](
+    flag="--actions", parse=str, default=None, metavar="M:F",
+    help="--loop=custom: your function that returns a list of actions to call every N steps, as "
+    "package.module:function",
+)  # fmt: skip
 VALIDATE_EVERY = Option[Interval | None](
     flag="--validate-every", parse=Interval.of, default=None, metavar="INTERVAL",
     help="evaluate the held-out examples on the workers during the training, and after the last step: after so many "
@@ -389,8 +394,8 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         INPUT_MEMORY, DATA_SERVICE, PROFILE_INPUT, STEP_TIME,
     ),
     "how to run": (
-        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT, PACK_GRADIENTS,
-        MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
+        STRATEGY, LOGICAL_CPUS, TPU_NAME, LOOP, CALLBACKS, ACTIONS, STEPS_PER_CALL, ON_NAN, ON_NAN_LIMIT,
+        PACK_GRADIENTS, MIN_SHARD_BYTES, START_TIMEOUT, STALL_TIMEOUT, RUN_EAGERLY,
     ),
     "how to validate": (VALIDATE_EVERY, VALIDATION_BATCH_SIZE, KEEP_BEST),
     "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),

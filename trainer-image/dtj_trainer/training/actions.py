@@ -17,8 +17,6 @@ class Pause:
 
     step: int
     """The last one that was taken."""
-    metrics: Measured | None
-    """Of the call that ended with this step; None before the first."""
     alive: Callable[[], object]
     """To be called now and then by an action that may take long."""
     save: Callable[[], object]
@@ -39,8 +37,11 @@ class Action(Protocol):
         ...
 
     @property
-    def can_wait(self) -> bool:
-        """Whether it is left to the next run if this one stops here."""
+    def changes_training(self) -> bool:
+        """Whether a checkpoint of this step has to hold what it did; else it is left to the next run if this one stops.
+
+        Those that change the training come before those that do not.
+        """
         ...
 
     @property
@@ -51,6 +52,10 @@ class Action(Protocol):
     @property
     def values(self) -> Mapping[str, float]:
         """What it found last, to be shown with the progress."""
+        ...
+
+    def observe(self, metrics: Measured) -> None:
+        """Takes the metrics of the steps that were just taken; called after every call of the inner loop."""
         ...
 
     def run(self, pause: Pause) -> bool:

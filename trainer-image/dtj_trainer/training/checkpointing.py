@@ -75,7 +75,7 @@ class Checkpointing:
             self._finite = step
 
     def moved(self) -> None:
-        """Something else than a step may have changed the weights, or the step."""
+        """The weights may have changed without a step."""
         self._saved = self._finite = None
 
     def is_saved(self, step: int) -> bool:

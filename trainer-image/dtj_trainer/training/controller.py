@@ -179,15 +179,19 @@ class Controller:
 
     def _act(self, result: StepResult) -> bool:
         """Does what is due after a call; returns whether the training stops here."""
-        saves = result.save or self._checkpoints.by_number.is_due(self.step)
-        due = [
-            each for each in self._actions if each.schedule.is_due(self.step) and not (result.stop and each.can_wait)
-        ]
+        # Workers that take their steps at their own pace may be past the one after which something was due.
+        before = self.step - result.steps
+        saves = result.save or self._checkpoints.by_number.was_due(before, self.step)
+        due = [each for each in self._actions if each.schedule.was_due(before, self.step)]
+        if result.stop:
+            due = [each for each in due if each.changes_training]
         if result.stop or saves or due:
             self._checkpoints.require_finite(self.step)
+        for action in self._actions:
+            action.observe(result.metrics)
         stops = result.stop
         for action in due:
-            stops |= not self._perform(action, result.metrics)
+            stops |= not self._perform(action)
         if stops or self.step >= self.total_steps:
             self.save()
         elif saves:
@@ -201,17 +205,19 @@ class Controller:
             Preempted: asked to stop.
         """
         for action in self._actions:
-            if action.is_overdue and not self._perform(action, None):
+            if action.is_overdue and not self._perform(action):
                 self.save()
                 raise self._checkpoints.preempted(self.step)
 
-    def _perform(self, action: Action, metrics: Measured | None) -> bool:
+    def _perform(self, action: Action) -> bool:
         """Runs an action on all tasks; False if one of them was asked to stop meanwhile."""
         began = time.monotonic()
         # The first one traces.
         self._watch.begin()
         self._watch.in_call = action.waits_for_others
-        done = action.run(Pause(step=self.step, metrics=metrics, alive=self._watch.feed, save=self.save))
+        done = action.run(Pause(step=self.step, alive=self._watch.feed, save=self.save))
+        if action.changes_training:
+            self._checkpoints.moved()
         self._watch.in_call = False
         self._watch.feed()
         self.reporter.pause(time.monotonic() - began)

@@ -55,7 +55,8 @@ class InnerLoop(Protocol):
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """Takes steps, and agrees with the other tasks on what comes next.
 
-        If the result has `stop` or `save`, or this number of steps is reached, no step is under way any more.
+        If the result has `stop` or `save`, or this number of steps is reached, no step is under way any more. Workers
+        that take steps at their own pace may then have taken a few more.
 
         Args:
             iterator: the batches.

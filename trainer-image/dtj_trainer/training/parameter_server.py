@@ -28,6 +28,7 @@ from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.training.stepping import steps_within, total_steps
+from dtj_trainer.user_code.actions import load_actions
 
 _CALLS_AHEAD = 2
 """Calls that wait or run for each worker: enough that none waits for the coordinator, few enough to stop soon."""
@@ -76,6 +77,7 @@ def train(run: Run, strategy: Any) -> None:
             batch=training.batch,
             total_steps=training.total_steps,
             watch=training.watch,
+            actions=load_actions(config.user_code.actions, training.model, total_steps=training.total_steps),
             all_tasks_save=False,
         )  # fmt: skip
         run.say(
@@ -196,8 +198,7 @@ class _Training:
             self._scheduled = step
         self._done = step
         self._meter.mark(step)
-        # A step beyond the limit is none after which a checkpoint is due by its number.
-        return self._result(step - first, stop=stop, save=save or step > first + steps)
+        return self._result(step - first, stop=stop, save=save)
 
     def _result(self, steps: int, *, stop: bool, save: bool) -> StepResult:
         before, self._reported = self._reported, self._sums.numpy()

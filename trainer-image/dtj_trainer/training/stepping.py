@@ -29,11 +29,11 @@ class EverySteps:
 
     def is_due(self, step: int) -> bool:
         """Whether it is due after this step."""
-        return step >= self.total_steps or self.was_due(step - 1, step)
+        return self.was_due(step - 1, step)
 
     def was_due(self, before: int, step: int) -> bool:
-        """Whether it is due after one of the steps from `before`, which is not among them, to `step`, which is."""
-        return self.steps is not None and step // self.steps > before // self.steps
+        """Whether it is due after one of the steps after `before`, up to `step`."""
+        return step >= self.total_steps or (self.steps is not None and step // self.steps > before // self.steps)
 
 
 def total_steps(examples: int, *, epochs: int, batch: int) -> int:

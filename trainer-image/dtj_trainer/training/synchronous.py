@@ -1,5 +1,6 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,14 @@ from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training import keras_fit, optimizers, rng_state, weight_update
+from dtj_trainer.training.actions import Action
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.nonfinite import SKIP
 from dtj_trainer.training.stepping import total_steps as count_steps
 from dtj_trainer.training.synchronous_step import Engine
 from dtj_trainer.training.validations import Validations
+from dtj_trainer.user_code.actions import load_actions
 from dtj_trainer.user_code.objective import overrides
 
 
@@ -45,6 +48,8 @@ class _Session:
     finalization: weight_update.Finalization
     validations: Validations | None
     batch: int
+    actions: Sequence[Action]
+    """All of them: the user's, and the validations."""
     learning: str
     """What a person is told of the optimizer."""
     step: Any
@@ -76,7 +81,7 @@ def train(run: Run, strategy: Any) -> None:
             batch=session.batch,
             total_steps=session.total_steps,
             watch=StallWatch(config, batches=lambda: session.engine.batches),
-            actions=[session.validations] if session.validations else [],
+            actions=session.actions,
         )  # fmt: skip
         _introduce(run, session, controller, strategy.num_replicas_in_sync)
         _train(run, strategy, session, controller)
@@ -157,6 +162,7 @@ def _build(run: Run, strategy: Any) -> _Session:
     if fits:
         with strategy.scope():
             keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
+    actions = load_actions(config.user_code.actions, model, total_steps=total_steps)
     validations = None
     if config.validation.every:
         validations = Validations(
@@ -165,7 +171,8 @@ def _build(run: Run, strategy: Any) -> _Session:
         )  # fmt: skip
     return _Session(
         strategy=strategy, model=model, engine=engine, store=store, finalization=finalization,
-        validations=validations, batch=batch, learning=made.description,
+        validations=validations, actions=[*actions, *([validations] if validations else [])],
+        batch=batch, learning=made.description,
         step=step, total_steps=total_steps,
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from dtj_trainer.checkpoint import manager
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.validation_options import VALIDATION
 from dtj_trainer.distribution.strategies import of_each_replica
+from dtj_trainer.metrics.aggregation import Measured
 from dtj_trainer.metrics.formatting import short_time
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
@@ -30,8 +31,8 @@ from dtj_trainer.training.validator import BATCH, Validator
 class Validations:
     """An `Action` of the controller. All tasks of a collective have one each, which come to the same."""
 
-    can_wait = True
-    """The record says which step was validated last."""
+    changes_training = False
+    """The record holds which step was validated last."""
     waits_for_others = True
 
     def __init__(
@@ -87,6 +88,9 @@ class Validations:
     def best_step(self) -> int | None:
         """Whose weights are to be exported; None if no step is kept as the best."""
         return self._record.best_step
+
+    def observe(self, metrics: Measured) -> None:
+        """See `Action`: a validation does without what the training measures."""
 
     def run(self, pause: Pause) -> bool:
         """Validates, and shows what was found; see `Action`. Saves the step if it is the best one so far."""
