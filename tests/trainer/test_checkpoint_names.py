@@ -138,7 +138,8 @@ def saved(tmp_path: Path) -> Any:
 
     from dtj_trainer import keras_compat
     from dtj_trainer.checkpoint import variable_names
-    from dtj_trainer.checkpoint.manager import State, Store
+    from dtj_trainer.checkpoint.manager import Store
+    from dtj_trainer.checkpoint.state import State
 
     def store(*layer_names: str | None, optimizer: str = "Adam", of: Any = keras) -> tuple[Store, Any]:
         made = [of.layers.Dense(4, name=name) for name in layer_names]

@@ -28,7 +28,8 @@ class Saved:
     def __init__(self, directory: Path, *, keep: int = 3, writes: bool = True) -> None:
         import tensorflow as tf
 
-        from dtj_trainer.checkpoint.manager import State, Store
+        from dtj_trainer.checkpoint.manager import Store
+        from dtj_trainer.checkpoint.state import State
 
         self.said: list[str] = []
         self.weight = tf.Variable(tf.zeros([64, 64]))
@@ -56,7 +57,8 @@ class Saved:
 
 def sound(directory: Path) -> list[int]:
     """The steps whose checkpoints can be read in full: all of those that are there."""
-    from dtj_trainer.checkpoint.manager import examine, find
+    from dtj_trainer.checkpoint.files import find
+    from dtj_trainer.checkpoint.state import examine
 
     steps = find(directory)
     assert [problem for step in steps if (problem := examine(directory, step, {}))] == []

@@ -71,6 +71,8 @@ QUESTIONS = (
     Question("How does a SIGTERM reach the training?", TRAINER, "signals", r"SIGTERM"),
     Question("What ends a process that hangs?", TRAINER, "watchdog", r"class LastResort\b"),
     Question("How is data divided between workers?", TRAINER, "sharding", r"^def distributed\("),
+    Question("Where is the outer loop of the training?", TRAINER, "controller", r"^class Controller\b"),
+    Question("When is a user's action called?", TRAINER, "actions", r"^def load_actions\("),
     Question("Which optimizers are there?", TRAINER, "optimizers", r"^def make\("),
 )
 

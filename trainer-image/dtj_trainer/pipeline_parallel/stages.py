@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.checkpoint.manager import State
+from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import optimizers
 from dtj_trainer.pipeline_parallel.graph_cut import Part
 from dtj_trainer.pipeline_parallel.layout import PIPELINE

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat
-from dtj_trainer.checkpoint import manager, variable_names
-from dtj_trainer.checkpoint.manager import State
+from dtj_trainer.checkpoint import files as checkpoints
+from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
@@ -43,7 +44,7 @@ def watch(run: Run) -> None:
     seen: set[int] = set()
     last_step = _last_step(run.config, run.data.examples)
     while True:
-        for found in reversed(manager.find(directory)):
+        for found in reversed(checkpoints.find(directory)):
             if found in seen:
                 continue
             seen.add(found)
@@ -76,10 +77,10 @@ def _last_step(config: Config, examples: int) -> int | None:
 
 def _restore(state: State, directory: Path, step: int) -> str | None:
     """Restores one checkpoint, or says why that is not possible: it is damaged, or was removed for a newer one."""
-    if problem := manager.examine(directory, step, state.expected(), state.names):
+    if problem := examine(directory, step, state.expected(), state.names):
         return problem
     try:
-        state.checkpoint.read(str(manager.path_of(directory, step))).expect_partial()
+        state.checkpoint.read(str(checkpoints.path_of(directory, step))).expect_partial()
     except tf.errors.OpError as error:
         return type(error).__name__
     return None

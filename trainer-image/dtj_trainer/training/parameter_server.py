@@ -16,7 +16,8 @@ import tf_keras
 from dtj_launch.progress import Meter
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.checkpoint.manager import State, Store
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER
 from dtj_trainer.distribution.stall_watch import StallWatch

@@ -43,8 +43,9 @@ environment.prepare(os.environ)
 
 import tensorflow as tf  # noqa: E402 - reads what was set
 
-from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, HEADER, Store  # noqa: E402
-from dtj_trainer.checkpoint.manager import State as Saved  # noqa: E402
+from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, Store  # noqa: E402
+from dtj_trainer.checkpoint.state import HEADER  # noqa: E402
+from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
 from dtj_trainer.training.checkpointing import Checkpointing  # noqa: E402

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.checkpoint.manager import State, Store
+from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import keras3
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed

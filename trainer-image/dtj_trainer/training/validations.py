@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dtj_launch.progress import Phase
-from dtj_trainer.checkpoint import manager
+from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.validation_options import VALIDATION
 from dtj_trainer.distribution.strategies import of_each_replica
@@ -125,9 +125,9 @@ class Validations:
     def _found(self) -> Record:
         directory = self._run.config.checkpoint.directory
         found = read_record(directory, self._keep_best)
-        if found.best_step is None or directory is None or found.best_step in manager.find(directory):
+        if found.best_step is None or directory is None or found.best_step in checkpoints.find(directory):
             return found
-        path = manager.path_of(directory, found.best_step)
+        path = checkpoints.path_of(directory, found.best_step)
         self._run.say(f"warning: the best checkpoint, {path}, is not there; only later steps can be the best now")
         return Record(values=found.values)
 
