@@ -62,6 +62,10 @@ test-e2e: ## a real node with real pods (Linux, root)
 programs: operator # what a cluster of the testbed runs; tests that need what cannot be built here say so
 	@cd tests && { nice -n 19 ../$(OPERATOR)/python -m testbed build && nice -n 19 ../$(OPERATOR)/python -m testbed build --node; } || true
 
+.PHONY: release
+release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)
+	@$(OPERATOR)/python scripts/release_build.py $(if $(filter 0,$(IMAGES)),,--images)
+
 .PHONY: images
 images: operator ## the operator's and the trainer's image, from their Dockerfiles (Docker, else root); prints sizes
 	@scripts/images

@@ -1,7 +1,9 @@
 """What a release needs beside the builds. `check TAG`: all files name the tag's version. `chart`: puts the released
-images into the chart's values, by digest. Standard library only.
+images into the chart's values, by digest. `registry`: sets the registry and owner that `dtj init` names. Standard
+library only.
 
     python3 scripts/release.py check v0.2.0
+    python3 scripts/release.py registry ghcr.io/OWNER
     python3 scripts/release.py chart --operator REPOSITORY@sha256:... --trainer REPOSITORY@sha256:...
 """
 
@@ -26,6 +28,8 @@ PLACES = {
     "trainer-image/Dockerfile": r"^ARG VERSION=(.*)$",
 }
 """Where the version stands: file -> pattern, of which each match must be the version."""
+
+NAMES = "operator/dtj/api/names.py"
 
 
 class ReleaseError(Exception):
@@ -61,11 +65,23 @@ def with_images(values: str, *, operator: str, trainer: str) -> str:
     return values
 
 
+def with_registry(text: str, registry: str) -> str:
+    """The text of names.py with this registry and owner. Raises ReleaseError."""
+    if not re.fullmatch(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+", registry):
+        raise ReleaseError(f"{registry}: not a registry with an owner; give one like ghcr.io/OWNER, in lower case")
+    pattern = r'^IMAGE_REGISTRY: Final = ".*"$'
+    changed, count = re.subn(pattern, f'IMAGE_REGISTRY: Final = "{registry}"', text, flags=re.MULTILINE)
+    if count != 1:
+        raise ReleaseError(f"{NAMES}: IMAGE_REGISTRY is not there once")
+    return changed
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 with one line of why not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("tag")
+    commands.add_parser("registry").add_argument("registry")
     chart = commands.add_parser("chart")
     chart.add_argument("--operator", required=True)
     chart.add_argument("--trainer", required=True)
@@ -73,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.command == "check":
             check(given.tag)
+        elif given.command == "registry":
+            path = ROOT / NAMES
+            path.write_text(with_registry(path.read_text(), given.registry))
         else:
             path = ROOT / "charts" / "dtj" / "values.yaml"
             path.write_text(with_images(path.read_text(), operator=given.operator, trainer=given.trainer))

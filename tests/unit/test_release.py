@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import re
 import shutil
+import tarfile
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +14,7 @@ import pytest
 import yaml
 
 from dtj import __version__
+from dtj.api.names import IMAGE_REGISTRY
 
 pytestmark = pytest.mark.unit
 
@@ -20,8 +23,8 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DIGEST = f"sha256:{'a' * 64}"
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "scripts" / "release.py")
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -29,7 +32,8 @@ def _script() -> ModuleType:
     return module
 
 
-release = _script()
+release = _script("release")
+release_build = _script("release_build")
 
 
 @pytest.fixture
@@ -84,9 +88,71 @@ def test_an_image_without_a_digest_is_not_released() -> None:
         release.with_images("image:\n", operator="ghcr.io/a/dtj-operator:0.1.0", trainer="")
 
 
-def test_default_images_are_of_a_registry_that_nobody_can_own() -> None:
+def test_default_images_are_of_one_registry_that_nobody_can_own() -> None:
     values = yaml.safe_load((ROOT / "charts" / "dtj" / "values.yaml").read_text())
-    assert {values[name]["repository"].partition("/")[0] for name in ("image", "trainerImage")} == {"registry.example"}
+    named = {values[name]["repository"].rpartition("/")[0] for name in ("image", "trainerImage")}
+    for path in (ROOT / "examples").glob("*.yaml"):
+        named.update(re.findall(r"image: (\S+)/dtj-", path.read_text()))
+    assert named == {IMAGE_REGISTRY} == {"registry.example"}
+
+
+def test_a_release_names_its_own_registry_in_one_place() -> None:
+    before = (ROOT / release.NAMES).read_text()
+    after = release.with_registry(before, "ghcr.io/owner")
+    assert after.replace("ghcr.io/owner", IMAGE_REGISTRY) == before
+    assert 'IMAGE_REGISTRY: Final = "ghcr.io/owner"' in after
+
+
+@pytest.mark.parametrize("registry", ["", "ghcr.io", "ghcr.io/Owner", 'x/y"; import os'])
+def test_a_registry_without_an_owner_is_refused(registry: str) -> None:
+    with pytest.raises(release.ReleaseError, match="not a registry with an owner"):
+        release.with_registry((ROOT / release.NAMES).read_text(), registry)
+
+
+def test_the_list_of_packages_names_each_package_of_the_lock_once() -> None:
+    for image, lock in release_build.LOCKS.items():
+        text = (ROOT / lock).read_text()
+        document = release_build.bill_of_materials(image, "1.2.3", text)
+        purls = [component["purl"] for component in document["components"]]
+        assert len(purls) == len(set(purls)) == len(re.findall(r"==", re.sub(r";.*", "", text)))
+        assert document["dependencies"] == [{"ref": image, "dependsOn": purls}]
+
+
+def test_the_package_of_the_chart_holds_its_files_and_is_the_same_each_time() -> None:
+    chart = ROOT / "charts" / "dtj"
+    files = [path for path in chart.rglob("*") if path.is_file()]
+    packed = release_build.package_chart(chart)
+    assert packed == release_build.package_chart(chart)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        assert set(archive.getnames()) == {f"dtj/{path.relative_to(chart)}" for path in files}
+        content = archive.extractfile("dtj/Chart.yaml")
+        assert content is not None
+        assert yaml.safe_load(content.read())["version"] == __version__
+
+
+def test_notes_are_the_section_of_the_version_alone() -> None:
+    text = "# Changelog\n\n## 0.2.0 - 2026-12-01\n\nnew\n\n## 0.1.0 - 2026-11-01\n\nold\n"
+    assert release_build.notes("0.2.0", text) == "## 0.2.0 - 2026-12-01\n\nnew\n\n"
+    assert release_build.notes("0.1.0", text) == "## 0.1.0 - 2026-11-01\n\nold\n"
+    with pytest.raises(release_build.BuildError, match=r"no section `## 0\.3\.0"):
+        release_build.notes("0.3.0", text)
+
+
+def test_a_folder_that_holds_no_release_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(release_build.BuildError, match="is not empty and holds no release"):
+        release_build.build(tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_the_workflow_publishes_all_packages_with_checksums_and_notes() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    steps = yaml.safe_load(workflow)["jobs"]["packages"]["steps"]
+    commands = "\n".join(step.get("run", "") for step in steps)
+    first = ["scripts/release.py registry", "scripts/release.py chart", "scripts/release_build.py"]
+    order = [*first, "uv publish", "gh release"]
+    assert [commands.index(command) for command in order] == sorted(commands.index(command) for command in order)
+    assert "dist/*.whl dist/*.tar.gz" in commands
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

@@ -18,6 +18,9 @@ SINGULAR: Final = "distributedtrainingjob"
 SHORT_NAME: Final = "dtj"
 CATEGORY: Final = "training"
 
+IMAGE_REGISTRY: Final = "registry.example"
+"""Registry and owner of the project's images. Nobody can own this domain; scripts/release.py sets that of a release."""
+
 MANAGER: Final = "dtj-operator"
 """Value of ``app.kubernetes.io/managed-by`` and reporting controller of our events."""
 

@@ -98,7 +98,7 @@ spec:
       containers:
       - name: trainer
         # TensorFlow and dtj_trainer. On this machine it is not pulled: the trainer's environment runs the script.
-        image: registry.example/dtj-trainer:{__version__}{_IMAGES.get(strategy, "")}
+        image: {names.IMAGE_REGISTRY}/dtj-trainer:{__version__}{_IMAGES.get(strategy, "")}
         # {SCRIPT} comes into the pods by --code; or build an image on this one that has it in its working directory.
         args: [{", ".join(arguments)}]
         resources:

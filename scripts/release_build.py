@@ -1,0 +1,158 @@
+"""Builds what a release consists of into a folder, and lists it with checksums: `make release`.
+
+    python scripts/release_build.py [--output-dir dist] [--images]
+
+Wheels and sdists of the three distributions, the chart as a package, an SBOM (CycloneDX) for each lock file that an
+image installs from, and the section of the changelog. The same tree gives the same bytes. With `--images`, the images
+too: scripts/images builds them, prints their names, and leaves them in Docker or in the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+DISTRIBUTIONS = {"dtj-cli": ".", "dtj-trainer": "trainer-image", "dtj-launch": "trainer-image/dtj_launch"}
+"""The folder of each distribution."""
+
+LOCKS = {
+    "dtj-operator": "requirements/operator.lock",
+    "dtj-trainer": "trainer-image/requirements.lock",
+    "dtj-trainer-gpu": "trainer-image/requirements-gpu.lock",
+    "dtj-trainer-tpu": "trainer-image/requirements-tpu.lock",
+}
+"""What each image installs from."""
+
+CHECKSUMS = "SHA256SUMS"
+
+
+class BuildError(Exception):
+    """A part cannot be built; the message says why."""
+
+
+def build(output: Path, *, root: Path = ROOT, python: str = sys.executable) -> None:
+    """Replaces the folder by the files of a release, with `SHA256SUMS` over all of them. Raises BuildError."""
+    version = version_of(root)
+    if output.exists() and any(output.iterdir()) and not (output / CHECKSUMS).exists():
+        raise BuildError(f"{output}: is not empty and holds no release; name another folder with --output-dir")
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    for folder in DISTRIBUTIONS.values():
+        _build_distribution(root / folder, output, python)
+    (output / ".gitignore").unlink(missing_ok=True)
+    (output / f"dtj-{version}.tgz").write_bytes(package_chart(root / "charts" / "dtj"))
+    for image, lock in LOCKS.items():
+        document = bill_of_materials(image, version, (root / lock).read_text())
+        (output / f"{image}-{version}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
+    (output / "RELEASE-NOTES.md").write_text(notes(version, (root / "CHANGELOG.md").read_text()))
+    files = sorted(output.iterdir())
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (output / CHECKSUMS).write_text("".join(lines))
+
+
+def version_of(root: Path) -> str:
+    """The version of the tree. Raises BuildError."""
+    found = re.search(r'^__version__ = "(.*)"$', (root / "operator/dtj/__init__.py").read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildError("operator/dtj/__init__.py: names no version")
+    return found[1]
+
+
+def _build_distribution(folder: Path, output: Path, python: str) -> None:
+    command = [python, "-m", "uv", "build", "--quiet", "--no-build-isolation", "--python", python]
+    done = subprocess.run(
+        [*command, "--out-dir", str(output), str(folder)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BuildError(f"{folder}: {done.stderr.strip()}")
+
+
+def package_chart(chart: Path) -> bytes:
+    """The archive that `helm package` would make; files that .helmignore names are left out."""
+    ignored = [line for line in (chart / ".helmignore").read_text().splitlines() if line]
+    packed = io.BytesIO()
+    # No time and no user: the same chart has the same digest.
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as archive:
+        for path in sorted(path for path in chart.rglob("*") if path.is_file()):
+            relative = path.relative_to(chart)
+            if any(Path(part).match(pattern.rstrip("/")) for part in relative.parts for pattern in ignored):
+                continue
+            entry = tarfile.TarInfo(f"{chart.name}/{relative}")
+            content = path.read_bytes()
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def bill_of_materials(image: str, version: str, lock: str) -> dict[str, object]:
+    """The Python packages of an image as CycloneDX 1.6, from its lock file."""
+    components = [
+        {
+            "type": "library",
+            "name": name,
+            "version": pinned,
+            "purl": f"pkg:pypi/{name}@{pinned}",
+            "bom-ref": f"pkg:pypi/{name}@{pinned}",
+        }
+        for name, pinned in _locked(lock)
+    ]
+    subject = {"type": "container", "name": image, "version": version, "bom-ref": image}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": subject},
+        "components": components,
+        "dependencies": [{"ref": image, "dependsOn": [component["bom-ref"] for component in components]}],
+    }
+
+
+def _locked(lock: str) -> Iterator[tuple[str, str]]:
+    """Name and version of each package of a lock file, names as PyPI normalizes them."""
+    for name, version in re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.MULTILINE):
+        yield re.sub(r"[-_.]+", "-", name).lower(), version
+
+
+def notes(version: str, changelog: str) -> str:
+    """The section of a version. Raises BuildError."""
+    found = re.search(rf"^## {re.escape(version)} - .*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise BuildError(f"CHANGELOG.md: no section `## {version} - ...`")
+    return found[0]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 with one line of why not."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output-dir", type=Path, default=ROOT / "dist", metavar="DIR", help="(default: dist)")
+    parser.add_argument("--images", action="store_true", help="build the images too, if Docker or buildah is installed")
+    given = parser.parse_args(argv)
+    try:
+        build(given.output_dir)
+    except BuildError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    for path in sorted(given.output_dir.iterdir()):
+        print(f"{path.stat().st_size / 1e3:8.0f} kB  {path.name}")
+    if not given.images:
+        return 0
+    if shutil.which("docker") is None and shutil.which("buildah") is None:
+        print("release: neither Docker nor buildah is installed: no images were built", file=sys.stderr)
+        return 0
+    return subprocess.run([ROOT / "scripts" / "images"], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
