@@ -89,7 +89,7 @@ lint: operator ## ruff, mypy --strict, import contracts, generated files up to d
 	$(OPERATOR)/ruff format --check .
 	$(OPERATOR)/ruff check .
 	$(OPERATOR)/mypy
-	$(OPERATOR)/lint-imports
+	PYTHONPATH=operator:trainer-image $(OPERATOR)/lint-imports
 	$(OPERATOR)/python scripts/generate_crds.py --check
 	$(OPERATOR)/python scripts/generate_reference.py --check
 	$(OPERATOR)/python scripts/generate_cli.py --check
