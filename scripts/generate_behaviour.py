@@ -46,8 +46,8 @@ CHAPTERS = {
     "All pods or none": ("unit/core/test_gangs.py", "unit/core/test_kueue.py", "api/test_operator_gangs.py"),
     "Progress and stalls": (
         "unit/core/test_progress.py",
-        "unit/test_engine_progress.py",
-        "unit/test_engine_status_port.py",
+        "unit/engine/test_progress.py",
+        "unit/engine/test_status_port.py",
         "api/test_operator_progress.py",
     ),
     "TensorBoard": ("unit/core/test_tensorboard.py", "api/test_operator_tensorboard.py"),
@@ -56,8 +56,8 @@ CHAPTERS = {
     "API writes": ("api/test_operator_writes.py",),
     "Operators that die, clusters that break": (
         "unit/core/test_restart_safety.py",
-        "unit/test_engine_chaos.py",
-        "unit/test_engine_stories.py",
+        "unit/engine/test_chaos.py",
+        "unit/engine/test_stories.py",
         "campaigns/test_kill_plans.py",
         "api/test_api_troubles.py",
         "api/test_refusals.py",

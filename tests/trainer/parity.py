@@ -250,7 +250,7 @@ class Stop:
         return self._after is not None and step is not None and step >= self._after
 
 
-class Rig:
+class Harness:
     """Runs the cells of one process."""
 
     def __init__(self, out: Path) -> None:
@@ -493,8 +493,8 @@ def _pipe(run: Any) -> None:
 
 if __name__ == "__main__":
     where, out, *entry_points = sys.argv[1:]
-    rig = Rig(Path(out))
-    getattr(rig, where)([chosen(name) for name in entry_points])
+    harness = Harness(Path(out))
+    getattr(harness, where)([chosen(name) for name in entry_points])
     sys.stdout.flush()
     # The end of a strategy over several processes waits for the others, and may take long.
     os._exit(0)

@@ -24,12 +24,12 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
         text=True,
         timeout=DEADLINE,
     )
-    said = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
+    printed = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
     assert ended.returncode == 2, ended.stderr
-    assert len(said) == 1
+    assert len(printed) == 1
     assert "| tensorflow" not in ended.stderr
-    assert (folder / "last words").read_text() == said[0].removeprefix("dtj_trainer: ") + "\n"
-    return said[0]
+    assert (folder / "last words").read_text() == printed[0].removeprefix("dtj_trainer: ") + "\n"
+    return printed[0]
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_port_in_use_is_one_line(tmp_path: Path, strategy: str, role: str) -> 
         if strategy == "MultiWorkerMirrored":
             del cluster["ps"]
         config = {"cluster": cluster, "task": {"type": role, "index": 0}}
-        said = refused(tmp_path, DTJ_STRATEGY=strategy, TF_CONFIG=json.dumps(config))
-    assert said == (
+        printed = refused(tmp_path, DTJ_STRATEGY=strategy, TF_CONFIG=json.dumps(config))
+    assert printed == (
         f"dtj_trainer: TF_CONFIG: port {port} of {role} 0: Address already in use; "
         "end the process that has it, or give another port"
     )

@@ -37,13 +37,13 @@ def test_the_file_alone_shows_the_fit_of_either_keras(tmp_path: Path, library: s
     for shown in ended.stdout.split("fitted\n")[:2]:
         # The second begins in the middle, as after a restart.
         status, *exposition, _ = (line for line in shown.splitlines() if line)
-        told = json.loads(status)
-        assert (told["step"], told["totalSteps"], told["percent"]) == (18, 18, 100)
-        assert told["epoch"] == 3
-        assert {"loss", "mae", "val_loss", "val_mae"} <= told["metrics"].keys()
+        status_document = json.loads(status)
+        assert (status_document["step"], status_document["totalSteps"], status_document["percent"]) == (18, 18, 100)
+        assert status_document["epoch"] == 3
+        assert {"loss", "mae", "val_loss", "val_mae"} <= status_document["metrics"].keys()
         assert "dtj_training_step 18" in exposition
         (loss,) = (line for line in exposition if line.startswith('dtj_training_metric{name="loss"} '))
-        assert float(loss.rpartition(" ")[2]) == pytest.approx(float(told["metrics"]["loss"]), rel=1e-3)
+        assert float(loss.rpartition(" ")[2]) == pytest.approx(float(status_document["metrics"]["loss"]), rel=1e-3)
         assert 'dtj_training_phase{phase="Training"} 1' in exposition
 
 
@@ -73,11 +73,11 @@ def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(
     )
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=["--script=loop.py"]) as job:
         assert job.start(environ={"DTJ_STATUS_PORT": str(port)}).wait() == {"worker-0": 0}
-    said = job["worker-0"].log
-    assert "warning" not in said
-    told = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
-    assert told.pop("updatedAt")
-    assert told == {
+    printed = job["worker-0"].log
+    assert "warning" not in printed
+    status_document = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
+    assert status_document.pop("updatedAt")
+    assert status_document == {
         "phase": "Training", "step": 5, "totalSteps": 10, "epoch": 1, "percent": 50, "metrics": {"loss": "0.5"},
         "lastCheckpointStep": 4, "attempt": 0, "restartsInPlace": 0,
     }  # fmt: skip

@@ -69,12 +69,12 @@ def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [("", ": empty; a csv file needs a header and rows"), ("x,label\n", ": a header only; a csv file needs")],
     ids=["nothing", "header"],
 )
-def test_a_table_without_rows_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    assert said in refusal(table(tmp_path, text))
+def test_a_table_without_rows_is_refused(tmp_path: Path, text: str, printed: str) -> None:
+    assert printed in refusal(table(tmp_path, text))
 
 
 def test_words_are_no_numbers_to_be_predicted(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_words_are_no_numbers_to_be_predicted(tmp_path: Path) -> None:
 
 
 def test_one_class_alone_is_nothing_to_learn(tmp_path: Path) -> None:
-    said = refusal(table(tmp_path, "x,label\n" + "1,same\n" * 40))
-    assert said == f"--data-dir={tmp_path}/data.csv: every label is same; there is nothing to tell apart"
+    printed = refusal(table(tmp_path, "x,label\n" + "1,same\n" * 40))
+    assert printed == f"--data-dir={tmp_path}/data.csv: every label is same; there is nothing to tell apart"
     write(tmp_path / "images", "images")
     assert "one directory only (odd)" in refusal(tmp_path / "images" / "odd")
 
@@ -103,9 +103,9 @@ def test_a_record_without_a_feature_is_named(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in range(30):
             writer.write(example(number) if number != 20 else tf.train.Example().SerializeToString())
-    said = refusal(path)
-    assert said.startswith(f"{path}: record 21: ")
-    assert "x" in said
+    printed = refusal(path)
+    assert printed.startswith(f"{path}: record 21: ")
+    assert "x" in printed
     assert refusal(path, "--label-column=y") == f"--label-column=y: no such feature in {path}; it has label, x"
 
 
@@ -116,9 +116,9 @@ def test_a_file_that_is_no_tfrecord_is_named(tmp_path: Path) -> None:
 
 def test_a_line_without_a_label_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("good\tday\n" * 10 + "bad weather\n" + "bad\tday\n" * 10)
-    said = refusal(tmp_path)
-    assert said.startswith(f"{tmp_path}/data.txt: record 11: ")
-    assert "a line without a tab" in said
+    printed = refusal(tmp_path)
+    assert printed.startswith(f"{tmp_path}/data.txt: record 11: ")
+    assert "a line without a tab" in printed
     (tmp_path / "data.txt").write_text("one line\n")
     assert "its first line has no tab; write label<TAB>text" in refusal(tmp_path)
 
@@ -145,14 +145,14 @@ def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_tol
 
 
 def test_a_text_is_not_cached_on_a_disk(tmp_path: Path) -> None:
-    said = refusal(write(tmp_path / "data", "text"), f"--cache={tmp_path / 'disk'}")
-    assert said.endswith("a text is read as it is, and gains nothing there; give --cache=memory or none")
+    printed = refusal(write(tmp_path / "data", "text"), f"--cache={tmp_path / 'disk'}")
+    assert printed.endswith("a text is read as it is, and gains nothing there; give --cache=memory or none")
 
 
 def test_a_disk_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    said = refusal(write(tmp_path / "data", "csv"), f"--cache={tmp_path / 'file' / 'below'}")
-    assert said.startswith(f"--cache={tmp_path}/file/below: cannot be written (Not a directory)")
+    printed = refusal(write(tmp_path / "data", "csv"), f"--cache={tmp_path / 'file' / 'below'}")
+    assert printed.startswith(f"--cache={tmp_path}/file/below: cannot be written (Not a directory)")
 
 
 def _chosen(data: Path, shard: str, *, workers: int) -> str:
@@ -162,10 +162,10 @@ def _chosen(data: Path, shard: str, *, workers: int) -> str:
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
         "DTJ_STRATEGY": "MultiWorkerMirrored",
     }
-    said: list[str] = []
+    printed: list[str] = []
     try:
-        open_files(parse([f"--data-dir={data}", f"--shard={shard}"], environ), numbers=False, say=said.append)
+        open_files(parse([f"--data-dir={data}", f"--shard={shard}"], environ), numbers=False, say=printed.append)
     except UsageError as error:
         return str(error)
-    (line,) = (line for line in said if line.startswith("data: sharding"))
+    (line,) = (line for line in printed if line.startswith("data: sharding"))
     return line

@@ -27,14 +27,14 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
 
 
 def test_each_example_is_to_learn_from_or_held_out_and_has_its_label(source: Pipeline) -> None:
-    judged = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
+    validation = [pair for batch in taken(source.validation(batch=5), -1) for pair in batch]
     learned = [pair for batch in taken(source.batches(batch=1, seed=1), source.examples) for pair in batch]
-    assert len(judged) == source.validation_examples
-    assert 8 <= len(judged) <= 16
-    assert sorted(number for number, _ in judged + learned) == list(range(60))
-    assert all(source.classes[label] in ("even", "0") for number, label in judged + learned if number % 2 == 0)
-    assert all(source.classes[label] in ("odd", "1") for number, label in judged + learned if number % 2)
-    assert taken(source.validation(batch=60), 1) == [judged]
+    assert len(validation) == source.validation_examples
+    assert 8 <= len(validation) <= 16
+    assert sorted(number for number, _ in validation + learned) == list(range(60))
+    assert all(source.classes[label] in ("even", "0") for number, label in validation + learned if number % 2 == 0)
+    assert all(source.classes[label] in ("odd", "1") for number, label in validation + learned if number % 2)
+    assert taken(source.validation(batch=60), 1) == [validation]
     assert source.validation(batch=5).element_spec[0].shape.is_compatible_with(source.input_spec.shape)
 
 

@@ -24,11 +24,11 @@ def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -
         assert two.start().wait() == {"worker-0": 0, "worker-1": 0}
     assert two.result["loss"] == pytest.approx(one.result["loss"], abs=1e-5)
     assert two.result["steps"] == one.result["steps"] == 15
-    said = two["worker-0"].log
+    printed = two["worker-0"].log
     assert re.search(
-        r"^data: \S+/data: images, 60 files, 48 examples to learn from, 12 held out, 2 classes$", said, re.M
+        r"^data: \S+/data: images, 60 files, 48 examples to learn from, 12 held out, 2 classes$", printed, re.M
     )
-    assert re.search(r"^data: sharding data: each worker decodes its part of each batch$", said, re.M)
+    assert re.search(r"^data: sharding data: each worker decodes its part of each batch$", printed, re.M)
     assert "data:" not in two["worker-1"].log
 
 
@@ -38,9 +38,11 @@ def test_two_workers_learn_from_tables(tmp_path: Path, shard: str) -> None:
     arguments = [*SHORT, "--task=tabular-classification", f"--data-dir={data}", "--cache=none", f"--shard={shard}"]
     with Job(tmp_path / "job", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
-    said = job["worker-0"].log
-    assert re.search(r"^data: \S+/data: csv, 4 files, \d+ examples to learn from, \d+ held out, 2 classes$", said, re.M)
-    assert re.search(rf"^data: sharding {shard}: (the workers share|each worker reads 2 of 4)", said, re.M)
+    printed = job["worker-0"].log
+    assert re.search(
+        r"^data: \S+/data: csv, 4 files, \d+ examples to learn from, \d+ held out, 2 classes$", printed, re.M
+    )
+    assert re.search(rf"^data: sharding {shard}: (the workers share|each worker reads 2 of 4)", printed, re.M)
 
 
 def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) -> None:
@@ -80,10 +82,10 @@ def test_the_input_is_measured_without_a_training(tmp_path: Path) -> None:
     ]
     with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
         assert job.start().wait() == {"worker-0": 0}
-    said = job["worker-0"].log
+    printed = job["worker-0"].log
     for stage in ("read", "shuffle", "decode", "batch", "transfer"):
-        assert re.search(rf"^{stage} +\d+\.\d{{3}} +\d+%$", said, re.M), stage
-    assert re.search(r"^together +\d+\.\d{3} +as the training runs it", said, re.M)
-    assert re.search(r"^[\d.]+[kM]? examples/s, [\d.]+[kM]? MiB/s$", said, re.M)
-    assert re.search(r"^advice: not input-bound: a batch takes [\d.]+ ms, a step 1000000.00 ms$", said, re.M)
+        assert re.search(rf"^{stage} +\d+\.\d{{3}} +\d+%$", printed, re.M), stage
+    assert re.search(r"^together +\d+\.\d{3} +as the training runs it", printed, re.M)
+    assert re.search(r"^[\d.]+[kM]? examples/s, [\d.]+[kM]? MiB/s$", printed, re.M)
+    assert re.search(r"^advice: not input-bound: a batch takes [\d.]+ ms, a step 1000000.00 ms$", printed, re.M)
     assert not list(job.checkpoints.glob("ckpt-*"))

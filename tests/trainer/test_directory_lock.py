@@ -57,16 +57,16 @@ def test_a_process_of_another_machine_or_container_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differs: str
 ) -> None:
     """A pod that replaces one that was deleted by force may start on the same node before the old one has ended."""
-    said: list[str] = []
+    printed: list[str] = []
     process = holder(tmp_path)
     try:
         monkeypatch.setattr(directory_lock, differs, tmp_path / "of another")
         (tmp_path / "of another").write_text("of another kernel")
         with pytest.raises(TrainerError) as refused:
-            directory_lock.hold(tmp_path, say=said.append, here_seconds=0.0, elsewhere_seconds=0.5)
+            directory_lock.hold(tmp_path, say=printed.append, here_seconds=0.0, elsewhere_seconds=0.5)
         assert not isinstance(refused.value, UsageError)
         owner = f"process {process.pid} of {os.uname().nodename}"
-        assert said == [f"checkpoint directory {tmp_path}: another run uses it ({owner}); waiting 0.5 s for its end"]
+        assert printed == [f"checkpoint directory {tmp_path}: another run uses it ({owner}); waiting 0.5 s for its end"]
     finally:
         process.kill()
         process.wait()

@@ -74,14 +74,14 @@ def signature(path: Path) -> Any:
 
 def test_result_and_last_words_tell_where_it_is_how_large_and_which_one(exported: Job) -> None:
     path = version(exported)
-    told = exported.result["export"]
-    assert told["path"] == str(path)
-    assert told["formats"] == ["SavedModel", "TFLite", "TensorFlowJS"]
-    assert told["size"] == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    description = exported.result["export"]
+    assert description["path"] == str(path)
+    assert description["formats"] == ["SavedModel", "TFLite", "TensorFlowJS"]
+    assert description["size"] == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     by_hand = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
     digest = subprocess.run(["bash", "-c", by_hand], cwd=path, capture_output=True, text=True, check=True).stdout
-    assert told["digest"] == f"sha256:{digest.split()[0]}"
-    assert json.loads(exported["worker-0"].last_words) == {"export": told}
+    assert description["digest"] == f"sha256:{digest.split()[0]}"
+    assert json.loads(exported["worker-0"].last_words) == {"export": description}
     assert f"exported: {path}  SavedModel, TFLite, TensorFlowJS  1.9M bytes  sha256:" in exported["worker-0"].log
     assert [name for name in os.listdir(path.parent) if name != "1"] == [], "and no draft is left"
 
@@ -159,8 +159,8 @@ def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job
     script = [node, str(Path(__file__).parent / "tfjs" / "answers.js"), str(version(exported) / "tfjs")]
     environ = {**os.environ, "NODE_PATH": str(TENSORFLOW_JS)}
     arguments = [*script, json.dumps(images.tolist())]
-    said = subprocess.run(arguments, env=environ, capture_output=True, text=True, timeout=120)
-    answers = json.loads(said.stdout.splitlines()[-1])
+    printed = subprocess.run(arguments, env=environ, capture_output=True, text=True, timeout=120)
+    answers = json.loads(printed.stdout.splitlines()[-1])
     wanted = signature(version(exported))(inputs=tf.constant(images))
     np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
     assert answers["class"] == wanted["class"].numpy().tolist()

@@ -66,14 +66,14 @@ def test_a_forked_task_finds_and_leaves_what_a_started_one_does(folder: Path) ->
             ends.append((worker.wait(), worker.last_words))
     assert ends[0] == ends[1]
     assert ends[0][0] == 2
-    started, forked = (_told(line) for line in worker.log.splitlines() if line.startswith("{"))
+    started, forked = (_report_of(line) for line in worker.log.splitlines() if line.startswith("{"))
     assert forked == started
 
 
-def _told(line: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(line)
-    del told["environ"]["TF_CONFIG"]  # whose port is another
-    return told
+def _report_of(line: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(line)
+    del report["environ"]["TF_CONFIG"]  # whose port is another
+    return report
 
 
 @pytest.mark.parametrize(

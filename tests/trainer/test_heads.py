@@ -24,11 +24,11 @@ def test_a_number_is_judged_by_its_squared_and_absolute_error(seed: int, column:
     from dtj_trainer.tasks.heads import head_for
 
     outputs, labels = draw(seed, BATCH, 1), draw(seed + 1000, BATCH, *([1] if column else []))
-    judged = head_for(0).compute_metrics(keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(labels))
+    metrics = head_for(0).compute_metrics(keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(labels))
     wanted = keras.losses.mean_squared_error(labels.reshape(-1, 1), outputs)
-    np.testing.assert_allclose(judged["loss"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(metrics["loss"], wanted, rtol=1e-5)
     wanted = keras.losses.mean_absolute_error(labels.reshape(-1, 1), outputs)
-    np.testing.assert_allclose(judged["mean_absolute_error"], wanted, rtol=1e-5)
+    np.testing.assert_allclose(metrics["mean_absolute_error"], wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", DRAWS)
@@ -40,11 +40,11 @@ def test_one_of_two_classes_is_judged_by_binary_cross_entropy(seed: int, column:
 
     outputs = draw(seed, BATCH, 1)
     labels = np.random.RandomState(seed).randint(0, 2, (BATCH, *([1] if column else [])))
-    judged = head_for(2).compute_metrics(keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(labels))
+    metrics = head_for(2).compute_metrics(keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(labels))
     wanted = keras.losses.binary_crossentropy(labels.reshape(-1, 1).astype("float32"), outputs, from_logits=True)
-    np.testing.assert_allclose(judged["loss"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(metrics["loss"], wanted, rtol=1e-5, atol=1e-6)
     right = keras.metrics.binary_accuracy(labels.reshape(-1, 1), outputs, threshold=0.0)
-    np.testing.assert_array_equal(judged["accuracy"], np.ravel(right))
+    np.testing.assert_array_equal(metrics["accuracy"], np.ravel(right))
 
 
 @pytest.mark.parametrize("seed", DRAWS)
@@ -60,12 +60,12 @@ def test_one_of_more_classes_is_judged_by_the_cross_entropy_that_its_labels_want
         "[batch, 1]": numbers[:, None],
         "[batch, classes]": np.eye(5, dtype="float32")[numbers],
     }
-    judged = head_for(5).compute_metrics(
+    metrics = head_for(5).compute_metrics(
         keras.ops.convert_to_tensor(outputs), keras.ops.convert_to_tensor(labels[kind])
     )
     wanted = keras.losses.sparse_categorical_crossentropy(numbers, outputs, from_logits=True)
-    np.testing.assert_allclose(judged["loss"], wanted, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(judged["accuracy"], keras.metrics.sparse_categorical_accuracy(numbers, outputs))
+    np.testing.assert_allclose(metrics["loss"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(metrics["accuracy"], keras.metrics.sparse_categorical_accuracy(numbers, outputs))
 
 
 def test_a_certain_and_wrong_answer_has_a_finite_loss_with_a_gradient() -> None:

@@ -140,8 +140,8 @@ def test_callbacks_see_one_training_and_averages_are_put_into_the_weights_at_its
         with Job(at, strategy="OneDevice", roles={"worker": 1}, arguments=[*common, *loop]) as job:
             (at / "mine.py").write_text(AVERAGES)
             assert job.start().wait() == {"worker-0": 0}
-    told = re.findall(r"^(?:begins|epoch|ends).*$", job["worker-0"].log, re.M)
-    assert told == ["begins 3 15", "epoch 0", "epoch 1", "epoch 2", "ends ['accuracy', 'loss'] 3"]
+    lines = re.findall(r"^(?:begins|epoch|ends).*$", job["worker-0"].log, re.M)
+    assert lines == ["begins 3 15", "epoch 0", "epoch 1", "epoch 2", "ends ['accuracy', 'loss'] 3"]
     saved = [tensors(folder / loop / "checkpoints" / "ckpt-44") for loop in ("loop=custom", "loop=fit")]
     assert saved[0] == saved[1]
 

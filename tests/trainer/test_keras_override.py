@@ -65,9 +65,9 @@ def test_compile_and_fit_on_two_workers_measure_what_plain_keras_measures_on_one
     assert len(list((folder / "files" / "curves" / "train").iterdir())) == 2  # the leader's two starts
     assert list(points(folder / "files" / "curves" / "validation")["epoch_loss"]) == [0, 1, 2, 3]
     assert len((folder / "files" / "table.csv").read_text().splitlines()) == 3
-    said = r"^Keras 3\.15\.\d: fit, evaluate and predict are adapted to 2 replicas, with synchronized Batch"
-    assert len(re.findall(said, job["worker-0"].log, re.M)) == 2
-    assert not re.findall(said, job["worker-1"].log, re.M)
+    printed = r"^Keras 3\.15\.\d: fit, evaluate and predict are adapted to 2 replicas, with synchronized Batch"
+    assert len(re.findall(printed, job["worker-0"].log, re.M)) == 2
+    assert not re.findall(printed, job["worker-1"].log, re.M)
 
 
 OF_EACH = f"""

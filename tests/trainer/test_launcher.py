@@ -54,8 +54,8 @@ def test_two_workers_go_on_to_the_same_bits_after_one_process_was_killed(
         os.kill(trainer_of(job[victim]), signal.SIGKILL)
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         for name, replica in job.replicas.items():
-            said = "killed from outside" if name == victim else "a peer was lost"
-            replica.wait_for(rf"dtj-launch: {said} .*: starting again in place, at once; the 1st time")
+            printed = "killed from outside" if name == victim else "a peer was lost"
+            replica.wait_for(rf"dtj-launch: {printed} .*: starting again in place, at once; the 1st time")
         job["worker-0"].wait_for(r"resumed: step \d+ of 90")
     assert same_bits(job, together)
 
@@ -96,7 +96,7 @@ def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_nex
         gone, survivor = job["worker-1"], job["worker-0"]
         gone.kill(signal.SIGTERM)
         assert gone.wait() == 42
-        survivor.wait_for("a peer was told to go, and all have saved .*: starting again in place")
+        survivor.wait_for("a peer was asked to stop, and all have saved .*: starting again in place")
         start(job, "worker-1", environ=scope)
         assert job.wait() == {"worker-0": 0, "worker-1": 0}
         assert job["worker-0"] is survivor

@@ -178,9 +178,9 @@ def test_skip_leaves_out_the_update_on_all_replicas(folder: Path, strategy: str,
 
 
 def test_a_result_never_holds_a_bare_nan(folder: Path) -> None:
-    held_out = MINE.replace("examples.take(8)", "examples.skip(256)").replace('{{"training": examples,', "")
-    held_out = held_out.replace('"training": examples,', '"training": examples.take(80),')
-    job = ran(folder, "OneDevice", program=held_out)
+    program = MINE.replace("examples.take(8)", "examples.skip(256)").replace('{{"training": examples,', "")
+    program = program.replace('"training": examples,', '"training": examples.take(80),')
+    job = ran(folder, "OneDevice", program=program)
     assert codes(job) == {0}
 
     def refuse(name: str) -> None:

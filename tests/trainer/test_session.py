@@ -34,9 +34,9 @@ def interrupted(started: Job, total: int) -> None:
     victim = next(reversed(started.replicas.values()))
     victim.kill(signal.SIGTERM)
     assert set(started.wait().values()) == {42}
-    said = [re.fullmatch(r"preempted: all tasks saved step (\d+) of \d+; .*", r.last_words) for r in
+    printed = [re.fullmatch(r"preempted: all tasks saved step (\d+) of \d+; .*", r.last_words) for r in
             started.replicas.values()]  # fmt: skip
-    saved = {int(match[1]) for match in said if match}
+    saved = {int(match[1]) for match in printed if match}
     assert len(saved) == 1, "the tasks saved different steps"
     assert started.newest_checkpoint == max(saved) < total - 60, "too fast to be interrupted twice"
 

@@ -128,12 +128,12 @@ def test_callbacks_of_keras_act_on_the_validation_alike_on_all_workers(
     ]  # fmt: skip
     with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
         assert job.start(environ=HERE).wait() == {"worker-0": 0, "worker-1": 0}
-    told = [
+    shown = [
         re.findall(r"^epoch \d+ rate (\S+) val_loss (\S+)$", replica.log, re.M) for replica in job.replicas.values()
     ]
-    assert told[0] == told[1]
-    assert [float(loss) for _, loss in told[0]] == pytest.approx(history["val_loss"], abs=1e-5)
-    assert [float(rate) for rate, _ in told[0]][:-1] == pytest.approx(history["learning_rate"][1:])
+    assert shown[0] == shown[1]
+    assert [float(loss) for _, loss in shown[0]] == pytest.approx(history["val_loss"], abs=1e-5)
+    assert [float(rate) for rate, _ in shown[0]][:-1] == pytest.approx(history["learning_rate"][1:])
     # As Keras' restore_best_weights left it; the checkpoint is of the step that was reached.
     assert job.result["loss"] == pytest.approx(score(model)["loss"], abs=1e-5)
     assert job.result["steps"] == 3 * epochs == job.newest_checkpoint

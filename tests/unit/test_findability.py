@@ -74,6 +74,18 @@ QUESTIONS = (
     Question("Where is the outer loop of the training?", TRAINER, "controller", r"^class Controller\b"),
     Question("When is a user's action called?", TRAINER, "actions", r"^def load_actions\("),
     Question("Which optimizers are there?", TRAINER, "optimizers", r"^def make\("),
+    Question("What does a replica's loss add to the global batch's?", TRAINER, "synchronous_step", r"def loss\("),
+    Question("How does a resumed run draw the same dropout?", TRAINER, "rng_state", r"^class RngState\b"),
+    Question("Is the learning rate scaled to the batch?", TRAINER, "optimizers", r"base_batch"),
+    Question("Who fills an epoch's last batch?", TRAINER, "pipeline", r"\.repeat\(|epoch"),
+    Question("Is BatchNormalization synchronised?", TRAINER, "layers", r"BatchNormalization"),
+    Question("Which exit codes are there?", TRAINER, "exit_codes", r"\b75\b"),
+    Question("What is a checkpoint written from?", TRAINER, "manager", r"def snapshot\("),
+    Question("Where is a model cut into stages?", TRAINER, "graph_cut", r"^def cut\("),
+    Question("How long does a task wait in a collective?", TRAINER, "collective_timing", r"^def of\("),
+    Question("Which program restarts in its pod?", TRAINER, "restart_policy", r"def after\("),
+    Question("How do tasks find that all of them are there?", TRAINER, "rendezvous", r"^def rendezvous\("),
+    Question("Which of the tasks is this one?", TRAINER, "topology", r"^def topology_of\("),
 )
 
 

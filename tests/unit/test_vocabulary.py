@@ -102,15 +102,10 @@ REPLACED_NAMES: Final = {
 
 REPLACED_PARTS: Final = {r"^_?(MOST|LEAST|FEWEST)_": "MAX_, MIN_", r"_LIFE$": "_TTL"}
 
-TEXT_LIMITS: Final[dict[str, int]] = {
-    "trainer-image": 18,
-}
+TEXT_LIMITS: Final[dict[str, int]] = {}
 """Avoided words in texts of programs (not in docstrings), by room."""
 
-NAME_LIMITS: Final[dict[str, int]] = {
-    "tests/trainer": 56,
-    "trainer-image": 1,
-}
+NAME_LIMITS: Final[dict[str, int]] = {}
 """Definitions with replaced names, by room."""
 
 DOCUMENT_LIMIT: Final = 0

@@ -123,7 +123,7 @@ class Launcher:
         try:
             child.preload(self._given.preload)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, there is another way
-            say(f"--preload failed, so each start imports anew: {type(error).__name__}: {error}")
+            say(f"--preload failed, so each start imports again: {type(error).__name__}: {error}")
             return
         self._preloaded = True
 

@@ -112,8 +112,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Starts the program of one task of a DistributedTrainingJob: waits for its peers, passes signals "
         "on, keeps its last words, and starts it again in its place when a peer was lost.",
         epilog="Exit codes: the program's own (128 + n after signal n); 2 bad input, 75 the peers did not come, 126 "
-        "the program cannot be run, 127 there is none of this name, 143 told to go while nothing ran. SIGQUIT prints "
-        "the stacks of all Python threads of the program.",
+        "the program cannot be run, 127 there is none of this name, 143 asked to stop while nothing ran. SIGQUIT "
+        "prints the stacks of all Python threads of the program.",
     )
     add = parser.add_argument
     add("--version", action="version", version=f"dtj-launch {__version__}")
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--rejoin-timeout", default="30", metavar="S",
         help="the same after a restart in place (30); DTJ_RESTART_SCOPE=Pod makes it --start-timeout and has 42, "
-        "saved with a peer that was told to go, restart too; Job forbids restarts in place",
+        "saved with a peer that was asked to stop, restart too; Job forbids restarts in place",
     )  # fmt: skip
     add(
         "--max-restarts-in-place", default="3", metavar="N",

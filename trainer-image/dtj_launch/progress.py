@@ -111,7 +111,7 @@ class Progress:
         if self.metrics:
             named = {f'{{name="{_escaped(name)}"}}': float(value) for name, value in self.metrics.items()}
             lines += _gauge("metric", "what the training measures, by name", named)
-        lines += _gauge("updated_timestamp_seconds", "when the training last said so", {"": now.timestamp()})
+        lines += _gauge("updated_timestamp_seconds", "when the training last reported its state", {"": now.timestamp()})
         return "\n".join(lines) + "\n"
 
 

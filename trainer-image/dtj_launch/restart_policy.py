@@ -1,8 +1,8 @@
-"""Whether a program that has ended is started again in its place, or its end is told. Pure.
+"""Decides whether a program that has ended is started again in its pod, or the launcher reports its end. Pure.
 
-Only what the operator would call a follow-up is made good here: a lost peer, one that was told to go, and a kill from
-outside for which nobody accounts. An error of the program's own ends the launcher with its exit code, so that the
-operator's budgets count it exactly.
+The launcher restarts only what the operator would call a secondary failure: a lost peer, a peer that was asked to stop,
+and a kill from outside that nothing else explains. If the program fails by itself, the launcher ends with the program's
+exit code, so that the operator's budgets count it exactly.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ PEER_LOST = 75
 """EX_TEMPFAIL: the trainer's exit code for a peer that went away."""
 
 PREEMPTED = 42
-"""The trainer's exit code when all tasks have saved because one of them was told to go."""
+"""The trainer's exit code when all tasks have saved because one of them was asked to stop."""
 
 GOOD_RUN_SECONDS = 60.0
-"""A program that tells no steps has made progress when it ran for so long."""
+"""A program that reports no steps has made progress if it ran for this long."""
 
 _KILLED = 128 + signal.SIGKILL
 _COORDINATOR_TRIES = 1
@@ -34,13 +34,13 @@ class ExitRecord:
     """Its exit code; 128 + number after a signal."""
     seconds: float
     step: int | None
-    """The last that it told, 0 before the first; None where it publishes nothing."""
+    """The last step that it reported, 0 before the first; None if it reports none."""
     at_gate: bool
     """Whether it still waited for its peers."""
     termination_requested: bool
-    """Whether this task was told to go."""
+    """Whether this task was asked to stop."""
     out_of_memory: bool
-    """Whether the kernel killed a process of this container for want of memory meanwhile."""
+    """Whether the kernel killed a process of this container because there was no memory left meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Policy:
         self._best_step = 0
 
     def after(self, end: ExitRecord) -> Restart | None:
-        """How it goes on after this end; None where the end is to be told."""
+        """How it goes on after this end; None if the launcher is to report the end."""
         why = self._reason(end)
         if self._advanced(end):
             self._in_vain = 0
@@ -84,7 +84,7 @@ class Policy:
         if end.code == PEER_LOST and self._restart_role is not RestartRole.SERVER:
             return "a peer was lost"
         if end.code == PREEMPTED and self._replace_single_pod and self._restart_role is not RestartRole.SERVER:
-            return "a peer was told to go, and all have saved"
+            return "a peer was asked to stop, and all have saved"
         return None
 
     def _advanced(self, end: ExitRecord) -> bool:
@@ -94,6 +94,6 @@ class Policy:
         return end.step > before
 
     def _limit(self, end: ExitRecord) -> int:
-        # A server that hangs can only be mended by a new pod: the coordinator must not try for long.
+        # Only a new pod helps a server that hangs: the coordinator must not try for long.
         hanging = self._restart_role is RestartRole.COORDINATOR and end.code == PEER_LOST
         return min(self._most, _COORDINATOR_TRIES) if hanging else self._most

@@ -56,7 +56,7 @@ class Relay:
         left = self._kill_at - time.monotonic()
         if left > 0:
             return left
-        say(f"not gone {self._grace:g} s after it was told to (--grace): killing it")
+        say(f"still running {self._grace:g} s after the request to stop (--grace): killing it")
         self._kill_at = self._grace = None
         child.signal_group(self._group, signal.SIGKILL)
         return None

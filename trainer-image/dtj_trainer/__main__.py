@@ -8,7 +8,7 @@ import os
 import sys
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.process.ending import Ending, end_with, leave
+from dtj_trainer.process.ending import ProcessEnd, end_with, leave
 from dtj_trainer.process.errors import TrainerError
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.roles import launch
@@ -38,7 +38,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A log that is read through a pipe shows each line when it is said.
         sys.stdout.reconfigure(line_buffering=True)
-    with Ending():
+    with ProcessEnd():
         launch(parse(sys.argv[1:], os.environ), termination)
 
 

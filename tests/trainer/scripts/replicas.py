@@ -81,7 +81,7 @@ def normalized():
     return compiled(layers.BatchNormalization(), layers.Dense(1)), batched(inputs, targets)
 
 
-def judged():
+def with_metrics():
     metrics = [keras.metrics.AUC(name="area"), keras.metrics.Precision(name="precision")]
     return compiled(layers.Dense(1, "sigmoid"), loss="binary_crossentropy", metrics=metrics), batched(inputs, classes)
 
@@ -117,7 +117,8 @@ def measured(case, strategy):
 
 mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 for case in (
-    shuffled, of_unknown_length, weighted, summed, masked, clipped, normalized, judged, of_two_outputs, own_step, eager
+    shuffled, of_unknown_length, weighted, summed, masked, clipped, normalized, with_metrics, of_two_outputs, own_step,
+    eager,
 ):  # fmt: skip
     pairs = zip(measured(case, None), measured(case, mirrored), strict=True)
     print(f"{case.__name__} {max(float(np.max(np.abs(np.subtract(*pair)))) for pair in pairs):.1e}", flush=True)

@@ -262,8 +262,8 @@ ACTIONS = Option[str | None](
 )  # fmt: skip
 VALIDATE_EVERY = Option[Interval | None](
     flag="--validate-every", parse=Interval.of, default=None, metavar="INTERVAL",
-    help="evaluate the held-out examples on the workers during the training, and after the last step: after so many "
-    "steps, as in 500, or epochs, as in epoch or 2epochs (default: only at the end)",
+    help="evaluate the held-out examples on the workers during the training, and after the last step: each time "
+    "after this number of steps, as in 500, or of epochs, as in epoch or 2epochs (default: only at the end)",
 )  # fmt: skip
 VALIDATION_BATCH_SIZE = Option[int | None](
     flag="--validation-batch-size", parse=values.whole(1), default=None,

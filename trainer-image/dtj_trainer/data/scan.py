@@ -86,9 +86,9 @@ def find_fault(reader: Reader, files: Found) -> str | None:
                     reader.parse(prepared if reader.decodes_batches else prepared[0])
         # A count that runs ahead where reading itself fails: the record after the last good one.
         except tf.errors.InvalidArgumentError as error:
-            return f"{path}: record {max(1, row)}: {first_line(error)}; mend it, or take it away"
+            return f"{path}: record {max(1, row)}: {first_line(error)}; fix it, or remove it"
         except tf.errors.OpError as error:
-            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); mend the file, or take it away"
+            return f"{path}: record {row + 1} cannot be read ({first_line(error)}); fix the file, or remove it"
     return None
 
 

@@ -37,7 +37,7 @@ def convert(saved_model: Path, target: Path) -> str | None:
         note = ""
     else:
         if one is None:
-            raise ValueError("the model reads text, for which TFLite has no operations; export it anew")
+            raise ValueError("the model reads text, for which TFLite has no operations; export it again")
         note = f" of numbers of words, not text: see {EXTRAS}/vocabulary.txt and docs/export.md"
     _write(loaded, one, target)
     spec = _spec(one)

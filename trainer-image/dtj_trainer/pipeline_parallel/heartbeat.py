@@ -1,7 +1,7 @@
 """Whether the workers of a pipeline still answer, asked while they compute. Imports TensorFlow.
 
 TensorFlow waits without end for a worker whose machine or network is gone without a word. So each is asked every
-second for something small, on a thread of its own; and as an answer it tells whether it was told to go.
+second for something small, on a thread of its own; and as an answer it reports whether it was asked to stop.
 """
 
 import threading
@@ -40,8 +40,8 @@ class Heartbeat:
     ) -> None:
         """Args:
         devices: name of each worker for a person -> its device.
-        leaving: name -> a file that is on its machine once it was told to go.
-        told: called once with the name of a worker that was told to go.
+        leaving: name -> a file that is on its machine once it was asked to stop.
+        on_termination: called once with the name of a worker that was asked to stop.
         """
         self._devices = devices
         self._leaving = leaving

@@ -169,8 +169,8 @@ def _heartbeat(run: Run) -> Heartbeat:
 
     def on_termination(worker: str) -> None:
         if not run.termination.saves:
-            end_with(PeerLost(f"peer lost: {worker} was told to go"))
-        run.say(f"{worker} was told to go: saving a checkpoint, then leaving")
+            end_with(PeerLost(f"peer lost: {worker} was asked to stop"))
+        run.say(f"{worker} was asked to stop: saving a checkpoint, then leaving")
         run.termination.requested = True
 
     return Heartbeat(

@@ -1,6 +1,6 @@
 """A worker of a pipeline: it serves its stage's part of the steps that the leader drives. Standard library only.
 
-It holds variables that only the leader can save. So when it is told to go, it stays until the leader has left.
+It holds variables that only the leader can save. So when it is asked to stop, it stays until the leader has left.
 """
 
 import errno
@@ -55,7 +55,7 @@ def serve(cluster: Cluster, progress_store: ProgressStore, termination: Terminat
     """Serves until the process is told to go and the leader has saved what is here; never returns.
 
     Raises:
-        Terminated: told to go.
+        Terminated: asked to stop.
         UsageError: the directory for temporary files cannot be used.
     """
     assert cluster.own_address is not None  # a task of a checked cluster
@@ -70,14 +70,14 @@ def serve(cluster: Cluster, progress_store: ProgressStore, termination: Terminat
         left = _await_end_of(cluster.addresses[cluster.leader])
     except OSError as error:
         raise Terminated(
-            f"{cluster.task}: told to go; {cluster.leader} could not be told ({mark}: {error.strerror})"
+            f"{cluster.task}: asked to stop; cannot notify {cluster.leader} ({mark}: {error.strerror})"
         ) from None
     finally:
         with suppress(OSError):
             mark.unlink(missing_ok=True)
             mark.parent.rmdir()
     how = "has left" if left else f"is still there after {LONGEST_STAY_SECONDS:g} s"
-    raise Terminated(f"{cluster.task}: told to go, and {cluster.leader} {how}")
+    raise Terminated(f"{cluster.task}: asked to stop, and {cluster.leader} {how}")
 
 
 def _await_end_of(leader: Address) -> bool:

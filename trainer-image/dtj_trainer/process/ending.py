@@ -14,7 +14,7 @@ _KUBERNETES_LOG = Path("/dev/termination-log")
 _KUBERNETES_LIMIT = 4096
 
 
-class Ending:
+class ProcessEnd:
     """A context that the process does not outlive: it leaves with one of `ExitCode`, or as `SystemExit` says."""
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
 """What every start of a task imports, to be imported once by the launcher, which forks each start from there.
 
 It runs no operation: what TensorFlow starts with the first one (threads, devices, a gRPC server) does not survive a
-fork. Measured: from the loss of a process to its checkpoint restored 1.4 s, and 6 s where each start imports anew.
+fork. Measured: from the loss of a process to its checkpoint restored 1.4 s, and 6 s if each start imports again.
 """
 
 import importlib

@@ -206,7 +206,7 @@ def _counter() -> Any:
 def _introduce(run: Run, session: _Session, controller: Controller, replicas: int) -> None:
     config = run.config
     if not config.cluster.leads:
-        run.say(f"{config.cluster.task}: training; {config.cluster.leader} tells the progress")
+        run.say(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
         return
     least, rest = divmod(session.batch, replicas)
     share = f"{least} or {least + 1}" if rest else f"{least}"

@@ -45,7 +45,7 @@ def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
     except Exception as error:
         message = " ".join(traceback.format_exception_only(error)[-1].split())
         message = message if len(message) <= _LONGEST else message[: _LONGEST - 3] + "..."
-        raise UsageError(f"{name}: {what} raised {message}{_place(error)}; mend it") from error
+        raise UsageError(f"{name}: {what} raised {message}{_place(error)}; fix it") from error
 
 
 def _place(error: BaseException) -> str:

@@ -110,7 +110,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "environ", "said"),
+    ("argv", "environ", "printed"),
     [
         (["--epochs=0"], {}, "--epochs=0: give a whole number of at least 1"),
         (["--learning-rate=nan"], {}, "--learning-rate=nan: give a number above 0"),
@@ -218,9 +218,9 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
     ids=lambda value: value[:60] if isinstance(value, str) else None,
 )
 def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
-    argv: list[str], environ: dict[str, str], said: str
+    argv: list[str], environ: dict[str, str], printed: str
 ) -> None:
-    assert refusal(*argv, **environ).startswith(said)
+    assert refusal(*argv, **environ).startswith(printed)
 
 
 def test_the_workers_of_a_pipeline_are_stages_of_its_replicas() -> None:

@@ -13,7 +13,7 @@ from dtj_trainer.process.exit_codes import ExitCode
 
 pytestmark = pytest.mark.unit
 
-SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
+SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 
 
 def started(tmp_path: Path, code: str) -> subprocess.Popen[str]:
@@ -30,8 +30,8 @@ def started(tmp_path: Path, code: str) -> subprocess.Popen[str]:
 def finished(tmp_path: Path, code: str) -> tuple[int, str]:
     """Exit code and output of such a process."""
     with started(tmp_path, code) as process:
-        said, _ = process.communicate(timeout=30)
-    return process.returncode, said
+        printed, _ = process.communicate(timeout=30)
+    return process.returncode, printed
 
 
 @pytest.mark.parametrize(
@@ -47,23 +47,23 @@ def finished(tmp_path: Path, code: str) -> tuple[int, str]:
 def test_each_end_has_its_exit_code_and_its_last_words(
     tmp_path: Path, raised: str, code: int, words: str | None
 ) -> None:
-    ended, said = finished(
+    ended, printed = finished(
         tmp_path,
         f"""
-        from dtj_trainer.process.ending import Ending
+        from dtj_trainer.process.ending import ProcessEnd
         from dtj_trainer.process.errors import *
-        with Ending():
+        with ProcessEnd():
             raise {raised}
         """,
     )
     assert ended == code
-    assert ("Traceback" in said) == (code == 1)
+    assert ("Traceback" in printed) == (code == 1)
     written = tmp_path / "words"
     assert (written.read_text() if written.exists() else None) == (words and f"{words}\n")
 
 
 def test_coming_to_the_end_is_success(tmp_path: Path) -> None:
-    assert finished(tmp_path, "from dtj_trainer.process.ending import Ending\nwith Ending(): print('all')") == (
+    assert finished(tmp_path, "from dtj_trainer.process.ending import ProcessEnd\nwith ProcessEnd(): print('all')") == (
         0,
         "all\n",
     )
@@ -98,8 +98,8 @@ def test_a_signal_is_a_request_while_there_is_something_to_save_and_the_second_i
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        said = {process.stdout.readline(), process.stdout.readline()}  # two threads: in either order
-        assert said == {"SIGTERM: saving a checkpoint, then leaving\n", "asked\n"}
+        printed = {process.stdout.readline(), process.stdout.readline()}  # two threads: in either order
+        assert printed == {"SIGTERM: saving a checkpoint, then leaving\n", "asked\n"}
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == ExitCode.TERMINATED
 
@@ -131,7 +131,7 @@ OPEN = """
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "said"),
+    ("body", "code", "printed"),
     [
         ("pass", 143, LEAVING),
         ("signal.signal(signal.SIGTERM, lambda *_: os._exit(9))", 9, ""),
@@ -144,12 +144,12 @@ OPEN = """
     ],
     ids=["alone", "a handler of the script's", "a pipe of the script's", "a handler of TensorFlow's"],
 )
-def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code: int, said: str) -> None:
+def test_a_script_hears_signals_as_under_python(tmp_path: Path, body: str, code: int, printed: str) -> None:
     with started(tmp_path, OPEN.format(body=body)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == said
+        assert process.stdout.read() == printed
         assert process.wait(10) == code
 
 
@@ -223,16 +223,16 @@ WATCHED = """
 
 
 def test_a_watchdog_that_is_not_fed_ends_the_process_with_its_error(tmp_path: Path) -> None:
-    code, said = finished(tmp_path, WATCHED.format(body="time.sleep(60)"))
-    assert (code, said) == (75, "dtj_trainer: nothing moved\n")
+    code, printed = finished(tmp_path, WATCHED.format(body="time.sleep(60)"))
+    assert (code, printed) == (75, "dtj_trainer: nothing moved\n")
 
 
 def test_a_watchdog_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) -> None:
     # PyDLL keeps the interpreter's lock during the call.
-    code, said = finished(tmp_path, WATCHED.format(body="ctypes.PyDLL(None).sleep(60)"))
+    code, printed = finished(tmp_path, WATCHED.format(body="ctypes.PyDLL(None).sleep(60)"))
     assert code == 75
-    assert said.startswith("Timeout (")
-    assert "most recent call first" in said
+    assert printed.startswith("Timeout (")
+    assert "most recent call first" in printed
 
 
 def test_a_watchdog_that_is_fed_or_left_does_nothing(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from dtj_trainer.export.conversion import ConversionFailed
 
 pytestmark = pytest.mark.unit
 
-SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
+SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 BY_HAND = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
 
 
@@ -58,7 +58,7 @@ class TestABundle:
         path = model(tmp_path)
         by_hand = subprocess.run(["bash", "-c", BY_HAND], cwd=path, capture_output=True, text=True, check=True).stdout
         assert measure(path, []).digest == f"sha256:{by_hand.split()[0]}"
-        assert BY_HAND in (Path(__file__).parents[2] / "docs" / "export.md").read_text()
+        assert BY_HAND in (Path(__file__).parents[3] / "docs" / "export.md").read_text()
 
     @pytest.mark.parametrize("change", ["content", "name", "more"])
     def test_its_digest_is_another_for_other_files(self, tmp_path: Path, change: str) -> None:
@@ -196,7 +196,7 @@ def test_a_converter_does_not_outlive_its_trainer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "printed"),
     [
         ([], "usage: python -m dtj_trainer.export {TFLite,TensorFlowJS} DIRECTORY_OF_A_SAVED_MODEL"),
         (["SavedModel", "x"], "usage: python -m dtj_trainer.export {TFLite,TensorFlowJS} DIRECTORY_OF_A_SAVED_MODEL"),
@@ -204,10 +204,10 @@ def test_a_converter_does_not_outlive_its_trainer(tmp_path: Path) -> None:
     ],
 )
 def test_the_converters_own_command_line_is_checked(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert converter.main(arguments) == 2
-    assert capsys.readouterr().out == said + "\n"
+    assert capsys.readouterr().out == printed + "\n"
 
 
 def test_a_missing_converter_is_named_by_the_command_line_too(

@@ -175,7 +175,7 @@ def own_part(port: int) -> float | None:
     """What a task says of its own part of a step; None before it knows."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
-            said: float | None = json.load(answer).get("stepSeconds")
-            return said
+            printed: float | None = json.load(answer).get("stepSeconds")
+            return printed
     except (urllib.error.URLError, ConnectionError):
         return None

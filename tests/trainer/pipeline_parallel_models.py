@@ -1,6 +1,6 @@
 """Models that are hard to cut, and what the tests of the pipeline compare: run in a process of its own.
 
-    python gpipe_models.py CASE...      one line of JSON: name of the case -> its figures
+    python pipeline_parallel_models.py CASE...      one line of JSON: name of the case -> its figures
 
 Logical devices of one process stand in for the workers, so that many ways to cut are tried in seconds.
 """
@@ -42,7 +42,7 @@ def adam() -> Any:
     return keras.optimizers.Adam(RATE, epsilon=EPSILON)
 
 
-class Rig:
+class Harness:
     """A pipeline over logical devices."""
 
     def __init__(self, model: Any, *, stages: int, micro_batches: int, replicas: int = 1, task: Any = TASK) -> None:
@@ -92,7 +92,7 @@ def gradients() -> Mapping[str, float]:
     plain = plain_gradients(model, inputs, labels)
     return {"largest gradient": max(float(np.abs(g).max()) for g in plain)} | {
         f"{s} stages, {m} micro-batches": difference(
-            Rig(model, stages=s, micro_batches=m).gradients(inputs, labels), plain
+            Harness(model, stages=s, micro_batches=m).gradients(inputs, labels), plain
         )
         for s, m in SIZES
     }
@@ -104,7 +104,7 @@ def replicas() -> Mapping[str, float]:
     plain = plain_gradients(model, inputs, labels)
     return {
         f"{r} replicas of {s} stages, {m} micro-batches": difference(
-            Rig(model, stages=s, micro_batches=m, replicas=r).gradients(inputs, labels), plain
+            Harness(model, stages=s, micro_batches=m, replicas=r).gradients(inputs, labels), plain
         )
         for r, s, m in [(2, 2, 1), (2, 2, 4), (3, 2, 2), (2, 4, 2)]
     }
@@ -133,10 +133,10 @@ def _losses_of_one_device() -> Iterator[float]:
 
 
 def _losses_of_pipeline(stages: int, micro_batches: int) -> Iterator[float]:
-    rig = Rig(cnn(), stages=stages, micro_batches=micro_batches)
+    harness = Harness(cnn(), stages=stages, micro_batches=micro_batches)
     iterator = iter(DATA.batches(batch=BATCH, seed=3))
     for _ in range(100):
-        yield rig.pipeline.run(iterator, 1)[0]["loss"]
+        yield harness.pipeline.run(iterator, 1)[0]["loss"]
 
 
 def normalised() -> Any:
@@ -158,15 +158,15 @@ def normalisation() -> Mapping[str, float]:
     found = {}
     for micro_batches in (1, 4):
         model, (inputs, labels) = normalised(), batch()
-        rig = Rig(model, stages=3, micro_batches=micro_batches)
-        got = rig.gradients(inputs, labels)
+        harness = Harness(model, stages=3, micro_batches=micro_batches)
+        got = harness.gradients(inputs, labels)
         if micro_batches == 1:
             found["gradients, 1 micro-batch"] = difference(got, plain_gradients(model, inputs, labels))
         else:
             for part in tf.split(inputs, micro_batches):
                 model(part, training=True)
         moved = [weight.numpy() for weight in model.non_trainable_weights]
-        found[f"statistics, {micro_batches} micro-batches"] = difference(rig.states, moved)
+        found[f"statistics, {micro_batches} micro-batches"] = difference(harness.states, moved)
         found["how far they moved"] = float(np.abs(moved[0]).max())
     return found
 
@@ -181,7 +181,7 @@ def dropped() -> Any:
 def dropout() -> Mapping[str, float]:
     """What is computed a second time drops the same: cut and uncut give the same gradients; the next step others."""
     model, (inputs, labels) = dropped(), batch()
-    whole, pieces = (Rig(model, stages=stages, micro_batches=4) for stages in (1, 3))
+    whole, pieces = (Harness(model, stages=stages, micro_batches=4) for stages in (1, 3))
     first = pieces.gradients(inputs, labels)
     found = {
         "cut and uncut": difference(first, whole.gradients(inputs, labels)),
@@ -208,15 +208,15 @@ def penalties() -> Mapping[str, float]:
     whole = [g.numpy() for g in tape.gradient(loss, [w.value for w in model.trainable_weights])]
     found = {"without": difference(plain_gradients(model, inputs, labels), whole)}
     for r, s, m in [(1, 1, 4), (1, 3, 4), (2, 2, 2)]:
-        rig = Rig(model, stages=s, micro_batches=m, replicas=r)
-        found[f"{r} replicas of {s} stages, {m} micro-batches"] = difference(rig.gradients(inputs, labels), whole)
+        harness = Harness(model, stages=s, micro_batches=m, replicas=r)
+        found[f"{r} replicas of {s} stages, {m} micro-batches"] = difference(harness.gradients(inputs, labels), whole)
     return found
 
 
 def computed_again() -> Mapping[str, float]:
     """Convolutions in the graph that is run in the end, after all that TensorFlow has to say about it."""
     inputs, labels = batch()
-    run = tf.function(Rig(cnn(), stages=2, micro_batches=2).pipeline.gradients)
+    run = tf.function(Harness(cnn(), stages=2, micro_batches=2).pipeline.gradients)
     context.enable_run_metadata()
     run(inputs, labels)
     nodes = (node.op for graph in context.export_run_metadata().partition_graphs for node in graph.node)

@@ -36,7 +36,7 @@ class Town:
         self.arrivals = arrivals
         self.peers: dict[str, Peer] = {name: (name, 2222) for name in arrivals}
         self.now = 0.0
-        self.said: list[str] = []
+        self.printed: list[str] = []
         self.knocks: list[str] = []
 
     def probe(self, peer: Peer) -> str | None:
@@ -51,7 +51,7 @@ class Town:
 
     def wait(self, timeout: float = 300.0) -> None:
         wait_for_peers(
-            self.peers, timeout=timeout, say=self.said.append, probe=self.probe, clock=self.clock, pause=self.pause
+            self.peers, timeout=timeout, say=self.printed.append, probe=self.probe, clock=self.clock, pause=self.pause
         )
 
 
@@ -59,7 +59,7 @@ def test_it_opens_when_the_last_peer_is_there() -> None:
     town = Town(a=0, b=3, c=1)
     town.wait()
     assert 3 <= town.now < 3.5
-    assert town.said == []
+    assert town.printed == []
 
 
 def test_nobody_to_wait_for_is_no_wait() -> None:
@@ -77,7 +77,7 @@ def test_a_peer_that_was_there_once_is_not_asked_again() -> None:
 def test_it_says_every_ten_seconds_who_is_missing_and_why() -> None:
     town = Town(a=0, b=25)
     town.wait()
-    assert town.said == [
+    assert town.printed == [
         "start gate: 1 of 2 peers missing after 10 s: b at b:2222 (connection refused)",
         "start gate: 1 of 2 peers missing after 20 s: b at b:2222 (connection refused)",
     ]
@@ -233,15 +233,15 @@ NOISE = [
 """What no gate can read, or what must not count without the key."""
 
 
-def say_to(peer: Peer, said: bytes) -> bytes:
+def say_to(peer: Peer, printed: bytes) -> bytes:
     """What the gate answers to a caller that says this and nothing more."""
-    heard = b""
+    received = b""
     with socket.create_connection(peer, 60) as caller, suppress(OSError):
-        caller.sendall(said)
+        caller.sendall(printed)
         caller.shutdown(socket.SHUT_WR)
         while more := caller.recv(1000):
-            heard += more
-    return heard
+            received += more
+    return received
 
 
 @pytest.mark.parametrize("noise", NOISE)
@@ -318,8 +318,8 @@ def test_a_flood_of_connections_takes_no_threads_and_keeps_no_peer_out(monkeypat
 
 def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
-        for said in (b"dtj-gate 1 worker 7\n", b"dtj-gate 1 worker 7 " + b"0" * 64 + b"\n"):
-            assert say_to(gates.address(0), said) == b""
+        for printed in (b"dtj-gate 1 worker 7\n", b"dtj-gate 1 worker 7 " + b"0" * 64 + b"\n"):
+            assert say_to(gates.address(0), printed) == b""
         assert handshake(gates.address(0), name="worker 7", attempt=1, key="other") == OTHERWISE_ENGAGED
         assert handshake(gates.address(0), name="worker 1", attempt=1, key="uid") is None
         assert gates.doorbells[0].callers == {"worker 1"}

@@ -59,7 +59,7 @@ def test_an_optimizer_that_a_task_has_no_rate_for_takes_keras_and_options_are_nu
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "printed"),
     [
         (["--optimizer=lambda"], "--optimizer=lambda: no such optimizer; this trainer knows adam, sgd"),
         (["--optimizer-options=decay"], "--optimizer-options=decay: decay: give a number, true or false"),
@@ -85,8 +85,8 @@ def test_an_optimizer_that_a_task_has_no_rate_for_takes_keras_and_options_are_nu
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )  # fmt: skip
-def test_what_cannot_be_is_one_line(argv: list[str], said: str) -> None:
-    assert refusal(*argv).startswith(said)
+def test_what_cannot_be_is_one_line(argv: list[str], printed: str) -> None:
+    assert refusal(*argv).startswith(printed)
 
 
 def test_a_model_of_ones_own_learns_from_own_data_or_from_what_ships() -> None:

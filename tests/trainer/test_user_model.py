@@ -104,8 +104,8 @@ def test_batch_normalization_is_synchronised_over_the_replicas_and_said_to_be(tm
         with Job(tmp_path / strategy, strategy=strategy, roles=ONE, arguments=arguments) as job:
             assert job.start().wait() == {"worker-0": 0}
         results[strategy] = job.result
-    said = "--model=mine:model: statistics of 2 BatchNormalization are made over all 2 replicas\n"
-    assert said in job["worker-0"].log
+    printed = "--model=mine:model: statistics of 2 BatchNormalization are made over all 2 replicas\n"
+    assert printed in job["worker-0"].log
     assert results["Mirrored"]["loss"] == pytest.approx(results["OneDevice"]["loss"], abs=1e-4)
     assert results["Mirrored"]["accuracy"] > 0.5
 

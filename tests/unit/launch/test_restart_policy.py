@@ -279,7 +279,7 @@ def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(lau
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ("--own-gate", "--preload=heavy,no_such_thing", "--module=program", "--", "x")
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
-    member.said(r"^dtj-launch: --preload failed, so each start imports anew: ModuleNotFoundError: .*'no_such_thing'")
+    member.said(r"^dtj-launch: --preload failed, so each start imports again: ModuleNotFoundError: .*'no_such_thing'")
     member.said(r"^alone \['x'\]$")
     member.send(signal.SIGUSR1)
     member.said(r"^alone \['x'\]$", times=2)
@@ -300,11 +300,11 @@ def test_a_server_and_who_is_alone_start_without_what_they_do_not_need(
 
 
 @pytest.mark.parametrize(
-    ("argument", "code", "said"),
+    ("argument", "code", "printed"),
     [("bad", 2, "checked\n"), ("good", 0, "checked\nimported\nrun\n"), ("bare", 0, "checked\nrun\n")],
 )
 def test_arguments_are_checked_before_anything_that_takes_time(
-    launch: Launch, tmp_path: Path, argument: str, code: int, said: str
+    launch: Launch, tmp_path: Path, argument: str, code: int, printed: str
 ) -> None:
     (tmp_path / "heavy.py").write_text("print('imported', flush=True)")
     (tmp_path / "program.py").write_text(
@@ -318,7 +318,7 @@ def test_arguments_are_checked_before_anything_that_takes_time(
     options = ("--own-gate", "--preload=heavy", "--check=program:check", "--module=program", "--", argument)
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
     assert member.wait() == code
-    assert member.output == said
+    assert member.output == printed
 
 
 # -- any image -------------------------------------------------------------------------------------------------------

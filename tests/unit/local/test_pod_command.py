@@ -27,7 +27,7 @@ def command(body: JsonObject, environ: dict[str, str] | None = None, **defaults:
 
 
 def test_without_a_command_the_trainer_runs_as_its_image_would() -> None:
-    dockerfile = Path(__file__).resolve().parents[2] / "trainer-image" / "Dockerfile"
+    dockerfile = Path(__file__).resolve().parents[3] / "trainer-image" / "Dockerfile"
     (line,) = [line for line in dockerfile.read_text().splitlines() if line.startswith("ENTRYPOINT ")]
     program, *options = json.loads(line.partition(" ")[2])
     assert program == "dtj-launch"

@@ -196,8 +196,8 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    said: list[str] = []
-    server = serve(board, port, say=said.append)
+    printed: list[str] = []
+    server = serve(board, port, say=printed.append)
     assert server is not None
     board.update(step=7, total_steps=10)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
@@ -215,9 +215,9 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(stacks, timeout=60)
     assert "_stacks" in capfd.readouterr().err
-    assert serve(board, port, say=said.append) is None
-    assert len(said) == 1
-    assert said[0].startswith(f"warning: no status on port {port}: ")
+    assert serve(board, port, say=printed.append) is None
+    assert len(printed) == 1
+    assert printed[0].startswith(f"warning: no status on port {port}: ")
     server.closing = True
 
 

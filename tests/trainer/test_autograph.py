@@ -98,5 +98,5 @@ print(context.context()._context_handle is None, "dtj_trainer.tasks.image_classi
 
 def test_what_the_launcher_imports_before_it_forks_has_the_task_and_starts_nothing() -> None:
     environ = {**inherited(), "PYTHONPATH": str(SOURCE)}
-    said = subprocess.run([sys.executable, "-c", PRELOADED], env=environ, check=True, capture_output=True, text=True)
-    assert said.stdout.split() == ["True", "True"]
+    printed = subprocess.run([sys.executable, "-c", PRELOADED], env=environ, check=True, capture_output=True, text=True)
+    assert printed.stdout.split() == ["True", "True"]

@@ -77,13 +77,13 @@ def test_bad_input_is_one_line_and_2(
 
 
 def test_every_byte_comes_through_on_the_stream_that_it_was_written_to(launch: Launch, tmp_path: Path) -> None:
-    said = {kind: os.urandom(1_500_000) + kind.encode() for kind in ("out", "err")}
-    for kind, content in said.items():
+    printed = {kind: os.urandom(1_500_000) + kind.encode() for kind in ("out", "err")}
+    for kind, content in printed.items():
         (tmp_path / f"given.{kind}").write_bytes(content)
     launched = launch("--", "sh", "-c", "cat given.err >&2 & cat given.out; wait")
     assert launched.wait() == 0
-    assert launched.out.read_bytes() == said["out"]
-    assert launched.err.read_bytes() == said["err"]
+    assert launched.out.read_bytes() == printed["out"]
+    assert launched.err.read_bytes() == printed["err"]
 
 
 def test_one_file_for_both_streams_keeps_their_order(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_program_that_stays_is_killed_when_its_grace_is_over(launch: Launch) -
     launched.said("ready")
     launched.send(signal.SIGTERM)
     assert launched.wait() == 137
-    assert "not gone 0.3 s after it was told to (--grace): killing it" in launched.output
+    assert "still running 0.3 s after the request to stop (--grace): killing it" in launched.output
 
 
 LEAVING = """

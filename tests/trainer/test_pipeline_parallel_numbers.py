@@ -12,12 +12,12 @@ from trainer.cluster import inherited
 
 pytestmark = pytest.mark.trainer
 
-PROGRAM = Path(__file__).with_name("gpipe_models.py")
+PROGRAM = Path(__file__).with_name("pipeline_parallel_models.py")
 
 
 @functools.cache
 def figures(case: str) -> dict[str, float]:
-    """What `gpipe_models.py` finds."""
+    """What `pipeline_parallel_models.py` finds."""
     environ = {**inherited(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, PROGRAM, case], env=environ, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "environ", "said"),
+    ("argv", "environ", "printed"),
     [
         ([FILES, "--dataset=digits"], {}, "--data-dir=/data and --dataset=digits: give one of the two"),
         (["--data-format=csv"], {}, "--data-format=csv: it is about your own files; give --data-dir too, or leave it"),
@@ -122,6 +122,6 @@ def test_a_profile_takes_seconds_and_the_time_of_a_step() -> None:
     ids=lambda value: value[:50] if isinstance(value, str) else None,
 )  # fmt: skip
 def test_what_cannot_be_is_one_line_that_names_source_value_and_remedy(
-    argv: list[str], environ: dict[str, str], said: str
+    argv: list[str], environ: dict[str, str], printed: str
 ) -> None:
-    assert refusal(*argv, **environ).startswith(said)
+    assert refusal(*argv, **environ).startswith(printed)

@@ -19,7 +19,7 @@ ENDLESS = ("--epochs=100000", "--batch-size=48", "--checkpoint-every-steps=20")
 
 @pytest.fixture(scope="session")
 def piped(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """SHORT, uninterrupted, in two stages; the leader has finished, and then the other was told to go."""
+    """SHORT, uninterrupted, in two stages; the leader has finished, and then the other was asked to stop."""
     with Job(tmp_path_factory.mktemp("piped"), strategy=STRATEGY, roles=TWO, arguments=SHORT, plain=True) as job:
         assert job.start()["worker-0"].wait() == 0
         assert job["worker-1"].process.poll() is None, "a stage never ends by itself"
@@ -115,7 +115,7 @@ def test_a_stage_that_is_told_to_go_stays_until_the_leader_has_saved(folder: Pat
         assert job.wait() == {"worker-0": 42, "worker-1": 143}
         saved = int(job["worker-0"].wait_for(r"preempted: saved step (\d+) of")[1])
         assert job.newest_checkpoint == saved
-        assert "worker 1 was told to go: saving a checkpoint, then leaving" in job["worker-0"].log
+        assert "worker 1 was asked to stop: saving a checkpoint, then leaving" in job["worker-0"].log
 
 
 def test_a_leader_that_is_killed_is_replaced_on_stages_that_live_on(folder: Path) -> None:
