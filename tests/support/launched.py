@@ -42,7 +42,7 @@ class Launched:
     def send(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def said(self, pattern: str, *, times: int = 1) -> None:
+    def wait_for(self, pattern: str, *, times: int = 1) -> None:
         """Waits until its output has so many matches."""
 
         def there() -> None:

@@ -96,7 +96,7 @@ def test_one_file_for_both_streams_keeps_their_order(tmp_path: Path) -> None:
 
 def test_a_line_that_was_only_begun_is_shown_while_the_program_runs_on(launch: Launch) -> None:
     launched = launch(*python("import time; print('password: ', end='', flush=True); time.sleep(100)"))
-    launched.said("^password: $")
+    launched.wait_for("^password: $")
 
 
 def test_the_last_lines_become_the_last_words_of_who_failed(launch: Launch) -> None:
@@ -130,17 +130,17 @@ while True: time.sleep(1)
 
 def test_signals_go_on_to_the_program_and_it_decides(launch: Launch) -> None:
     launched = launch(*python(LISTENING))
-    launched.said("ready")
+    launched.wait_for("ready")
     for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGTERM"):
         launched.send(getattr(signal, name))
-        launched.said(f"got {name}")
+        launched.wait_for(f"got {name}")
     assert launched.wait() == 42
 
 
 def test_a_program_that_stays_is_killed_when_its_grace_is_over(launch: Launch) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(100)"
     launched = launch("--grace=0.3", *python(code))
-    launched.said("ready")
+    launched.wait_for("ready")
     launched.send(signal.SIGTERM)
     assert launched.wait() == 137
     assert "still running 0.3 s after the request to stop (--grace): killing it" in launched.output
@@ -170,14 +170,14 @@ def test_what_the_program_leaves_running_ends_with_it_in_whatever_session(launch
 
 def test_orphans_are_reaped_while_the_program_runs(launch: Launch) -> None:
     launched = launch("--", "sh", "-c", "(sleep 0.2 & echo $!) & wait; echo left; sleep 100")
-    launched.said("left")
+    launched.wait_for("left")
     orphan = int(launched.out.read_text().split()[0])
     eventually_true(lambda: state_of(orphan) == "")
 
 
 def test_the_program_ends_with_its_launcher_however_that_ends(launch: Launch) -> None:
     launched = launch(*python("import time; print('ready', flush=True); time.sleep(100)"))
-    launched.said("ready")
+    launched.wait_for("ready")
     (program,) = launched.children
     launched.send(signal.SIGKILL)
     eventually_true(lambda: state_of(program) in ("", "Z"))
@@ -191,18 +191,18 @@ def test_sigquit_prints_the_stacks_of_every_python_below_and_leaves_it_be(launch
     (tmp_path / "program.py").write_text(code)
     shell = f"{sys.executable} program.py & wait; true"
     launched = launch("--", "sh", "-c", shell, PYTHONPATH=f"{tmp_path / 'site'}:{SOURCE}")
-    launched.said("ready")
+    launched.wait_for("ready")
     assert "customized" in launched.output
     for times in (1, 2):
         launched.send(signal.SIGQUIT)
-        launched.said('File ".*program.py", line 4 in here_i_am', times=times)
+        launched.wait_for('File ".*program.py", line 4 in here_i_am', times=times)
 
 
 def test_sigquit_does_not_end_what_has_no_stacks_to_print(launch: Launch) -> None:
     launched = launch("--", "sh", "-c", "echo ready; sleep 100")
-    launched.said("ready")
+    launched.wait_for("ready")
     launched.send(signal.SIGQUIT)
-    launched.said("no Python runs here that would print its stacks")
+    launched.wait_for("no Python runs here that would print its stacks")
     assert launched.process.poll() is None
 
 

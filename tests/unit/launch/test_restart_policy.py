@@ -165,10 +165,10 @@ def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_begin_anew(launch: L
     one, other = (launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(cluster_of(2)))
     for number in range(3):
         for member in (one, other):
-            member.said(f"^run {number}$")
+            member.wait_for(f"^run {number}$")
         (victim,) = one.children
         os.kill(victim, signal.SIGKILL)
-        one.said(r"killed from outside \(exit code 137\): starting again in place", times=number + 1)
+        one.wait_for(r"killed from outside \(exit code 137\): starting again in place", times=number + 1)
         assert f"run {number + 1}" not in one.output, "its peer runs as before"
         other.send(signal.SIGUSR1)
     assert "a peer was lost (exit code 75): starting again in place, at once; the 1st time" in other.output
@@ -179,14 +179,14 @@ def test_a_launcher_that_is_started_anew_at_the_same_address_meets_those_that_he
     configs = cluster_of(3)
     members = [launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(configs)]
     for member in members:
-        member.said("^run 0$")
+        member.wait_for("^run 0$")
     members[2].end()
     for survivor in members[:2]:
         survivor.send(signal.SIGUSR1)
     replaced = launch("worker-2-r1", "--", *MEMBER, TF_CONFIG=configs[2])
-    replaced.said("^run 0$")
+    replaced.wait_for("^run 0$")
     for survivor in members[:2]:
-        survivor.said("^run 1$")
+        survivor.wait_for("^run 1$")
 
 
 def test_a_peer_that_does_not_come_back_is_waited_for_no_longer_than_asked(launch: Launch) -> None:
@@ -196,7 +196,7 @@ def test_a_peer_that_does_not_come_back_is_waited_for_no_longer_than_asked(launc
         for i, config in enumerate(configs)
     )
     for member in (one, other):
-        member.said("^run 0$")
+        member.wait_for("^run 0$")
     other.end()
     one.send(signal.SIGUSR1)
     assert one.wait() == 75
@@ -212,10 +212,10 @@ def test_while_it_holds_it_goes_when_told_to_and_where_all_start_anew_it_does_no
         for i, config in enumerate(cluster_of(2))
     ]
     for member in members:
-        member.said("^run 0$")
+        member.wait_for("^run 0$")
     members[0].send(signal.SIGUSR1)
     if scope == "Auto":
-        members[0].said("starting again in place")
+        members[0].wait_for("starting again in place")
         eventually(lambda: _empty(members[0].children))
         members[0].send(signal.SIGTERM)
     assert members[0].wait() == (143 if scope == "Auto" else 75)
@@ -250,12 +250,12 @@ def test_what_is_preloaded_is_imported_once_for_all_starts(launch: Launch, tmp_p
     options = ("--own-gate", "--preload=heavy", "--module=program", "--", "--epochs=3")
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
     for number in (1, 2):
-        member.said(r"^forked \['--epochs=3'\]$", times=number)
+        member.wait_for(r"^forked \['--epochs=3'\]$", times=number)
         member.send(signal.SIGUSR1)
     assert member.output.count("imported by") == 1
-    member.said("forked", times=3)
+    member.wait_for("forked", times=3)
     member.send(signal.SIGQUIT)
-    member.said('File ".*program.py", line 6')
+    member.wait_for('File ".*program.py", line 6')
 
 
 def test_a_preloaded_program_that_leaves_an_idle_thread_pool_ends_as_a_python_of_its_own_does(
@@ -279,10 +279,12 @@ def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(lau
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ("--own-gate", "--preload=heavy,no_such_thing", "--module=program", "--", "x")
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
-    member.said(r"^dtj-launch: --preload failed, so each start imports again: ModuleNotFoundError: .*'no_such_thing'")
-    member.said(r"^alone \['x'\]$")
+    member.wait_for(
+        r"^dtj-launch: --preload failed, so each start imports again: ModuleNotFoundError: .*'no_such_thing'"
+    )
+    member.wait_for(r"^alone \['x'\]$")
     member.send(signal.SIGUSR1)
-    member.said(r"^alone \['x'\]$", times=2)
+    member.wait_for(r"^alone \['x'\]$", times=2)
 
 
 @pytest.mark.parametrize("role", ["worker", "ps"])
