@@ -271,7 +271,7 @@ def test_a_preloaded_program_that_leaves_an_idle_thread_pool_ends_as_a_python_of
     options = ("--own-gate", "--preload=heavy", "--module=program", "--")
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
     assert member.wait() == 0
-    member.said("^computed 0$")
+    member.wait_for("^computed 0$")
 
 
 def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(launch: Launch, tmp_path: Path) -> None:
