@@ -80,7 +80,7 @@ QUESTIONS = (
     Question("Who fills an epoch's last batch?", TRAINER, "pipeline", r"\.repeat\(|epoch"),
     Question("Is BatchNormalization synchronised?", TRAINER, "layers", r"BatchNormalization"),
     Question("Which exit codes are there?", TRAINER, "exit_codes", r"\b75\b"),
-    Question("What is a checkpoint written from?", TRAINER, "manager", r"def snapshot\("),
+    Question("What is a checkpoint written from?", TRAINER, "state", r"def snapshot\("),
     Question("Where is a model cut into stages?", TRAINER, "graph_cut", r"^def cut\("),
     Question("How long does a task wait in a collective?", TRAINER, "collective_timing", r"^def of\("),
     Question("Which program restarts in its pod?", TRAINER, "restart_policy", r"def after\("),
