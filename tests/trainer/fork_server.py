@@ -24,8 +24,9 @@ from dtj_trainer.process.errors import TrainerError
 
 MODULE = "dtj_trainer"
 """What is forked: `python -m` of it."""
-_OF_THE_JOB = ("DTJ_", "TF_CONFIG", "TF_DATA_SERVICE_ADDRESS")
-"""Variables that we read ourselves, when a task starts; any other may be read while TensorFlow is imported."""
+_READ_LATE = ("DTJ_", "TF_CONFIG", "TF_DATA_SERVICE_ADDRESS", "CUDA_VISIBLE_DEVICES", "TEST_")
+"""Variables that are read after a task starts; any other may be read while TensorFlow is imported."""
+_PATH = "PYTHONPATH"
 _LONGEST_REQUEST = 2**17
 
 
@@ -81,11 +82,15 @@ class ForkServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
 
-    def fits(self, arguments: Sequence[str], environ: Mapping[str, str]) -> bool:
+    def fits(self, arguments: Sequence[str], environ: Mapping[str, str], *, imported: bool = False) -> bool:
         """Whether a fork gives what a start would.
 
         It does not where a start is refused or does its work without TensorFlow, where a script would find more
-        imported than Python itself has, and where the environment is another than the server's.
+        imported than Python itself has, and where the environment is another than the server's. Folders may be
+        appended to its PYTHONPATH; they must not hold a module that the server has imported.
+
+        Args:
+            imported: a script may find TensorFlow and Keras imported.
         """
         if not sys.platform.startswith("linux") or _surroundings(environ) != _surroundings(self._environ):
             return False
@@ -93,7 +98,9 @@ class ForkServer:
             config = parse(arguments, environ)
         except TrainerError:
             return False
-        return config.preloads and topology_of(environ).restart_role is not RestartRole.SERVER
+        preloads = config.preloads or (imported and config.script is not None)
+        lean = topology_of(environ).restart_role is RestartRole.SERVER
+        return preloads and not lean and self._appended(environ) is not None
 
     def fork(self, arguments: Sequence[str], environ: Mapping[str, str], *, folder: Path, log: Path) -> Forked:
         """A process that is what `python -m dtj_trainer` with these arguments in this folder would be.
@@ -101,8 +108,14 @@ class ForkServer:
         Args:
             log: where its output is appended; its input is empty.
         """
-        own = {name: value for name, value in environ.items() if name.startswith(_OF_THE_JOB)}
-        request = {"arguments": list(arguments), "environ": own, "folder": str(folder), "log": str(log)}
+        own = {name: value for name, value in environ.items() if name.startswith((*_READ_LATE, _PATH))}
+        request = {
+            "arguments": list(arguments),
+            "environ": own,
+            "folder": str(folder),
+            "log": str(log),
+            "places": self._appended(environ),
+        }
         return Forked(self._ask({"fork": request}), lambda pid: self._ask({"reap": pid}))
 
     def stop(self) -> None:
@@ -110,6 +123,11 @@ class ForkServer:
         if self._channel is not None and self._process is not None:
             self._channel.close()
             self._process.wait()
+
+    def _appended(self, environ: Mapping[str, str]) -> list[str] | None:
+        """The folders that follow the server's own in a PYTHONPATH; None if it does not begin with the server's."""
+        ours, theirs = (found.get(_PATH, "").split(os.pathsep) for found in (self._environ, environ))
+        return theirs[len(ours) :] if theirs[: len(ours)] == ours else None
 
     def _ask(self, request: Mapping[str, Any]) -> int:
         if self._channel is None:
@@ -151,7 +169,7 @@ current: ForkServer | None = None
 
 
 def _surroundings(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environ.items() if not name.startswith(_OF_THE_JOB)}
+    return {name: value for name, value in environ.items() if not name.startswith((*_READ_LATE, _PATH))}
 
 
 def serve() -> None:
@@ -168,7 +186,7 @@ def serve() -> None:
         channel.sendall(str(answer).encode())
 
 
-def _fork(*, arguments: Sequence[str], environ: Mapping[str, str], folder: str, log: str) -> int:
+def _fork(*, arguments: Sequence[str], environ: Mapping[str, str], folder: str, log: str, places: Sequence[str]) -> int:
     children: list[int] = []
 
     def become() -> NoReturn:
@@ -176,6 +194,8 @@ def _fork(*, arguments: Sequence[str], environ: Mapping[str, str], folder: str, 
             os.dup2(nothing.fileno(), 0)
         os.chdir(folder)
         sys.path[0] = folder
+        own = 1 + len(os.environ.get(_PATH, "").split(os.pathsep))
+        sys.path[own:own] = places
         child.run_module(MODULE, arguments, environ)()
 
     with open(log, "ab") as file:

@@ -3,6 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
+from trainer.cluster import Job
+
 
 def tensors(checkpoint: Path) -> dict[str, bytes]:
     """Every tensor of a checkpoint but the count of saves and the rate, which `fit` alone remembers, to the bit."""
@@ -33,6 +37,17 @@ def points(directory: Path) -> Mapping[str, Mapping[int, float]]:
                 if value.metadata.plugin_data.plugin_name == "scalars":
                     found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
     return found
+
+
+def assert_training_curves(job: Job, last: Mapping[str, float], loop: str) -> None:
+    """The job of 12 steps, 4 in a call and an epoch, shows all of these metrics of Keras' last epoch.
+
+    Only a job with `--loop=fit` shows the values of a whole epoch: those of the last call.
+    """
+    found = points(job.folder / "logs" / "train")
+    assert set(last) <= set(found)
+    for name, value in last.items() if loop == "fit" else ():
+        assert found[name][12] == pytest.approx(value, abs=1e-5), name
 
 
 def cut(path: Path) -> None:

@@ -100,7 +100,7 @@ WAYS = {
 def test_of_two_workers_the_one_that_is_slow_says_so_and_the_one_that_waits_does_not(
     folder: Path, arguments: Sequence[str]
 ) -> None:
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, imported=True) as job:
         (folder / "mine.py").write_text(textwrap.dedent(MINE))
         (folder / "loop.py").write_text(textwrap.dedent(LOOP))
         ports = free_ports(2)

@@ -61,7 +61,8 @@ def test_a_forked_task_finds_and_leaves_what_a_started_one_does(folder: Path) ->
     for plain in (True, False):
         with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, plain=plain) as job:
             (folder / "mine.py").write_text(TELLS)
-            worker = job.start()["worker-0"]
+            environ = {"PYTHONPATH": f"{SOURCE}:{folder / 'more'}:/other", "CUDA_VISIBLE_DEVICES": ""}
+            worker = job.start(environ=environ)["worker-0"]
             assert isinstance(worker.process, subprocess.Popen if plain else Forked)
             ends.append((worker.wait(), worker.last_words))
     assert ends[0] == ends[1]
@@ -84,13 +85,14 @@ def _report_of(line: str) -> dict[str, Any]:
         ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}',
               "DTJ_STRATEGY": "Pipeline"}, False),
         ([], {"PYTHONPATH": f"/mine:{SOURCE}"}, False),
+        ([], {"PYTHONPATH": f"{SOURCE}:/mine", "CUDA_VISIBLE_DEVICES": "", "TEST_OF": "mine"}, True),
         ([], {"TF_NUM_INTRAOP_THREADS": "1"}, False),
         ([], {"LD_PRELOAD": "library.so"}, False),
         (["--script=train.py"], {}, False),
         (["--data-dir=/data", "--profile-input=1"], {}, False),
         (["--epochs=none"], {}, False),
     ],
-    ids=["one", "member", "server", "path", "threads", "library", "script", "profile", "refused"],
+    ids=["one", "member", "server", "path", "appended", "threads", "library", "script", "profile", "refused"],
 )  # fmt: skip
 def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: Mapping[str, str], fits: bool) -> None:
     assert fork_server.current is not None

@@ -22,10 +22,10 @@ COMPILED = HERE / "scripts" / "compiled.py"
 TWO = {"worker": 2}
 
 
-def workers(folder: Path, script: Path, *words: str, options: Sequence[str] = (), strategy: str = "") -> Job:
+def workers(folder: Path, script: Path, *words: str, options: Sequence[str] = (), imported: bool = False) -> Job:
     """Two workers that run a script."""
     arguments = [f"--script={script}", *options, "--", *words]
-    return Job(folder, strategy=strategy or "MultiWorkerMirrored", roles=TWO, arguments=arguments)
+    return Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, imported=imported)
 
 
 def plainly(tmp_path: Path, script: Path, *words: str) -> None:
@@ -52,7 +52,8 @@ def test_compile_and_fit_on_two_workers_measure_what_plain_keras_measures_on_one
         script = folder / "of_each.py"
         script.write_text(OF_EACH)
         job.arguments[job.arguments.index(f"--script={COMPILED}")] = f"--script={script}"
-        assert job.start(environ={"ENDS_IN_EPOCH": "2"}).wait() == {"worker-0": 3, "worker-1": 3}
+        assert job.start(environ={"TEST_ENDS_IN_EPOCH": "2"}).wait() == {"worker-0": 3, "worker-1": 3}
+        job.imported = True  # the first start was as in a pod
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     alone = json.loads((tmp_path / "alone.json").read_text())
     measured = [json.loads((folder / f"measured-{index}.json").read_text()) for index in (0, 1)]
@@ -83,8 +84,8 @@ def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder
     folder.mkdir()
     apart = OF_EACH.replace("runpy.run_path", 'sys.argv[3] += f"-{index}"\nrunpy.run_path')
     (folder / "apart.py").write_text(apart)
-    with workers(folder, folder / "apart.py", "measured.json", "4", "files") as job:
-        assert job.start(environ={"ENDS_IN_EPOCH": "2"}).wait() == {"worker-0": 3, "worker-1": 3}
+    with workers(folder, folder / "apart.py", "measured.json", "4", "files", imported=True) as job:
+        assert job.start(environ={"TEST_ENDS_IN_EPOCH": "2"}).wait() == {"worker-0": 3, "worker-1": 3}
         assert job.start().wait() == {"worker-0": 2, "worker-1": 2}
     words = {replica.last_words for replica in job.replicas.values()}
     assert words == {
@@ -96,7 +97,7 @@ def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder
 
 def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path) -> None:
     script = HERE / "scripts" / "replicas.py"
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[f"--script={script}"]) as job:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[f"--script={script}"], imported=True) as job:
         assert job.start().wait() == {"worker-0": 0}
     differences = {
         name: float(value) for name, value in re.findall(r"^(\w+) (\d\.\de-\d+)$", job["worker-0"].log, re.M)
@@ -108,7 +109,7 @@ def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path
 def test_a_model_without_a_call_and_with_two_optimizers_trains_as_on_one_device(folder: Path, tmp_path: Path) -> None:
     script = HERE / "scripts" / "two_optimizers.py"
     plainly(tmp_path, script, str(tmp_path / "alone.json"))
-    with workers(folder, script, str(folder / "measured.json")) as job:
+    with workers(folder, script, str(folder / "measured.json"), imported=True) as job:
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     alone, measured = (
         json.loads((place / name).read_text()) for place, name in ((tmp_path, "alone.json"), (folder, "measured.json"))

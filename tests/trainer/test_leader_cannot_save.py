@@ -51,7 +51,7 @@ def test_the_other_workers_end_with_75_and_one_line(folder: Path, told_to_stop: 
 
 def test_so_do_those_of_a_session(folder: Path) -> None:
     arguments = ["--script=mine.py"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, imported=True) as job:
         (folder / "mine.py").write_text(SESSION)
         job.start(environ={"DTJ_CHECKPOINT_EVERY_STEPS": "10"}).wait_for_checkpoint(20)
         spoil(job)

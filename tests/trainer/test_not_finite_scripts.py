@@ -78,10 +78,11 @@ print("the fit is over")
 
 
 def ran(folder: Path, strategy: str, script: str, *words: str, options: tuple[str, ...] = ()) -> Job:
-    """A job of the script that has ended."""
+    """A job of the script that has ended. Where it has a process alone, that starts as in a pod."""
     saves = ("--checkpoint-every-steps=10", "--checkpoint-keep=2")
     arguments = ["--script=mine.py", *saves, *options, "--", *words]
-    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments) as job:
+    several = len(ROLES[strategy]) > 1 or ROLES[strategy]["worker"] > 1
+    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments, imported=several) as job:
         (folder / "mine.py").write_text(COMMON + textwrap.dedent(script))
         job.start().wait()
     return job

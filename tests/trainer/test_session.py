@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,11 +22,19 @@ ONE: Mapping[str, int] = {"worker": 1}
 TWO: Mapping[str, int] = {"worker": 2}
 
 
-def job(folder: Path, roles: Mapping[str, int], script: Path, *words: str, strategy: str | None = None) -> Job:
-    """A job whose tasks run the script, with a checkpoint after every 20 steps."""
+def job(
+    folder: Path,
+    roles: Mapping[str, int],
+    script: Path,
+    *words: str,
+    strategy: str | None = None,
+    imported: bool = True,
+    every: int = 20,
+) -> Job:
+    """A job whose tasks run the script, with a checkpoint after every so many steps."""
     strategy = strategy or ("OneDevice" if roles == ONE else "MultiWorkerMirrored")
-    options = (f"--script={script}", "--checkpoint-every-steps=20", "--checkpoint-keep=100", "--", *words)
-    return Job(folder, strategy=strategy, roles=roles, arguments=options)
+    options = (f"--script={script}", f"--checkpoint-every-steps={every}", "--checkpoint-keep=100", "--", *words)
+    return Job(folder, strategy=strategy, roles=roles, arguments=options, imported=imported)
 
 
 def interrupted(started: Job, total: int) -> None:
@@ -53,7 +62,7 @@ def interrupted(started: Job, total: int) -> None:
 def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
     folder: Path, tmp_path: Path, roles: Mapping[str, int], steps: int
 ) -> None:
-    with job(tmp_path / "whole", roles, EXAMPLE, f"--steps={steps}") as whole:
+    with job(tmp_path / "whole", roles, EXAMPLE, f"--steps={steps}", imported=False, every=steps) as whole:
         assert set(whole.start().wait().values()) == {0}
     with job(folder, roles, EXAMPLE, f"--steps={steps}") as broken:
         interrupted(broken, steps)
@@ -69,7 +78,7 @@ def test_the_example_ends_with_the_same_bits_wherever_it_was_interrupted(
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, library: str) -> None:
     script = HERE / "scripts" / "fits.py"
-    with job(tmp_path / "whole", ONE, script, "1500", library) as whole:
+    with job(tmp_path / "whole", ONE, script, "1500", library, imported=False, every=1500) as whole:
         assert whole.start().wait() == {"worker-0": 0}
     with job(folder, ONE, script, "1500", library) as broken:
         interrupted(broken, 1500)
@@ -116,6 +125,7 @@ def test_plain_python_gets_the_same_session(folder: Path) -> None:
         try:
             while not list(folder.glob("checkpoints/*.index")):
                 assert process.poll() is None
+                time.sleep(0.02)
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE) == 42
         finally:
@@ -137,7 +147,7 @@ def test_a_session_used_wrongly_says_so_in_one_line(folder: Path) -> None:
     folder.mkdir()
     for line, code in REFUSED.items():
         (folder / "wrong.py").write_text(f"import dtj_trainer\nwith dtj_trainer.session() as s:\n    {code}\n")
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=wrong.py"]) as wrong:
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=wrong.py"], imported=True) as wrong:
             assert wrong.start().wait() == {"worker-0": 2}
             assert line in wrong["worker-0"].last_words
             assert "Traceback" not in wrong["worker-0"].log
@@ -148,7 +158,7 @@ def test_a_checkpoint_of_other_variables_is_refused(folder: Path) -> None:
     code = "import dtj_trainer, tensorflow as tf, sys\nwith dtj_trainer.session() as s:\n    {}\n    list(s.steps(3))\n"
     for shape, ends in (("[2]", 0), ("[3]", 2)):
         (folder / "shapes.py").write_text(code.format(f"s.checkpoint(v=tf.Variable(tf.zeros({shape})))"))
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=shapes.py"]) as shapes:
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=shapes.py"], imported=True) as shapes:
             assert shapes.start().wait() == {"worker-0": ends}
     assert re.search(r"ckpt-3: v/0 has shape \(2,\), this model wants \(3,\)", shapes["worker-0"].last_words)
 
@@ -170,7 +180,7 @@ SWAPPED = """
 
 def test_a_checkpoint_whose_layers_were_swapped_is_refused_in_a_session_too(folder: Path) -> None:
     folder.mkdir()
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=swapped.py"]) as job:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=["--script=swapped.py"], imported=True) as job:
         for names, steps, ends in ((("a", "b"), 3, 0), (("b", "a"), 6, 2), (("a", "b"), 6, 0)):
             (folder / "swapped.py").write_text(textwrap.dedent(SWAPPED.format(names=names, steps=steps)))
             assert job.start().wait() == {"worker-0": ends}

@@ -152,7 +152,7 @@ LATE = {
 def test_data_that_block_on_one_worker_of_a_script_end_the_job_and_name_the_worker(folder: Path, kind: str) -> None:
     script, doing = LATE[kind]
     arguments = ["--script=mine.py", "--stall-timeout=8"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments, imported=True) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
         (folder / "mine.py").write_text(SCRIPT + script)
         assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
@@ -180,7 +180,7 @@ print("the script is over")
 
 def test_a_script_that_shows_progress_or_is_outside_of_its_steps_is_not_ended(folder: Path) -> None:
     arguments = ["--script=mine.py", "--stall-timeout=6", "--start-timeout=6"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
         (folder / "mine.py").write_text(SLOW)
         assert job.start().wait() == {"worker-0": 0}
     assert "the script is over" in job["worker-0"].log
@@ -188,7 +188,7 @@ def test_a_script_that_shows_progress_or_is_outside_of_its_steps_is_not_ended(fo
 
 def test_a_session_that_hangs_in_a_step_is_ended(folder: Path) -> None:
     arguments = ["--script=mine.py", "--stall-timeout=2", "--start-timeout=2"]
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
         (folder / "mine.py").write_text(SLOW.replace("            s.report()\n", "            time.sleep(3600)\n"))
         assert job.start().wait() == {"worker-0": 1}
     doing = "waits for its data, or is in the script's own code, in step 1"

@@ -18,11 +18,10 @@ HERE = Path(__file__).resolve().parent
 INTERPRETED = HERE / "scripts" / "interpreted.py"
 
 
-def script(folder: Path, path: Path | str, *words: str, options: Sequence[str] = ()) -> Job:
+def script(folder: Path, path: Path | str, *words: str, options: Sequence[str] = (), imported: bool = False) -> Job:
     """A job of one replica that runs a script."""
-    return Job(
-        folder, strategy="OneDevice", roles={"worker": 1}, arguments=[f"--script={path}", *options, "--", *words]
-    )
+    arguments = [f"--script={path}", *options, "--", *words]
+    return Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=imported)
 
 
 def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(folder: Path) -> None:
@@ -99,7 +98,7 @@ def test_the_example_is_shown_and_trains(folder: Path) -> None:
 
 
 def test_the_tensorboard_callback_of_keras_writes_scalars_and_histograms(folder: Path) -> None:
-    with script(folder, HERE / "scripts" / "curves.py", str(folder / "curves")) as job:
+    with script(folder, HERE / "scripts" / "curves.py", str(folder / "curves"), imported=True) as job:
         assert job.start().wait() == {"worker-0": 0}
     assert len(points(folder / "curves" / "train")["epoch_loss"]) == 2
     assert len(points(folder / "curves" / "validation")["epoch_loss"]) == 2
