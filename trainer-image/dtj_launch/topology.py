@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
+from . import tf_config
 from .errors import UsageError
 from .rendezvous import Peer
 
@@ -46,16 +45,17 @@ def topology_of(environ: Mapping[str, str]) -> TaskTopology:
     """Reads where this task stands; alone, where there is no TF_CONFIG.
 
     Raises:
-        UsageError: TF_CONFIG or DTJ_ATTEMPT cannot be read.
+        UsageError: TF_CONFIG, DTJ_ROLE, DTJ_INDEX or DTJ_ATTEMPT cannot be used.
     """
-    cluster, role, index = _tf_config(environ)
+    try:
+        config = tf_config.parse(environ)
+    except tf_config.TfConfigError as error:
+        raise UsageError(str(error)) from None
     addresses = {
-        f"{task} {number}": _peer(f"cluster.{task}[{number}]", text)
-        for task, listed in cluster.items()
-        for number, text in enumerate(listed)
+        f"{role} {number}": peer for role, listed in config.cluster.items() for number, peer in enumerate(listed)
     }
-    name = f"{role} {index}"
-    restart_role = _restart_role(environ.get("DTJ_STRATEGY", ""), cluster, role, index)
+    name = f"{config.role} {config.index}"
+    restart_role = _restart_role(environ.get("DTJ_STRATEGY", ""), config)
     waits = restart_role in (RestartRole.MEMBER, RestartRole.COORDINATOR)
     own = addresses.get(name)
     return TaskTopology(
@@ -69,41 +69,17 @@ def topology_of(environ: Mapping[str, str]) -> TaskTopology:
     )
 
 
-def _restart_role(strategy: str, cluster: Mapping[str, list[Any]], role: str, index: int) -> RestartRole:
-    tasks = sum(len(listed) for listed in cluster.values())
-    if tasks < 2 or index >= len(cluster.get(role, ())):
+def _restart_role(strategy: str, config: tf_config.TfConfig) -> RestartRole:
+    tasks = sum(len(listed) for listed in config.cluster.values())
+    if tasks < 2 or not config.cluster.get(config.role):
         return RestartRole.ALONE  # an evaluator, too, appears in nobody's cluster
-    if not strategy:
-        strategy = "ParameterServer" if cluster.get("ps") else "MultiWorkerMirrored"
+    strategy = strategy or tf_config.likely_strategy(config) or ""
     if strategy == "MultiWorkerMirrored":
         return RestartRole.MEMBER
     if strategy not in ("ParameterServer", "Pipeline"):
         return RestartRole.ALONE
-    leader = "chief" if cluster.get("chief") else "worker"
-    return RestartRole.COORDINATOR if (role, index) == (leader, 0) else RestartRole.SERVER
-
-
-def _tf_config(environ: Mapping[str, str]) -> tuple[Mapping[str, list[Any]], str, int]:
-    raw = environ.get("TF_CONFIG", "").strip()
-    try:
-        config = json.loads(raw) if raw else {}
-        cluster, task = config.get("cluster", {}), config.get("task", {})
-        role = str(task.get("type") or environ.get("DTJ_ROLE") or "worker")
-        index = int(task.get("index") or environ.get("DTJ_INDEX") or 0)
-        return {str(name): list(listed) for name, listed in cluster.items()}, role, index
-    except (ValueError, TypeError, AttributeError):
-        short = raw if len(raw) <= 60 else raw[:57] + "..."
-        raise UsageError(
-            f"TF_CONFIG={short}: cannot be read; give e.g. "
-            '{"cluster": {"worker": ["host:2222"]}, "task": {"type": "worker", "index": 0}}'
-        ) from None
-
-
-def _peer(path: str, text: object) -> Peer:
-    host, _, port = str(text).rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"TF_CONFIG: {path} is {text}, not host:port; name each task by host and port")
-    return (host[1:-1] if host.startswith("[") and host.endswith("]") else host, int(port))
+    leader = "chief" if config.cluster.get("chief") else "worker"
+    return RestartRole.COORDINATOR if (config.role, config.index) == (leader, 0) else RestartRole.SERVER
 
 
 def _attempt(environ: Mapping[str, str]) -> int:

@@ -3,11 +3,11 @@
 Pure parsing. It opens no socket and must not import TensorFlow.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dtj_launch import tf_config
 from dtj_trainer.process.errors import UsageError
 
 CHIEF, WORKER, PS, EVALUATOR = "chief", "worker", "ps", "evaluator"
@@ -48,6 +48,8 @@ class Cluster:
 
     task: Task
     addresses: Mapping[Task, Address]
+    likely_strategy: str | None = None
+    """What such a cluster is for; None for a process without peers."""
 
     def count(self, role: str) -> int:
         """How many tasks of this role the cluster has."""
@@ -74,67 +76,24 @@ class Cluster:
 
 
 def from_environment(environ: Mapping[str, str]) -> Cluster:
-    """Reads TF_CONFIG, and DTJ_ROLE and DTJ_INDEX where there is none or the config has no task.
+    """Reads TF_CONFIG as `dtj_launch.tf_config` does, for the roles that the trainer knows.
 
     Raises:
-        UsageError: TF_CONFIG is malformed, contradicts DTJ_ROLE or DTJ_INDEX, or the role is unknown.
+        UsageError: TF_CONFIG is malformed, contradicts DTJ_ROLE or DTJ_INDEX, or does not list this task; or the
+            role is unknown.
     """
-    raw = environ.get("TF_CONFIG", "").strip()
-    config = _object(raw) if raw else {}
-    addresses = _addresses(config.get("cluster", {}))
-    task = _task(config.get("task", {}), environ)
+    try:
+        config = tf_config.parse(environ)
+    except tf_config.TfConfigError as error:
+        raise UsageError(str(error)) from None
+    if config.role not in ROLES:
+        raise UsageError(f"role {tf_config.short(config.role)}: this trainer knows {', '.join(ROLES)}; use one of them")
+    task = Task(config.role, config.index)
+    addresses = {
+        Task(role, index): Address(*peer)
+        for role, listed in config.cluster.items()
+        for index, peer in enumerate(listed)
+    }
     if task.role not in OUTSIDERS and addresses and task not in addresses:
         raise UsageError(f"TF_CONFIG: task is {task}, but cluster lists no such task; list its address there")
-    return Cluster(task=task, addresses=MappingProxyType(addresses))
-
-
-def _object(raw: str) -> dict[str, object]:
-    try:
-        config = json.loads(raw)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"TF_CONFIG={_short(raw)}: not JSON ({error}); {_REMEDY}") from None
-    if not isinstance(config, dict):
-        raise UsageError(f"TF_CONFIG={_short(raw)}: not a JSON object; {_REMEDY}")
-    return config
-
-
-def _addresses(cluster: object) -> dict[Task, Address]:
-    if not isinstance(cluster, dict):
-        raise UsageError(f"TF_CONFIG: cluster is {_short(cluster)}, not an object; {_REMEDY}")
-    addresses = {}
-    for role, listed in cluster.items():
-        if not isinstance(listed, list):
-            raise UsageError(f"TF_CONFIG: cluster.{role} is {_short(listed)}, not a list; {_REMEDY}")
-        for index, text in enumerate(listed):
-            addresses[Task(role, index)] = _address(f"cluster.{role}[{index}]", text)
-    return addresses
-
-
-def _address(path: str, text: object) -> Address:
-    host, _, port = str(text).rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UsageError(f"TF_CONFIG: {path} is {_short(text)}, not host:port; {_REMEDY}")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
-
-
-def _task(task: object, environ: Mapping[str, str]) -> Task:
-    if not isinstance(task, dict):
-        raise UsageError(f"TF_CONFIG: task is {_short(task)}, not an object; {_REMEDY}")
-    role = task.get("type", environ.get("DTJ_ROLE") or WORKER)
-    index = str(task.get("index", environ.get("DTJ_INDEX") or "0"))
-    for name, seen, variable in (("type", role, "DTJ_ROLE"), ("index", index, "DTJ_INDEX")):
-        if environ.get(variable, "") not in ("", seen):
-            raise UsageError(f"{variable}={environ[variable]}: TF_CONFIG says task.{name} {seen}; unset one of the two")
-    if role not in ROLES:
-        raise UsageError(f"role {_short(role)}: this trainer knows {', '.join(ROLES)}; use one of them")
-    if not index.isdecimal():
-        raise UsageError(f"task index {_short(index)}: not a whole number; {_REMEDY}")
-    return Task(str(role), int(index))
-
-
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-_REMEDY = 'give e.g. {"cluster": {"worker": ["host:2222"]}, "task": {"type": "worker", "index": 0}}'
+    return Cluster(task=task, addresses=MappingProxyType(addresses), likely_strategy=tf_config.likely_strategy(config))

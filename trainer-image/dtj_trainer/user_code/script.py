@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtj_trainer.config import options
-from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Cluster
+from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.process.errors import UsageError
 
@@ -57,9 +57,7 @@ def strategy(args: ParsedArgs, here: Cluster) -> str:
     """The job's strategy, else the one that TF_CONFIG looks like: a script may know it without telling us."""
     if args.source(options.STRATEGY) is not None:
         return args.value(options.STRATEGY)
-    if here.count(PS):
-        return "ParameterServer"
-    return "MultiWorkerMirrored" if here.count(CHIEF) + here.count(WORKER) > 1 else options.STRATEGY.default
+    return here.likely_strategy or options.STRATEGY.default
 
 
 def _variables(args: ParsedArgs) -> dict[str, str]:
