@@ -117,7 +117,9 @@ CASES: tuple[Case, ...] = (
     Case(name="metrics", cells=(*ALL, *FITTING_WORKERS)),
     Case(name="tf_keras_metrics", cells=(*ALL, *FITTING_WORKERS)),
     Case(name="area_under_curve", data="yes_or_no", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="ragged", data="ragged_tokens", refused={"": "--data=.*: gives elements with a RaggedTensorSpec"}),
+    Case(name="ragged", data="ragged_tokens", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
+    Case(name="ragged_uneven", data="ragged_tokens", reference="ragged", batch=25),
+    Case(name="tf_keras_ragged", data="ragged_tokens", cells=(*ALL, *FITTING_WORKERS)),
     Case(name="several", data="pairs", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
     Case(
         name="compute_loss",

@@ -73,16 +73,46 @@ def area_under_curve() -> Any:
 
 
 def ragged_tokens() -> dict[str, Any]:
-    """Sequences of different lengths as they are, without padding."""
-    return {
-        name: part.map(lambda ids, labels: (tf.RaggedTensor.from_tensor(ids[None], padding=0), labels[0]))
-        for name, part in tokens().items()
-    }
+    """Sequences of different lengths without padding, and a class for each."""
+
+    def rows(part: Any) -> Any:
+        ids, labels = next(iter(part.batch(part.cardinality())))
+        return tf.data.Dataset.from_tensor_slices((tf.ragged.boolean_mask(ids, ids > 0), labels[:, 0]))
+
+    return {name: rows(part) for name, part in tokens().items()}
 
 
 def ragged() -> Any:
     model = keras.Sequential(
-        [keras.Input((None,), dtype="int32"), keras.layers.Embedding(VOCABULARY, 4), keras.layers.Dense(CLASSES)]
+        [
+            keras.Input((None,), dtype="int32", ragged=True),
+            keras.layers.Embedding(VOCABULARY, 4),
+            keras.layers.Lambda(lambda rows: tf.reduce_mean(rows, axis=1)),
+            keras.layers.Dense(CLASSES),
+        ]
     )
     model.compile(optimizer=keras.optimizers.SGD(0.1), loss=_classes())
+    return model
+
+
+def ragged_uneven() -> Any:
+    return ragged()
+
+
+def tf_keras_ragged() -> Any:
+    import tf_keras
+
+    init = tf_keras.initializers
+    model = tf_keras.Sequential(
+        [
+            tf_keras.Input((None,), dtype="int32", ragged=True),
+            tf_keras.layers.Embedding(VOCABULARY, 4, init.RandomUniform(seed=1)),
+            tf_keras.layers.LSTM(
+                4, kernel_initializer=init.GlorotUniform(seed=2), recurrent_initializer=init.Orthogonal(seed=3)
+            ),
+            tf_keras.layers.Dense(CLASSES, kernel_initializer=init.GlorotUniform(seed=4)),
+        ]
+    )
+    loss = tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=tf_keras.optimizers.SGD(0.1), loss=loss)
     return model

@@ -1,7 +1,7 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -72,6 +72,7 @@ def train(run: Run, strategy: Any) -> None:
         NotFinite: the loss or the weights are not finite, and the training must not go on.
         UsageError: the batch or the checkpoint directory does not fit the job.
     """
+    run = _in_single_steps_if_ragged(run, strategy.num_replicas_in_sync)
     config = run.config
     with peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
         session = _build(run, strategy)
@@ -99,6 +100,21 @@ def train(run: Run, strategy: Any) -> None:
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
             exit_barrier(config, say=run.say)
+
+
+def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
+    """With ragged inputs, several replicas take one step in each TensorFlow call.
+
+    The gradient of an embedding has a row for each value of a batch. TensorFlow 2.21 sums rows of changing number over
+    replicas, but keeps the first number for the rest of a call: the second step ends with "Shape mismatch in the
+    collective instance".
+    """
+    ragged = any(isinstance(spec, tf.RaggedTensorSpec) for spec in tf.nest.flatten(run.data.input_spec))
+    if replicas == 1 or not ragged or run.config.steps_per_call == 1:
+        return run
+    if run.config.cluster.leads:
+        run.say(f"{run.data.name}: inputs are ragged, so that {replicas} replicas take one step a call")
+    return replace(run, context=replace(run.context, config=replace(run.config, steps_per_call=1)))
 
 
 def _build(run: Run, strategy: Any) -> _Session:

@@ -24,6 +24,7 @@ _EPOCH_SEEDS = 1_000_003
 _AGAIN_WITHIN_SECONDS = 30.0
 """A function that takes longer is not called a second time to see whether it gives the same."""
 
+_PARTS = ("inputs", "labels", "weights")
 TRAINING, HELD_OUT = "training", "held_out"
 
 
@@ -62,7 +63,7 @@ class OwnData:
         self.examples = self._count(self._parts.training, TRAINING)
         self.validation_examples = self._count(self._parts.validation, HELD_OUT)
         self.weighted = len(self._parts.training.element_spec) == 3
-        self.input_spec = _batched(self._parts.training.element_spec[0])
+        self.input_spec = _named(_in_batches(self._parts.training, 1).element_spec[0])
 
     @tf.autograph.experimental.do_not_convert
     def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
@@ -79,14 +80,14 @@ class OwnData:
             return training.shuffle(_WINDOW, seed=own, reshuffle_each_iteration=False) if self._shuffle else training
 
         stream = tf.data.Dataset.range(epoch, tf.int64.max).flat_map(examples).skip(offset)
-        stream = stream.batch(batch, drop_remainder=True)
+        stream = _in_batches(stream, batch, drop_remainder=True)
         # An end that nobody rules out would make all workers ask each other at every step whether it has come.
         stream = stream.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return stream.with_options(_options()).prefetch(tf.data.AUTOTUNE)
 
     def validation(self, *, batch: int) -> Stream:
         """See `Source`."""
-        return self._parts.validation.batch(batch).with_options(_options())
+        return _in_batches(self._parts.validation, batch).with_options(_options())
 
     def _check_order(self, again: _Parts) -> str:
         """That what is held out is so each time the data are read, here and wherever the function is called.
@@ -140,14 +141,20 @@ class OwnData:
         spec = dataset.element_spec
         if not (isinstance(spec, tuple) and len(spec) in (2, 3)):
             raise self._refusal(f"gives elements of {spec}")
-        for part in tf.nest.flatten(spec):
-            if not isinstance(part, tf.TensorSpec):
-                raise UsageError(
-                    f"{self._origin}: gives elements with a {type(part).__name__}, which cannot be divided among "
-                    "replicas; make it dense, as by .to_tensor(shape=...) or padding to one length"
-                )
-            if not all(isinstance(size, int) for size in part.shape):
-                raise self._refusal(f"gives a tensor of shape {part.shape}, which looks like batches")
+        for number, parts in enumerate(spec):
+            for part in tf.nest.flatten(parts):
+                if isinstance(part, tf.RaggedTensorSpec) and number == 0:
+                    continue
+                if not isinstance(part, tf.TensorSpec):
+                    raise UsageError(
+                        f"{self._origin}: gives {_PARTS[number]} with a {type(part).__name__}, which no loss of Keras "
+                        "takes; make them dense, as by .to_tensor(shape=...) or padding to one length"
+                        if isinstance(part, tf.RaggedTensorSpec)
+                        else f"{self._origin}: gives {_PARTS[number]} with a {type(part).__name__}; make them dense, as by "
+                        "tf.sparse.to_dense"
+                    )
+                if not all(isinstance(size, int) for size in part.shape):
+                    raise self._refusal(f"gives a tensor of shape {part.shape}, which looks like batches")
         if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise UsageError(f"{self._origin}: the dataset has no end; leave .repeat() out, --epochs says how often")
 
@@ -188,13 +195,27 @@ def _every_fifth(dataset: Stream, *, validation: bool) -> Stream:
     return part.apply(tf.data.experimental.assert_cardinality(count if validation else whole - count))
 
 
-def _batched(spec: Any) -> Any:
-    """The tf.TensorSpecs of a batch, of those of one example; named as the exported model takes them."""
-    if isinstance(spec, tf.TensorSpec):
-        return tf.TensorSpec((None, *spec.shape), spec.dtype)
+def _in_batches(dataset: Stream, size: int, *, drop_remainder: bool = False) -> Stream:
+    """Batches of examples, ragged ones as ragged tensors."""
+    # The rows of a ragged tensor of rank 1 are dense tensors of unknown length to `map` and `filter`.
+    if all(isinstance(part, tf.TensorSpec) and part.shape.is_fully_defined() for part in _specs(dataset)):
+        return dataset.batch(size, drop_remainder=drop_remainder)
+    return dataset.ragged_batch(size, drop_remainder=drop_remainder)
+
+
+def _specs(dataset: Stream) -> list[Any]:
+    specs: list[Any] = tf.nest.flatten(dataset.element_spec)
+    return specs
+
+
+def _named(spec: Any) -> Any:
+    """The specification of a batch of inputs, named as the exported model takes them."""
     if isinstance(spec, Mapping):
-        return {name: tf.TensorSpec((None, *one.shape), one.dtype, name=str(name)) for name, one in spec.items()}
-    return tf.nest.map_structure(_batched, spec)
+        return {
+            name: tf.TensorSpec(one.shape, one.dtype, name=str(name)) if isinstance(one, tf.TensorSpec) else one
+            for name, one in spec.items()
+        }
+    return spec
 
 
 def _options() -> Any:
