@@ -146,12 +146,11 @@ class OwnData:
                 if isinstance(part, tf.RaggedTensorSpec) and number == 0:
                     continue
                 if not isinstance(part, tf.TensorSpec):
+                    ragged = isinstance(part, tf.RaggedTensorSpec)
+                    remedy = ".to_tensor(shape=...) or padding to one length" if ragged else "tf.sparse.to_dense"
                     raise UsageError(
-                        f"{self._origin}: gives {_PARTS[number]} with a {type(part).__name__}, which no loss of Keras "
-                        "takes; make them dense, as by .to_tensor(shape=...) or padding to one length"
-                        if isinstance(part, tf.RaggedTensorSpec)
-                        else f"{self._origin}: gives {_PARTS[number]} with a {type(part).__name__}; make them dense, as by "
-                        "tf.sparse.to_dense"
+                        f"{self._origin}: gives {_PARTS[number]} with a {type(part).__name__}, which the trainer does "
+                        f"not take there; make them dense, as by {remedy}"
                     )
                 if not all(isinstance(size, int) for size in part.shape):
                     raise self._refusal(f"gives a tensor of shape {part.shape}, which looks like batches")
