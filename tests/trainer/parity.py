@@ -72,6 +72,7 @@ class Case:
         return next((line for start, line in self.refused.items() if cell.startswith(start)), None)
 
 
+CLASS_WEIGHTS = ("--class-weights=0:1,1:2.5,2:0.25",)
 NO_PIPELINE = {PIPELINE: "--model=.*: strategy Pipeline takes the mean of one loss"}
 CASES: tuple[Case, ...] = (
     Case(name="adam", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
@@ -92,16 +93,11 @@ CASES: tuple[Case, ...] = (
     Case(
         name="class_weights",
         fit="class_weighted",
-        arguments=("--class-weights=0:1,1:2.5,2:0.25",),
+        arguments=CLASS_WEIGHTS,
         cells=(*ALL, *FITTING_WORKERS, *PIPED),
         refused=NO_PIPELINE,
     ),
-    Case(
-        name="class_weights_one_hot",
-        data="one_hot_points",
-        fit="class_weighted",
-        arguments=("--class-weights=0:1,1:2.5,2:0.25",),
-    ),
+    Case(name="class_weights_one_hot", data="one_hot_points", fit="class_weighted", arguments=CLASS_WEIGHTS),
     Case(name="weights_not_reduced", refused={"": "--model=.*: its loss .* is compiled with reduction=None"}),
     Case(name="multi_label", data="multi_label_points", cells=(*ALL, *PIPED)),
     Case(name="own_loss", cells=(*ALL, *PIPED)),
