@@ -96,7 +96,7 @@ def fork(
     output: tuple[int, int] | None = None,
     close: Iterable[int] = (),
 ) -> None:
-    """Starts a child. Its process id, which is its process group's, too, is told before any signal is handled.
+    """Starts a child. `started` gets its process id, also that of its process group, before any signal is handled.
 
     Args:
         output: what becomes its standard output and error; else it has the launcher's.

@@ -57,7 +57,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         check=(module, function) if given.check else None,
         own_gate=given.own_gate,
         start_timeout=start_timeout,
-        # The operator replaces the lost pod alone: whoever lost it waits for as long as a pod may take to start.
+        # The operator replaces the lost pod alone: its peers wait for as long as a pod may take to start.
         rejoin_timeout=start_timeout if scope == "Pod" else min(rejoin_timeout, start_timeout),
         max_restarts=_whole("--max-restarts-in-place", given.max_restarts_in_place),
         restarts=scope != "Job",

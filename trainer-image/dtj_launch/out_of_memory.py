@@ -1,4 +1,4 @@
-"""Whether a process of this container was killed for want of memory: the kernel counts it, and tells nobody else."""
+"""Whether the kernel killed a process of this container because memory ran out: only the cgroup's counter shows it."""
 
 from __future__ import annotations
 

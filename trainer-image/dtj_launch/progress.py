@@ -452,7 +452,7 @@ class DTJCallback:
         """The model is nobody's business here."""
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Another `fit` counts anew."""
+        """Another `fit` counts from zero."""
         self._before = self._in_epoch = 0
         _common().meter = None
 

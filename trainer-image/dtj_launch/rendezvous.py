@@ -9,7 +9,7 @@ over, and gives the port back just before TensorFlow binds it. A task that finds
 gap looks again and meets TensorFlow's server. A peer that was there once is not asked again: from then on its
 loss is for the coordination service to notice.
 
-Only a server that is started by other means, such as a parameter server, needs no doorbell.
+Only a server that is started by other means, such as a parameter server, needs no listener.
 
 An open port is not enough if all tasks must start again together (`rendezvous`): the process that the peer ran before
 the loss may hold the port for some seconds, and TensorFlow's coordination service refuses a task that connects twice.
@@ -38,10 +38,10 @@ Peer = Tuple[str, int]  # noqa: UP006
 """Host and port."""
 
 PATIENCE_SECONDS = 15.0
-"""For how long a port that something else answers on is taken for the peer's process of before.
+"""For how long a port without a handshake counts as the process that the peer ran before.
 
-Longer than TensorFlow needs to notice a loss. Then it counts as there: its task has no gate that greets, or went on
-in the very moment when its greeting got lost.
+It is longer than TensorFlow needs to notice a loss. After it the peer counts as present: it has no gate that answers a
+handshake, or it went on just as its handshake was lost.
 """
 
 _CONNECT_SECONDS = 2.0
@@ -54,14 +54,14 @@ _LAST_CALLERS_SECONDS = 0.5
 _MAX_NAMES = 20_000
 """Names that are noted where nobody has to prove anything: more than a job may have replicas."""
 _PAUSES_SECONDS = (0.02, 0.04, 0.08, 0.2)
-"""Between the first looks, and then always the last: tasks that begin anew together come within moments."""
+"""Between the first looks, and then always the last: tasks that start again together arrive within moments."""
 _NAMED_AT_MOST = 8
 _GREETING = "dtj-gate"
 _CALL, _ANSWER = "call", "answer"
 """What a proof is bound to besides name and attempt: an answer cannot be sent back as a call."""
 _LONGEST_GREETING = 256
 OTHERWISE_ENGAGED = "its process of before still ends"
-"""What is said of a peer whose port is open, and which does not greet."""
+"""What is reported of a peer whose port is open, and which answers no handshake."""
 
 
 class PeersMissing(Exception):
@@ -69,7 +69,7 @@ class PeersMissing(Exception):
 
 
 class ReadinessListener:
-    """Accepts connections on this task's port, so that peers see that the task is there, and answers greetings.
+    """Accepts connections on this task's port, so that peers see that the task is there, and answers handshakes.
 
     Whatever a caller sends, and however slowly, costs it its connection and nothing else: one thread serves all
     callers, each has `_CALLER_SECONDS` in total, and of too many the oldest is hung up on. With a key, only who has it
@@ -82,12 +82,12 @@ class ReadinessListener:
     def __init__(self, port: int, *, name: str = "", attempt: int = 0, key: str = "", host: str = "") -> None:
         """Args:
         name: of this task, as its peers know it.
-        attempt: of the job; who greets from another one is told so, and not noted.
-        key: what only tasks of this job know; empty: everybody's greeting counts.
+        attempt: of the job; a peer of another attempt gets an answer, and is not noted.
+        key: what only tasks of this job know; empty: every handshake counts.
         host: the address to listen on; empty: all of them.
         """
         self.callers: set[str] = set()
-        """The names of the peers that have greeted this task."""
+        """The names of the peers whose handshake this task received."""
         self._key = key
         self._attempt = attempt
         self._answer_text = _greeting(_ANSWER, name, attempt, key).encode()
@@ -124,7 +124,7 @@ class ReadinessListener:
             self._hang_up(caller)
 
     def _look(self, selector: selectors.BaseSelector, until: float | None) -> None:
-        """Serves whoever has something to say until `until`, and hangs up on those whose time is over."""
+        """Serves the callers that send something until `until`, and closes those whose time is over."""
         for ready, _ in selector.select(None if until is None else max(0.0, until - time.monotonic())):
             if ready.fileobj is self._listener:
                 self._accept(selector)
@@ -189,7 +189,7 @@ class ReadinessListener:
 
 @dataclass(eq=False)
 class _Caller:
-    """One connection to a doorbell."""
+    """One connection to a listener."""
 
     connection: socket.socket
     until: float
@@ -321,11 +321,11 @@ def rendezvous(
     say: Callable[[str], object],
     key: str = "",
 ) -> None:
-    """Returns when this task and each of its peers have met, all of them at their gates; the doorbell stays.
+    """Returns when this task and each of its peers have met, all of them at their gates; the listener stays open.
 
     Args:
-        name: of this task; its doorbell has the same.
-        key: what only tasks of this job know; its doorbell has the same.
+        name: of this task; its listener has the same.
+        key: what only tasks of this job know; its listener has the same.
 
     Raises:
         PeersMissing: the time is over.

@@ -27,7 +27,7 @@ class Relay:
         leave: ends the launcher with an exit code.
         """
         self.termination_requested = False
-        """Whether this task was told to go."""
+        """Whether this task was asked to stop."""
         self._grace = grace
         self._leave = leave
         self._group: int | None = None
@@ -50,7 +50,7 @@ class Relay:
         self._group = group
 
     def enforce(self) -> float | None:
-        """Kills the program where it was told to go long enough ago; in how many seconds to come again."""
+        """Kills a program that runs past the grace period; returns the seconds until the next check."""
         if self._kill_at is None or self._group is None:
             return None
         left = self._kill_at - time.monotonic()

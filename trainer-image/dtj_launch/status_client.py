@@ -1,4 +1,4 @@
-"""What the program itself tells of its progress: the document at its status port, where it has one."""
+"""Reads what the program reports of its progress, from its status port if it has one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_BYTES = 65536
 
 
 class StatusPoller:
-    """The last word of one start of the program; asked now and then, at no cost to whoever asks."""
+    """The last status that one start of the program reported; polled at intervals."""
 
     def __init__(self, port: int | None) -> None:
         self.step: int | None = None

@@ -1,4 +1,4 @@
-"""This task's place in its job, by TF_CONFIG and DTJ_STRATEGY: whom it depends on, and who starts it again. Pure."""
+"""The peers of this task and its restart role, from TF_CONFIG and DTJ_STRATEGY. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .rendezvous import Peer
 
 
 class RestartRole(Enum):
-    """What a task is to the others; decides whether its program is started again in its place."""
+    """What a task does for the others; decides whether the launcher restarts its program in the pod."""
 
     ALONE = "alone"
-    """It has no peers, or what it has cannot go on without the operator: every end of it is told."""
+    """It has no peers, or only the operator can restart it: the launcher reports every end."""
     MEMBER = "member"
-    """Of a collective: when one member is lost, all begin anew, and have to meet."""
+    """Part of a collective: if one member is lost, all members start again and wait for each other."""
     COORDINATOR = "coordinator"
-    """It commands servers, which live on without it, and it begins anew when one of them is lost."""
+    """It commands servers, which run on without it; it starts again if one of them is lost."""
     SERVER = "server"
-    """It does what a coordinator says, and waits for nobody."""
+    """It serves a coordinator, and waits for no peer."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,17 @@ class TaskTopology:
     name: str
     attempt: int
     key: str
-    """By it the tasks of a job know each other; empty where there is none."""
+    """What only the tasks of this job know; empty if there is no key."""
     host: str
-    """The address that its start gate listens on; all interfaces where it is empty."""
+    """The address that its start gate listens on; empty: all interfaces."""
     port: int | None
     """Where it will listen."""
     peers: Mapping[str, Peer]
-    """Whom it waits for at the start gate."""
+    """The tasks that it waits for at the start gate."""
 
 
 def topology_of(environ: Mapping[str, str]) -> TaskTopology:
-    """Reads where this task stands; alone, where there is no TF_CONFIG.
+    """Reads the topology of this task; without TF_CONFIG it is alone.
 
     Raises:
         UsageError: TF_CONFIG, DTJ_ROLE, DTJ_INDEX or DTJ_ATTEMPT cannot be used.
