@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 import tomllib
@@ -99,5 +100,9 @@ def test_a_package_has_types_a_version_and_names_what_it_exports(name: str) -> N
 )
 def test_a_program_answers_its_version(module: str, program: str) -> None:
     version = importlib.import_module(module.partition(".")[0]).__version__
-    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
+    paths = os.pathsep.join(map(str, (ROOT / "operator", ROOT / "trainer-image")))
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, f"{program} {version}\n"), done.stderr
