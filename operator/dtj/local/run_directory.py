@@ -11,6 +11,9 @@ from typing import BinaryIO, Final
 
 LATEST: Final = "latest"
 
+STOPPED: Final = "Stopped"
+"""State of a job, in `RunDirectory.objects`, whose run was stopped before the job had an end of its own."""
+
 _PRIVATE: Final = 0o700
 """Mode of a run's folder: the manifest holds the values of variables, and logs may hold anything, on a machine that
 others use too. Of what is in it, no other user opens a file, whatever its own mode."""

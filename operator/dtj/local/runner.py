@@ -19,7 +19,8 @@ import msgspec
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import Condition, Label
+from dtj.api.json import objects as json_objects
+from dtj.api.names import KIND, Condition, Label
 from dtj.api.spec import JobSpec, Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Plan
@@ -32,11 +33,11 @@ from dtj.kube.gateway import JOBS
 from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
 from dtj.local.machine import thread_defaults
-from dtj.local.objects import Objects
+from dtj.local.objects import Objects, timestamp
 from dtj.local.platform import LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
 from dtj.local.progress import ProgressBoard
-from dtj.local.run_directory import RunDirectory, write_privately
+from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, run_view
 
@@ -58,7 +59,7 @@ class End(Enum):
     INVALID = "Invalid"
     """This machine cannot run the job as it is written; the condition Invalid says why."""
 
-    STOPPED = "Stopped"
+    STOPPED = STOPPED
     """By :meth:`LocalRun.stop`, before the job had an end of its own."""
 
 
@@ -123,10 +124,14 @@ class LocalRun:
     async def run(self, show: Callable[[RunView], None]) -> FinishedRun:
         """Run the job to its end; ``show`` gets a view every now and then. An error is a defect."""
         objects = Objects()
+        finished: FinishedRun | None = None
         try:
-            return await self._run(objects, show)
+            finished = await self._run(objects, show)
+            return finished
         finally:
-            keep_objects(objects, self._directory.objects)
+            # The controller is asked for nothing more after a stop: in its last status the job still runs.
+            stopped = finished is None or finished.end is End.STOPPED
+            keep_objects(objects, self._directory.objects, stopped_at=timestamp() if stopped else None)
 
     async def _run(self, objects: Objects, show: Callable[[RunView], None]) -> FinishedRun:
         async with asyncio.TaskGroup() as group:
@@ -259,13 +264,31 @@ def with_interactive_defaults(body: JsonObject) -> JsonObject:
     return {**body, "spec": {**(spec if isinstance(spec, dict) else {}), "runPolicy": {"backoffLimit": 0, **policy}}}
 
 
-def keep_objects(objects: Objects, file: Path) -> None:
-    """Write down what there was, for ``dtj report``. Where the disk takes no more, the run's end matters more."""
-    found: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*objects.ever()]}
+def keep_objects(objects: Objects, file: Path, *, stopped_at: str | None = None) -> None:
+    """Write down what there was, for ``dtj report``. If the disk takes no more, the run's end matters more.
+
+    ``stopped_at`` is when the run was stopped before the job had an end of its own.
+    """
+    items = [_stopped(item, stopped_at) if stopped_at and item.get("kind") == KIND else item for item in objects.ever()]
+    found: JsonObject = {"apiVersion": "v1", "kind": "List", "items": [*items]}
     try:
         write_privately(file, msgspec.json.format(msgspec.json.encode(found)))
     except OSError as error:
         log.warning("%s: cannot be written: %s", file, error.strerror)
+
+
+def _stopped(job: JsonObject, at: str) -> JsonObject:
+    """The job with a status that says that its run was stopped, and when."""
+    status = dig(job, "status")
+    status = status if isinstance(status, dict) else {}
+    conditions = [
+        {**condition, "status": "False", "reason": End.STOPPED.value, "message": "the run was stopped"}
+        if condition.get("type") == Condition.PODS_READY
+        else condition
+        for condition in json_objects(status.get("conditions"))
+    ]
+    ended: JsonObject = {"state": End.STOPPED.value, "completionTime": at, "conditions": [*conditions]}
+    return {**job, "status": {**status, **ended}}
 
 
 def read_result(file: Path) -> Result | None:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from dtj.api.json import JsonObject
-from dtj.cli.report.history import history
+from dtj.cli.report.history import Look, history
 from dtj.cli.report.page import render_page
 from dtj.cli.report.run import gather
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory
+from dtj.local.runner import LocalRun
+from dtj.local.view import RunView
 from support.local_runs import python_job, run_locally
 
 pytestmark = pytest.mark.unit
 
 
-async def run(body: JsonObject, runs: Path) -> RunDirectory:
+async def run(body: JsonObject, runs: Path, **more: Any) -> RunDirectory:
     """Run a job, and leave its manifest beside it as `dtj run` does; where it was run."""
-    await run_locally(body, runs)
+    await run_locally(body, runs, **more)
     directory = run_directory.find("tiny", runs)
     directory.manifest.write_text(yaml.safe_dump(body))
     return directory
@@ -37,6 +42,26 @@ async def test_a_report_knows_the_pods_of_all_attempts_and_why_the_run_failed(tm
     view = page_view(known)
     assert (view.state, view.restarts) == ("Failed", (("error", 1),))
     assert "boom of attempt 2" in render_page(view)
+
+
+async def test_a_run_that_was_stopped_is_shown_as_stopped_and_its_clock_stands_still(tmp_path: Path) -> None:
+    def stop(view: RunView, running: LocalRun) -> None:
+        if view.state == "Running":
+            running.stop()
+
+    directory = await run(python_job("import time; time.sleep(60)", roles={"worker": 2}), tmp_path, show=stop)
+    known = gather(directory)
+    view = page_view(replace(known, taken_at=known.taken_at + timedelta(hours=1)))
+    assert (view.state, view.look) == ("Stopped", Look.STOPPED)
+    facts = dict(view.facts)
+    assert "ready" not in facts
+    assert "so far" not in facts
+    assert "took" in facts
+    span = view.history.span
+    assert span is not None
+    assert span[1] - span[0] < timedelta(minutes=2)
+    attempt = view.history.rows[0].bars[-1]
+    assert (attempt.look, attempt.words) == (Look.STOPPED, "Stopped")
 
 
 async def test_a_run_that_is_resumed_does_not_show_the_end_of_the_one_before(tmp_path: Path) -> None:

@@ -143,7 +143,10 @@ def _ending(job: Job) -> tuple[Look, str]:
         return Look.SUCCEEDED, "succeeded"
     if status.is_true(Condition.FAILED):
         return Look.FAILED, "failed"
-    return (Look.STOPPED, "suspended") if status.is_true(Condition.SUSPENDED) else (Look.RUNNING, status.state)
+    if status.is_true(Condition.SUSPENDED):
+        return Look.STOPPED, "suspended"
+    # A run on this machine that was stopped before the job had an end of its own.
+    return Look.STOPPED if status.completion_time else Look.RUNNING, status.state
 
 
 def _suspended_at(job: Job) -> datetime | None:

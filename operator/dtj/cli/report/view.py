@@ -29,6 +29,7 @@ from dtj.cli.report.evidence import (
 from dtj.cli.report.history import History, Look, history
 from dtj.client.diagnosis import explaining_condition
 from dtj.core.pod_state import main_container_of
+from dtj.local.run_directory import STOPPED
 
 MAX_EVENTS: Final = 300
 MAX_LOGS: Final = 24
@@ -36,12 +37,14 @@ LOG_LINES: Final = 200
 LOG_BYTES: Final = 2**16
 """Of each log, on the page; the bundle has more."""
 
-_LOOKS: Final = {
+_LOOKS: Final[dict[str, Look]] = {
     State.SUCCEEDED: Look.SUCCEEDED,
     State.FAILED: Look.FAILED,
     State.RUNNING: Look.RUNNING,
     State.SUSPENDED: Look.STOPPED,
+    STOPPED: Look.STOPPED,
 }
+"""By the state of a job, or of a run on this machine that was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def page_view(evidence: Evidence) -> PageView:
         source=evidence.source,
         taken_at=evidence.taken_at,
         state=state,
-        look=_LOOKS.get(State(state), Look.STARTING) if state in set(State) else Look.WAITING,
+        look=_LOOKS.get(state, Look.STARTING if state in set(State) else Look.WAITING),
         facts=tuple(_facts(evidence, job, drawn)),
         why=_why(job),
         cause=job.status.root_cause,
@@ -110,7 +113,7 @@ def _facts(evidence: Evidence, job: Job, drawn: tuple[Curve, ...]) -> Iterator[t
     images = dict.fromkeys(filter(None, (_image(pod) for pod in evidence.pods)))
     if images:
         yield "image", ", ".join(images)
-    if status.ready and not status.terminal:
+    if status.ready and not status.completion_time:
         yield "ready", status.ready
     begun, over = parse_time(status.start_time), parse_time(status.completion_time)
     if begun is not None:
