@@ -156,7 +156,7 @@ def test_ctrl_c_leaves_the_job_which_goes_on_and_says_how_to_come_back(world: Jo
 def test_when_the_time_is_over_the_job_goes_on_too(world: JobWorld, dtj: CommandLine) -> None:
     done = dtj.run("run", "--cluster", write(dtj.folder, manifest()), "--timeout", "0.5")
     assert done.returncode == 3, done.stderr
-    assert "The 0.5 seconds are over. digits continues to run on the cluster.\n" in done.stdout
+    assert "The --timeout has expired. digits continues to run on the cluster.\n" in done.stdout
     assert not world.job().status.terminal
 
 

@@ -21,6 +21,9 @@ import tensorflow as tf
 
 TMP = Path(tempfile.mkdtemp())
 
+_CPU = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(_CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
+
 
 def device_out_of_memory() -> None:
     tf.ones([1 << 46])
@@ -115,6 +118,12 @@ def other_objects_in_checkpoint() -> None:
     tf.train.Checkpoint(x=tf.Variable([1.0])).restore(path).assert_consumed()
 
 
+def shared_checkpoint() -> None:
+    # What the second of two replicas does, whose files the first has moved away.
+    parts = [str(TMP / "ckpt-1_temp" / "part-00000-of-00001")]
+    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(TMP / "ckpt-1"))
+
+
 def no_checkpoint() -> None:
     tf.train.load_checkpoint("/data/none")
 
@@ -167,6 +176,15 @@ def shapes__matrices() -> None:
 
 def types() -> None:
     tf.ones([1], tf.float32) + tf.ones([1], tf.int32)
+
+
+def per_replica() -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    tf.reduce_mean(strategy.run(lambda: tf.constant(1.0)))
+
+
+def keras_2_name() -> None:
+    keras.metrics.Mean().reset_states()
 
 
 def variable_in_function() -> None:

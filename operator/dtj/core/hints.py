@@ -128,6 +128,12 @@ HINTS: Final = (
         "were not bound to checkpointed values|Unresolved object in checkpoint",
     ),
     Hint(
+        "shared-checkpoint",
+        "several replicas write one checkpoint: let only DTJ_INDEX 0 write it, and the others to directories of their "
+        "own, or use dtj_trainer.session()",
+        r"MergeV2Checkpoints|allow_missing_files was set to false",
+    ),
+    Hint(
         "no-checkpoint",
         "there is no checkpoint at this path: check it, and that the volume is mounted in every pod",
         "Unsuccessful TensorSliceReader constructor",
@@ -172,6 +178,16 @@ HINTS: Final = (
         "types",
         "an operation got numbers of two types: tf.cast one of them",
         r"was expected to be an? \w+ tensor but is an? \w+ tensor",
+    ),
+    Hint(
+        "per-replica",
+        "a value that each replica has its own of is used as one tensor: reduce it first, as by strategy.reduce",
+        r"values\.PerReplica|using a PerReplica object",
+    ),
+    Hint(
+        "keras-2-name",
+        "this is a name of Keras 2: in Keras 3 a metric has reset_state(); or set TF_USE_LEGACY_KERAS=1 in env",
+        "has no attribute 'reset_states'",
     ),
     Hint(
         "variable-in-function",

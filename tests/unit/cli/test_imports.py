@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import dtj.client
 from dtj.cli.main import cli
@@ -50,7 +51,7 @@ def too_heavy(modules: set[str]) -> set[str]:
     return foreign | {name for name in ours if not name.startswith(LIGHT_ROOMS)}
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["help"], ["version"], []])
 def test_help_and_version_import_only_click_and_the_names_of_the_commands(words: list[str]) -> None:
     found = imported(f"cli.main({words!r}, standalone_mode=False)")
     assert "dtj.cli.main" in found
@@ -101,3 +102,15 @@ def test_a_misspelt_command_is_answered_with_a_similar_one() -> None:
     )
     assert done.returncode == 2
     assert "status" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [("help", "--help"), ("version", "--version"), ("help run", "run --help")]
+)
+def test_help_and_version_are_commands_too(words: str, option: str) -> None:
+    def printed(arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(cli, arguments.split())
+        return result.exit_code, result.output
+
+    assert printed(words) == printed(option)
+    assert printed(words)[0] == 0

@@ -104,6 +104,13 @@ def test_progress_is_one_line_of_the_first_replica_that_trains() -> None:
     )
 
 
+def test_steps_without_a_total_are_shown() -> None:
+    open_ended = TRAINING.model_copy(update={"total_steps": None, "eta_seconds": None})
+    assert progress_words(view("Training", progress=open_ended)) == (
+        "step 120  loss 0.1543  accuracy 0.951  2.5k examples/s"
+    )
+
+
 def test_no_progress_is_told_once_the_first_replica_is_past_its_steps() -> None:
     assert progress_words(view("Evaluating", "Training", progress=TRAINING)) is None
 

@@ -374,6 +374,13 @@ def test_a_local_run_gives_a_page_and_a_bundle(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dtj-report-digits.tar.gz", "dtj-runs", "x.html"]
 
 
+def test_a_page_can_be_written_to_standard_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("report", "--run", a_run(tmp_path), "--html", "-o", "-") == 0
+    page = capfd.readouterr().out
+    assert page.startswith("<!doctype html>")
+    assert page.rstrip().endswith("</html>")
+
+
 def test_a_run_that_goes_on_or_was_killed_gives_what_there_is(tmp_path: Path) -> None:
     folder = a_run(tmp_path)
     (folder / "objects.json").unlink()

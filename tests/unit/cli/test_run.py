@@ -176,7 +176,7 @@ def test_parts_of_the_manifest_without_a_meaning_here_are_named(dtj: CommandLine
 def test_a_timeout_stops_the_job_with_a_code_of_its_own(dtj: CommandLine) -> None:
     done = dtj.run(write(dtj.folder, dtj.job(WAITS)), "--timeout", "0.5")
     assert done.returncode == 3
-    assert "The 0.5 seconds are over: the processes save a checkpoint and end.\n" in done.stdout
+    assert "The --timeout has expired: the processes save a checkpoint and end.\n" in done.stdout
     assert "tiny stopped after" in done.stdout
     assert marked_processes(dtj.mark) == []
 

@@ -47,6 +47,21 @@ class SectionedGroup(click.Group):
         """The commands by section, within it in the order in which they were given."""
         return list(self.entries)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Takes ``help`` and ``version``, which other programs have as commands, for the options of these names."""
+        if args[0] == "help" and len(args) > 1:
+            return super().resolve_command(ctx, [args[1], "--help"])
+        if args[0] == "help":
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        if args[0] == "version":
+            option = next(one for one in self.params if one.name == "version")
+            assert option.callback is not None
+            option.callback(ctx, option, True)
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported if this is its first use; None if there is none of that name."""
         entry = self.entries.get(cmd_name)

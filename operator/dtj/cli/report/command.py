@@ -18,9 +18,9 @@ from dtj.cli.common.run_options import check_one_is_given, job_or_run
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="The file to write. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
+    help="The file to write; - is stdout. Default: dtj-report-NAME.tar.gz, or .html, in the current directory.",
 )
 @click.option(
     "--include-env",

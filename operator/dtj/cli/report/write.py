@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import Final
 
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, short_number, shown_path
@@ -20,6 +22,9 @@ from dtj.local import run_directory
 from dtj.local.run_directory import NoSuchRun
 
 _ADVICE = "Read the logs before you pass the report on: programs may print secrets that cannot be recognised."
+
+
+STANDARD_OUTPUT: Final = Path("-")
 
 
 def report_run(run: str, runs: Path, *, include_env: bool, html: bool, output: Path | None) -> int:
@@ -51,6 +56,8 @@ def _write(cleaned: Evidence, *, html: bool, output: Path | None) -> int:
     except OSError as error:
         say(f"--output: {file}: cannot be written: {error.strerror}; choose another file with -o", err=True)
         return Exit.USAGE
+    if file == STANDARD_OUTPUT:
+        return Exit.OK
     shown = shown_path(file.absolute(), base=Path.cwd())
     say(f"Wrote {shown}: {what}, {short_number(len(content))} bytes.")
     if cleaned.unread:
@@ -62,6 +69,10 @@ def _write(cleaned: Evidence, *, html: bool, output: Path | None) -> int:
 
 def _replace(file: Path, content: bytes) -> None:
     """Write the whole file, or leave the old one; readable by its owner only, because logs may hold anything."""
+    if file == STANDARD_OUTPUT:
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()
+        return
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with open(draft, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:

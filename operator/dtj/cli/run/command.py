@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from dtj.cli.common import connection
 from dtj.cli.common.code_option import OPTION, code_option
+from dtj.cli.common.durations import Duration
 from dtj.cli.common.run_options import runs_option
 from dtj.cli.init.starter import MANIFEST
 
@@ -19,9 +20,9 @@ from dtj.cli.init.starter import MANIFEST
 @click.option("--resume", is_flag=True, help="Resume the job's latest run from its last checkpoint.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Stop a job after this time; with --cluster stop following it instead, and it continues to run.",
+    type=Duration(),
+    metavar="DURATION",
+    help="Stop a job after this time, such as 10m; with --cluster stop following it instead, and it continues to run.",
 )
 @click.option(
     "--trainer-python",

@@ -70,7 +70,7 @@ async def _run_one(
     except TimeoutError:
         if not limit.expired():
             raise
-        _say_going_on(job, f"The {timeout:g} seconds are over.", console)
+        _say_going_on(job, "The --timeout has expired.", console)
         return Exit.TIMEOUT
     except asyncio.CancelledError:
         _say_going_on(job, "Detached.", console)

@@ -153,7 +153,7 @@ class _StopSignals:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self._on_signal, number))
-        timer = loop.call_later(timeout, self._on_timeout, timeout) if timeout is not None else None
+        timer = loop.call_later(timeout, self._on_timeout) if timeout is not None else None
         try:
             yield
         finally:
@@ -170,10 +170,10 @@ class _StopSignals:
         self.exit_code = Exit.SIGNAL + number
         self._stop("Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.")
 
-    def _on_timeout(self, timeout: float) -> None:
+    def _on_timeout(self) -> None:
         if not self.exit_code:
             self.exit_code = Exit.TIMEOUT
-            self._stop(f"The {timeout:g} seconds are over: the processes save a checkpoint and end.")
+            self._stop("The --timeout has expired: the processes save a checkpoint and end.")
 
     def _stop(self, words: str) -> None:
         self._shown.say(words)

@@ -25,11 +25,13 @@ def progress_words(view: RunView) -> str | None:
     """How far the training is, by the first replica that knows; None where none does, or that one is past it."""
     for replica in view.replicas:
         progress = replica.progress
-        if progress.step is None or not progress.total_steps:
+        if progress.step is None:
             continue
         if replica.state != "Training":
             return None
-        parts = [f"step {progress.step}/{progress.total_steps} ({100 * progress.step // progress.total_steps}%)"]
+        total = progress.total_steps
+        # A loop of the user's may not know how many steps there will be.
+        parts = [f"step {progress.step}" + (f"/{total} ({100 * progress.step // total}%)" if total else "")]
         parts += [f"{name} {value}" for name, value in progress.metrics.items()]
         if progress.examples_per_second is not None:
             parts.append(f"{short_number(progress.examples_per_second)} examples/s")
