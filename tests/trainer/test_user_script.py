@@ -43,6 +43,31 @@ def test_a_module_is_run_by_its_name(folder: Path) -> None:
     assert job["worker-0"].log.endswith("__main__ package ['a', '--b']\n")
 
 
+ALONE = """
+import tensorflow as tf
+strategy = tf.distribute.{strategy}()
+with strategy.scope():
+    v = tf.Variable(1.0)
+print("replicas", strategy.num_replicas_in_sync)
+import time
+time.sleep(5)
+"""
+
+
+@pytest.mark.parametrize(("strategy", "warns"), [("MirroredStrategy", True), ("MultiWorkerMirroredStrategy", False)])
+def test_a_script_that_trains_alone_in_a_job_of_two_workers_is_noticed(
+    folder: Path, strategy: str, warns: bool
+) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(ALONE.format(strategy=strategy))
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
+    ) as job:
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    for replica in job.replicas.values():
+        assert ("warning: train.py trains alone: the job has 2 workers" in replica.log) == warns, replica.log
+
+
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
     folder.mkdir()
     (folder / "broken.py").write_text("def learn():\n    raise KeyError('weights')\n\nlearn()\n")

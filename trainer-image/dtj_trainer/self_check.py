@@ -390,6 +390,11 @@ def _lean(check: str) -> None:
         raise RuntimeError(output[-1] if output else f"exit code {ended.returncode}")
 
 
+def _computes_alone() -> None:
+    tf.constant(0)
+    require(compat.computes_alone(), "a process that computes is not known to", library="tensorflow")
+
+
 CHECKS: Mapping[str, Callable[[], None]] = {
     # First: TensorFlow reads these before anything of it has run.
     "coordination service": compat.check_coordination,
@@ -406,6 +411,7 @@ CHECKS: Mapping[str, Callable[[], None]] = {
     "graph of layers": _graph_of_layers,
     "names of variables": _variable_names,
     "fit": _fit,
+    "begin of computing": _computes_alone,
     "AutoGraph": _conversion,
     "sums over replicas": _reductions,
     "split variables": _parts,

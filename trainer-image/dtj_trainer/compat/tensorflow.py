@@ -50,6 +50,18 @@ def configure_coordination(
         raise unfit(str(error), library="tensorflow") from None
 
 
+def computes_alone() -> bool | None:
+    """Whether TensorFlow of this process has begun to compute without the other workers of its job.
+
+    It cannot join them any more then: MultiWorkerMirroredStrategy has to be made before the first operation. None: it
+    has computed nothing yet. Starts nothing.
+    """
+    made = private(context, "context_safe", library="tensorflow")()
+    if made is None or not private(made, "_initialized", library="tensorflow"):
+        return None
+    return private(made, "_collective_ops_server_def", library="tensorflow") is None
+
+
 def wait_at_barrier(name: str, *, seconds: float) -> None:
     """Waits until all tasks of the coordination service are here.
 

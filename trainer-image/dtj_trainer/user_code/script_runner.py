@@ -26,6 +26,7 @@ from dtj_trainer.process.exit_codes import ExitCode
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
 from dtj_trainer.user_code import keras_import
+from dtj_trainer.user_code.alone import warn_if_alone
 from dtj_trainer.user_code.script import Script
 
 _TEAR_DOWN_SECONDS = 30.0
@@ -92,6 +93,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     sys.argv = [script.name, *script.arguments]
     if context.config.keras_override:
         keras_import.override(print, config=context.config)
+    warn_if_alone(context.config, script.name, say=print)
     tear_down = _TearDown()
     try:
         if script.path is None:

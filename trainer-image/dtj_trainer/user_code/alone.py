@@ -1,0 +1,50 @@
+"""Notices a script that trains alone in a job of several workers. Imports TensorFlow only after the script has.
+
+With MirroredStrategy, or without a strategy, each worker trains a model of its own on all of the data, and all results
+but one are thrown away.
+"""
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+
+from dtj_trainer.config.parsing import Config
+
+LOOK_SECONDS = 1.0
+
+
+def warn_if_alone(config: Config, script: str, *, say: Callable[[str], object]) -> None:
+    """Prints a warning, once, when the script has begun to compute and the workers do not form one cluster.
+
+    Looks from a thread of its own, which ends with the process. A job of one worker and other strategies than
+    MultiWorkerMirrored are left alone.
+    """
+    cluster = config.cluster
+    workers = cluster.count("chief") + cluster.count("worker")
+    if config.strategy != "MultiWorkerMirrored" or workers < 2 or cluster.task.role not in ("chief", "worker"):
+        return
+
+    def look() -> None:
+        never = threading.Event()
+        while (alone := _computes_alone()) is None:
+            never.wait(LOOK_SECONDS)
+        if alone:
+            say(
+                f"warning: {script} trains alone: the job has {workers} workers and strategy MultiWorkerMirrored, but "
+                "the script began to compute without a tf.distribute.MultiWorkerMirroredStrategy, so each worker "
+                "trains a model of its own on all the data. Make the strategy before any other TensorFlow operation, "
+                "or set one worker and strategy OneDevice or Mirrored"
+            )
+
+    threading.Thread(target=look, name="alone", daemon=True).start()
+
+
+def _computes_alone() -> bool | None:
+    if "tensorflow" not in sys.modules:
+        return None
+    # Waits until the script has imported all of it.
+    importlib.import_module("tensorflow")
+    from dtj_trainer.compat import tensorflow
+
+    return tensorflow.computes_alone()
