@@ -81,3 +81,46 @@ def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(
         "phase": "Training", "step": 5, "totalSteps": 10, "epoch": 1, "percent": 50, "metrics": {"loss": "0.5"},
         "lastCheckpointStep": 4, "attempt": 0, "restartsInPlace": 0,
     }  # fmt: skip
+
+
+WORKERS_FIT = """
+import os, urllib.request
+import numpy as np
+import tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+import {library} as keras
+from dtj_trainer.callbacks import DTJCallback
+
+class Look(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        url = "http://127.0.0.1:" + os.environ["DTJ_STATUS_PORT"] + "/status"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            print("shown", answer.read().decode(), flush=True)
+
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+    model.compile(keras.optimizers.SGD(0.0), loss="mse", metrics=["mae"])
+ones = np.ones((96, 4), "float32")
+model.fit(ones, ones[:, :1], batch_size=16, verbose=0, callbacks=[DTJCallback(), Look()])
+"""
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_in_the_middle_of_an_epoch_the_metrics_of_workers_are_means_and_not_their_sum(
+    folder: Path, library: str
+) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(WORKERS_FIT.format(library=library))
+    ports = free_ports(2)
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
+    ) as job:
+        for index, port in enumerate(ports):
+            job.start(f"worker-{index}", environ={"DTJ_STATUS_PORT": str(port)})
+        assert job.wait() == {"worker-0": 0, "worker-1": 0}
+    shown = [line for line in job["worker-0"].log.splitlines() if line.startswith("shown ")]
+    assert shown
+    for line in shown:
+        metrics = json.loads(line.removeprefix("shown "))["metrics"]
+        assert (float(metrics["loss"]), float(metrics["mae"])) == (1.0, 1.0)

@@ -27,9 +27,7 @@ from http import HTTPStatus
 from typing import Any
 
 UTC = timezone.utc
-_RATE_SECONDS = 20.0
-_LOOK_SECONDS = 0.5
-_STACKS_SECONDS = 10.0
+_RATE_SECONDS, _LOOK_SECONDS, _STACKS_SECONDS = 20.0, 0.5, 10.0
 _READERS = 16
 """Connections at the same time: of more, the oldest is ended. The operator and Prometheus need one each."""
 _READER_SECONDS = 10.0
@@ -129,12 +127,9 @@ _GAUGES = {
 
 def _gauge(name: str, text: str, values: Mapping[str, Any]) -> list[str]:
     """The lines of one metric: labels -> value."""
-    full = f"dtj_training_{name}"
+    full, numbers = f"dtj_training_{name}", {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
     head = [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
-    return head + [f"{full}{labels} {_NUMBERS.get(str(value), value)}" for labels, value in values.items()]
-
-
-_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}  # what Prometheus writes otherwise than Python
+    return head + [f"{full}{labels} {numbers.get(str(value), value)}" for labels, value in values.items()]
 
 
 def _escaped(label: str) -> str:
@@ -160,13 +155,11 @@ class ProgressStore:
 
     def document(self) -> dict[str, Any]:
         """The latest moment, as GET /status shows it."""
-        progress, when = self._state
-        return progress.document(when)
+        return self._state[0].document(self._state[1])
 
     def exposition(self) -> str:
         """The latest moment, as GET /metrics shows it: Prometheus' text format, version 0.0.4."""
-        progress, when = self._state
-        return progress.exposition(when)
+        return self._state[0].exposition(self._state[1])
 
 
 class Meter:
@@ -439,17 +432,20 @@ class DTJCallback:
         """
         self._batch_size = batch_size
         self._params: Mapping[str, Any] = {}
-        self._epoch = 0
-        self._before = 0
-        self._in_epoch = 0
+        self._epoch = self._before = self._in_epoch = 0
         self._next_look = 0.0
+        self._summed = 1
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
         """What `fit` knows of itself."""
         self._params = params or {}
 
     def set_model(self, model: Any) -> None:
-        """The model is nobody's business here."""
+        """Keras 2 adds up the means of all workers in what it tells of a batch (reduce_per_replica of its Model)."""
+        strategy: Any = getattr(model, "distribute_strategy", None)
+        kinds = {f"{kind.__module__}.{kind.__name__}" for one in (model, strategy) for kind in type(one).__mro__}
+        if any(name.endswith(".CollectiveAllReduceStrategy") for name in kinds) and any(".engine." in k for k in kinds):
+            self._summed = strategy.num_replicas_in_sync // len(strategy.extended.worker_devices)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Another `fit` counts from zero."""
@@ -466,11 +462,14 @@ class DTJCallback:
         self._in_epoch = batch + 1
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
-            self._report(logs)
+            self._report(self._of_batch(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Its metrics are those of the epoch, with the validation's."""
         self._report(logs)
+
+    def _of_batch(self, logs: Any) -> dict[str, Any]:
+        return {k: v / self._summed for k, v in (logs or {}).items() if not isinstance(v, Mapping)}
 
     def _report(self, logs: Any) -> None:
         steps, epochs = self._params.get("steps"), self._params.get("epochs")

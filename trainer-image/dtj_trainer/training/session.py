@@ -394,6 +394,7 @@ class _FitCallback(DTJCallback):
         self._model: Any = None
 
     def set_model(self, model: Any) -> None:
+        super().set_model(model)
         self._model = model
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -415,7 +416,7 @@ class _FitCallback(DTJCallback):
         # With several steps in one execution, `fit` calls this once for all of them.
         steps = batch + 1 - self._in_epoch
         self._in_epoch = batch + 1
-        self._report(logs)
+        self._report(self._of_batch(logs))
         self._session.advance(steps)
         self._session._watch.done()
 
