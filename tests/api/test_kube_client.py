@@ -117,7 +117,7 @@ async def test_a_name_that_is_taken_and_a_version_that_is_old_are_told_apart(
 async def test_nothing_is_changed_or_deleted_that_is_not_what_was_seen(gateway: KubeGateway, world: JobWorld) -> None:
     """By the UID in a patch, and by the resource version in a deletion."""
     namespace = world.namespace
-    created = await gateway.create(PODS, namespace=namespace, body=pod("a"))
+    created = await gateway.create(PODS, namespace=namespace, body=pod("a", schedulerName="nobody"))
     uid = str(dig(created, "metadata", "uid"))
     another = "00000000-0000-0000-0000-000000000000"
     with pytest.raises(Conflict):

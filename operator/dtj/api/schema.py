@@ -241,4 +241,4 @@ def _type_name(value: JsonValue) -> str:
 
 
 def _show(value: JsonValue) -> str:
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -22,12 +23,17 @@ SCRIPT: Final = "dtj_function.py"
 
 
 class TrainingRun:
-    """A job that :func:`train` has submitted. Close it, or use it as a context manager; the job goes on."""
+    """A job that :func:`train` has submitted.
+
+    Its connection is closed at the end of the program, if not before: close it, or use it as a context manager. The job
+    goes on.
+    """
 
     def __init__(self, client: Client, job: Job) -> None:
         self.client = client
         """For all else that can be done with the job."""
 
+        atexit.register(client.close)
         self.name = job.name
         self.namespace = job.namespace
 
@@ -43,6 +49,7 @@ class TrainingRun:
     def close(self) -> None:
         """Close the connection to the cluster."""
         self.client.close()
+        atexit.unregister(self.client.close)
 
     def job(self) -> Job:
         """The job as it is now. Raises NotFound."""

@@ -98,7 +98,7 @@ def test_dtj_alone_shows_where_to_start(capsys: pytest.CaptureFixture[str]) -> N
         (["--version"], 0, f"dtj {__version__}"),
         (["nonsense"], 2, "No such command 'nonsense'"),
         (["validate"], 2, "Missing argument 'FILE...'"),
-        (["run", "--timeout", "0", "x.yaml"], 2, "0.0 is not in the range x>0"),
+        (["run", "--timeout", "0", "x.yaml"], 2, '"0" is not a duration: write 30s, 5m or 1h30m'),
         (["run", "none.yaml"], 2, "none.yaml: file not found"),
     ],
 )
