@@ -137,7 +137,7 @@ def test_the_stacks_of_a_trainer_are_there_on_demand_also_while_it_waits(folder:
         waiting = job["worker-0"]
         waiting.wait_for("start gate: 1 of 1 peers missing after 10 s")
         waiting.kill(signal.SIGQUIT)
-        waiting.wait_for(r'File ".*gate\.py", line \d+ in wait_for_peers')
+        waiting.wait_for(r'File ".*rendezvous\.py", line \d+ in wait_for_peers')
         assert waiting.process.poll() is None
 
 
