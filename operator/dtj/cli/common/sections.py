@@ -10,6 +10,8 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
+from dtj.cli.common.terminal import say_lines
+
 
 class Section(StrEnum):
     """The headings of ``dtj --help``."""
@@ -54,7 +56,7 @@ class SectionedGroup(click.Group):
         if args[0] == "help" and len(args) > 1:
             return super().resolve_command(ctx, [args[1], "--help"])
         if args[0] == "help":
-            click.echo(ctx.get_help(), color=ctx.color)
+            say_lines(ctx.get_help())
             ctx.exit()
         if args[0] == "version":
             option = next(one for one in self.params if one.name == "version")
