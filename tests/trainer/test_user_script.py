@@ -49,8 +49,10 @@ strategy = tf.distribute.{strategy}()
 with strategy.scope():
     v = tf.Variable(1.0)
 print("replicas", strategy.num_replicas_in_sync)
-import time
-time.sleep(5)
+import threading
+for thread in threading.enumerate():
+    if thread.name == "alone":
+        thread.join()
 """
 
 

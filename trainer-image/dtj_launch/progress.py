@@ -468,8 +468,8 @@ class DTJCallback:
         """Its metrics are those of the epoch, with the validation's."""
         self._report(logs)
 
-    def _of_batch(self, logs: Any) -> dict[str, Any]:
-        return {k: v / self._summed for k, v in (logs or {}).items() if not isinstance(v, Mapping)}
+    def _of_batch(self, logs: Any) -> Any:
+        return logs if self._summed == 1 else {k: v / self._summed for k, v in (logs or {}).items()}
 
     def _report(self, logs: Any) -> None:
         steps, epochs = self._params.get("steps"), self._params.get("epochs")

@@ -40,7 +40,7 @@ def train(run: Run) -> None:
     """Trains from the newest checkpoint, or from the start, to the last step, and finishes the run.
 
     Raises:
-        Preempted: told to stop, or one of the workers was; the state is saved.
+        Preempted: asked to stop, or one of the workers was; the state is saved.
         PeerLost: a worker is gone.
         UsageError: the model cannot be cut as asked, or the checkpoint is another model's.
     """

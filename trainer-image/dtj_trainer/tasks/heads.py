@@ -28,7 +28,7 @@ class Head(Protocol):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names that `compute_metrics` gives, in the order in which they are told."""
+        """The names that `compute_metrics` gives, in the order in which they are shown."""
         ...
 
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:

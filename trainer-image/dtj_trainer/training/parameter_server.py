@@ -39,7 +39,7 @@ _WORKER_SEEDS = 1_000_003
 FORGOTTEN_AFTER_SECONDS = 30
 """Servers that hear nothing of a coordinator for so long drop its variables. It makes itself heard twice as often.
 
-TensorFlow's own limit is 600. Servers outlive their coordinator, and the next one makes all variables anew: one that
+TensorFlow's own limit is 600. Servers outlive their coordinator, and the next one makes all variables again: one that
 fails again and again would fill them with copies. A coordinator that was frozen for longer ends as having lost a peer.
 """
 
@@ -65,7 +65,7 @@ def train(run: Run, strategy: Any) -> None:
     """Coordinates the training from the newest checkpoint, or from the start, to the last step.
 
     Raises:
-        Preempted: told to stop; the state is saved.
+        Preempted: asked to stop; the state is saved.
         PeerLost: a parameter server is gone. The loss of a worker is made good by the others.
     """
     config = run.config
@@ -121,7 +121,7 @@ class _Training:
             self.finalization = weight_update.Finalization(self._optimizer, self.model.trainable_variables)
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False)
             total = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # What is beside another variable is never split.
+            # A variable next to another one is never split.
             with strategy.extended.colocate_vars_with(self._step):
                 # Sums since the start of each metric, and examples. The coordinator reads how they grow.
                 self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)

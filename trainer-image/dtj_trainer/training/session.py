@@ -214,7 +214,7 @@ class Session:
         """Yields the number of each step that is left, from 0; its body takes that step. Ends with a checkpoint.
 
         Raises:
-            Preempted: told to stop; all tasks have saved the same step. The session makes it exit code 42.
+            Preempted: asked to stop; all tasks have saved the same step. The session makes it exit code 42.
             NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
             NotSaved: the last checkpoint could not be written.
         """
@@ -237,7 +237,7 @@ class Session:
         Saves what is due, and agrees with the other tasks about twice a second. All tasks must call it as often.
 
         Raises:
-            Preempted: told to stop; all tasks have saved this step.
+            Preempted: asked to stop; all tasks have saved this step.
             NotFinite: a loss that was reported, or a weight that is to be saved, is NaN or infinite.
         """
         before, self.step = self.step, self.step + steps

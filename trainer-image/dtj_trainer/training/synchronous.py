@@ -52,7 +52,7 @@ class _Session:
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
     learning: str
-    """What a person is told of the optimizer."""
+    """How the optimizer is described to a person."""
     step: Any
     """int64 tf.Variable; counts the steps done."""
     total_steps: int
@@ -67,7 +67,7 @@ def train(run: Run, strategy: Any) -> None:
     """Trains from the newest checkpoint, or from the start, to the last step; the leader then finishes the run.
 
     Raises:
-        Preempted: told to stop; all tasks have saved the same step.
+        Preempted: asked to stop; all tasks have saved the same step.
         PeerLost: another task went away.
         NotFinite: the loss or the weights are not finite, and the training must not go on.
         UsageError: the batch or the checkpoint directory does not fit the job.

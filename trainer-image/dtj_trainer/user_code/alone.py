@@ -7,11 +7,15 @@ but one are thrown away.
 import importlib
 import sys
 import threading
+import time
 from collections.abc import Callable
 
+from dtj_trainer.config.cluster import CHIEF, WORKER
 from dtj_trainer.config.parsing import Config
 
 LOOK_SECONDS = 1.0
+THREAD = "alone"
+"""Name of the thread that looks."""
 
 
 def warn_if_alone(config: Config, script: str, *, say: Callable[[str], object]) -> None:
@@ -21,14 +25,13 @@ def warn_if_alone(config: Config, script: str, *, say: Callable[[str], object]) 
     MultiWorkerMirrored are left alone.
     """
     cluster = config.cluster
-    workers = cluster.count("chief") + cluster.count("worker")
-    if config.strategy != "MultiWorkerMirrored" or workers < 2 or cluster.task.role not in ("chief", "worker"):
+    workers = cluster.count(CHIEF) + cluster.count(WORKER)
+    if config.strategy != "MultiWorkerMirrored" or workers < 2 or cluster.task.role not in (CHIEF, WORKER):
         return
 
     def look() -> None:
-        never = threading.Event()
         while (alone := _computes_alone()) is None:
-            never.wait(LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
         if alone:
             say(
                 f"warning: {script} trains alone: the job has {workers} workers and strategy MultiWorkerMirrored, but "
@@ -37,7 +40,7 @@ def warn_if_alone(config: Config, script: str, *, say: Callable[[str], object]) 
                 "or set one worker and strategy OneDevice or Mirrored"
             )
 
-    threading.Thread(target=look, name="alone", daemon=True).start()
+    threading.Thread(target=look, name=THREAD, daemon=True).start()
 
 
 def _computes_alone() -> bool | None:
