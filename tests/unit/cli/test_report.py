@@ -14,7 +14,6 @@ import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation
-from dtj.cli.common.local_run import NoManifest
 from dtj.cli.main import cli
 from dtj.cli.report.bundle import INDEX, files
 from dtj.cli.report.curves import SPEED, curves
@@ -24,7 +23,7 @@ from dtj.cli.report.history import MAX_ROWS, Look, history
 from dtj.cli.report.markup import safe
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import LEFT_OUT, without_secrets
-from dtj.cli.report.run import gather
+from dtj.cli.report.run import NoManifest, gather
 from dtj.cli.report.secret_shapes import REDACTED
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
@@ -175,15 +174,6 @@ def test_a_pod_that_was_told_to_go_has_not_failed() -> None:
 def test_exit_code_42_of_a_pod_that_nobody_stopped_is_a_failure_in_the_report_as_it_is_to_the_planner() -> None:
     for code in (42, 143):
         assert looks(evidence(pods=(pod("worker-0", ran(1, 6, code)),)))["worker-0"][-1] == Look.FAILED
-
-
-def test_the_end_of_a_pod_is_in_the_words_of_the_status() -> None:
-    evicted = {**pod("worker-1"), "status": {"phase": "Failed", "reason": "Evicted"}}
-    found = history(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")), evicted)))
-    assert {row.name: row.bars[-1].words for row in found.rows if row.name.startswith("worker")} == {
-        "worker-0": "exited with code 137 (SIGKILL, OOMKilled)",
-        "worker-1": "failed (Evicted)",
-    }
 
 
 def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_trains() -> None:

@@ -173,7 +173,7 @@ def _build(run: Run, strategy: Any) -> _Session:
         objective = ByExample(run.task, model, batch=batch) if own is None else own(model, run.data, batch=batch)
     engine = Engine(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        train_step=model.train_step if fits else None, objective=objective,
+        most_steps=config.steps_per_call, train_step=model.train_step if fits else None, objective=objective,
         skips=config.on_nan.action == SKIP,
     )  # fmt: skip
     if fits:

@@ -6,6 +6,7 @@ So all tasks save and leave at the same step without a word on another channel. 
 reduced. Imports TensorFlow.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class Engine:
         optimizer: Any,
         step: Any,
         batch: int,
+        most_steps: int,
         train_step: Callable[[Any], object] | None = None,
         skips: bool = False,
         objective: Objective | None = None,
@@ -44,6 +46,7 @@ class Engine:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         batch: global batch size.
+        most_steps: that one call may take.
         train_step: learns from one replica's share of a batch, in place of this engine's own step. It has to take
             its loss from `loss`.
         skips: whether an update is left out on all replicas where a loss or a gradient is not finite; not with a
@@ -64,7 +67,8 @@ class Engine:
         self._own_step_is_checked = False
         self._losses: list[Any] = []
         self._skips = skips
-        self._number: Any = None
+        self._most_steps = most_steps
+        self._place: Any = None
         self._local_replicas = len(strategy.extended.worker_devices)
         # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
         self._sums_are_shared = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
@@ -81,9 +85,11 @@ class Engine:
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-            # Of each replica the first step of a call whose loss is not finite, counted from 1; else 0.
-            self._not_finite = tf.Variable(
-                tf.zeros(strategy.num_replicas_in_sync),
+            # The loss of each step of a call, so that a step does nothing but write it down. It costs less than to
+            # ask each time whether it is finite: see bench/trainer/loop.py.
+            sharing = strategy.num_replicas_in_sync if self._sums_are_shared else 1
+            self._losses_by_step = tf.Variable(
+                tf.zeros(sharing * most_steps),
                 trainable=False,
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
@@ -196,7 +202,7 @@ class Engine:
             before = [tf.identity(variable) for variable in self._moved_by_forward()]
             loss, gradients = self._gradients(examples)
             finite = tf.reduce_all([_is_finite(loss), *map(_is_finite, self._checked_gradients(gradients))])
-            self._note(finite)
+            self._note(tf.where(finite, 0.0, math.nan))
             return gradients, before, tf.cast(tf.logical_not(finite), tf.float32)
 
         def apply(gradients: Any) -> None:
@@ -229,15 +235,15 @@ class Engine:
 
     def _begin_step(self, taken: Any) -> None:
         """Puts what depends on the step where this one of the call begins."""
-        self._number = tf.cast(taken + 1, tf.float32)
+        self._place = taken
+        if self._sums_are_shared:
+            self._place += tf.cast(_replica(), tf.int64) * self._most_steps
         self._rng_state.fold_in(self._step + taken)
 
-    def _note(self, finite: Any) -> None:
-        """Notes the step of a replica whose loss is not finite, if it is the first of the call."""
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        place = tf.one_hot(replica, self._strategy.num_replicas_in_sync)
-        fresh = tf.logical_not(finite) & tf.equal(tf.reduce_sum(place * self._not_finite), 0.0)
-        self._not_finite.assign_add(tf.where(fresh, self._number, 0.0) * place)
+    def _note(self, loss: Any) -> None:
+        """Adds to the loss of this step on this replica; what is not finite stays so."""
+        places = tf.range(self._losses_by_step.shape[0], dtype=tf.int64)
+        self._losses_by_step.assign_add(tf.where(tf.equal(places, self._place), tf.cast(loss, tf.float32), 0.0))
 
     def loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
         """What one replica's share of a batch adds to the global mean, penalties of the layers included.
@@ -247,7 +253,7 @@ class Engine:
         loss, sums = self._objective.loss(outputs, labels, weights, inputs)
         self._sums.assign_add(sums)
         if not self._skips:
-            self._note(_is_finite(loss))
+            self._note(loss)
         if self._own_step_is_checked:
             self._losses.append(loss)
         return loss
@@ -269,11 +275,26 @@ class Engine:
 
     def _collect_and_reset(self, vote: Any) -> Any:
         """A replica's sums, its share of the task's wishes, and where it was not finite; the sums start from zero."""
-        sums, not_finite = tf.identity(self._sums), tf.identity(self._not_finite)
-        with tf.control_dependencies([sums, not_finite]):
+        sums, losses = tf.identity(self._sums), tf.identity(self._losses_by_step)
+        with tf.control_dependencies([sums, losses]):
             self._sums.assign(tf.zeros_like(sums))
-            self._not_finite.assign(tf.zeros_like(not_finite))
-        return tf.concat([sums, vote, not_finite], axis=0)
+            self._losses_by_step.assign(tf.zeros_like(losses))
+        first = _first_not_finite(tf.reshape(losses, [-1, self._most_steps]))
+        if not self._sums_are_shared:
+            first *= tf.one_hot(_replica(), self._strategy.num_replicas_in_sync)
+        return tf.concat([sums, vote, first], axis=0)
+
+
+def _replica() -> Any:
+    """The number of the replica that this is traced for."""
+    return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+
+def _first_not_finite(losses: Any) -> Any:
+    """Of each row the first place of what is not finite, counted from 1; 0 where all is. float32."""
+    finite = tf.math.is_finite(losses)
+    first = tf.argmin(tf.cast(finite, tf.int32), axis=1, output_type=tf.int32) + 1
+    return tf.cast(tf.where(tf.reduce_all(finite, axis=1), 0, first), tf.float32)
 
 
 def _is_finite(value: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from dtj_launch import progress
 from dtj_trainer.process import environment
-from dtj_trainer.process.ending import error_text, leave_message
+from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.exit_codes import ExitCode
 from dtj_trainer.process.task_context import TaskContext
@@ -109,7 +109,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         if lost := _peer_loss(error, context):
             raise lost from error
         traceback.print_exception(type(error), error, _of_the_script(error.__traceback__))
-        leave_message(error_text(error))
+        leave_message("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
         tear_down.code = int(ExitCode.FAILED)
     raise SystemExit(tear_down.code)
 
