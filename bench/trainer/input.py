@@ -77,7 +77,7 @@ def write_pictures(folder: Path, pictures: int) -> Path:
 def opened(folder: Path, cache: str = "none") -> Pipeline:
     """The trainer's own source over these files."""
     config = parse([f"--data-dir={folder}", f"--cache={cache}"], {"DTJ_JOB_NAME": "bench"})
-    return open_files(config, numbers=False, say=lambda _: None)
+    return open_files(config, numbers=False)
 
 
 def comparisons(records: Path, pictures: Path) -> list[Comparison]:

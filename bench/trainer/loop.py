@@ -89,7 +89,7 @@ def ours(steps: int, *, steps_per_call: int) -> Pace:
     config = configuration(steps, steps_per_call=steps_per_call)
     progress_store = Track()
     context = TaskContext(config=config, progress_store=progress_store, termination=Termination(leave=os._exit))
-    run = Run(context=context, task=TASK, data=DATA, say=lambda _: None)
+    run = Run(context=context, task=TASK, data=DATA)
     train(run, tf.distribute.OneDeviceStrategy("CPU:0"))
     assert progress_store.pace is not None
     return progress_store.pace

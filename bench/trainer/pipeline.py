@@ -124,7 +124,7 @@ def connect(cluster: Mapping[str, list[str]]) -> None:
     from dtj_launch.rendezvous import wait_for_peers
 
     host, port = cluster["worker"][1].split(":")
-    wait_for_peers({"worker 1": (host, int(port))}, timeout=LIMIT_SECONDS, say=print)
+    wait_for_peers({"worker 1": (host, int(port))}, timeout=LIMIT_SECONDS)
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(cluster), job_name="worker", task_index=0)
 
 

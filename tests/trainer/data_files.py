@@ -73,7 +73,7 @@ def configured(where: Path, *arguments: str) -> Config:
 def opened(where: Path, *arguments: str, numbers: bool = False) -> Pipeline:
     """The source over these files; not cached unless asked for."""
     cache = [] if any(argument.startswith("--cache") for argument in arguments) else ["--cache=none"]
-    return open_files(configured(where, *cache, *arguments), numbers=numbers, say=lambda _: None)
+    return open_files(configured(where, *cache, *arguments), numbers=numbers)
 
 
 def numbers_of(inputs: Any) -> list[int]:

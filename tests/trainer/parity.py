@@ -320,9 +320,9 @@ class Harness:
         config = parse(argv, {"DTJ_JOB_NAME": "parity", **environ})
         entry_points.check(config.user_code)
         store = ProgressStore()
-        task, data = problem.prepare(config, say=_say_nothing)
+        task, data = problem.prepare(config)
         context = TaskContext(config=config, progress_store=store, termination=Stop(store, stop))  # type: ignore[arg-type]
-        run = Run(context=context, task=task, data=data, say=_say_nothing)
+        run = Run(context=context, task=task, data=data)
         module = "dtj_trainer.pipeline_parallel.leader" if config.pipeline else "dtj_trainer.training.synchronous"
         with _finishing(importlib.import_module(module)) as found:
             if config.pipeline:
@@ -451,10 +451,6 @@ def chosen(text: str) -> Case:
 
 def _cluster(cluster: Mapping[str, list[str]]) -> dict[str, str]:
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})}
-
-
-def _say_nothing(_: str) -> None:
-    """In place of what a person is told."""
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
         return model
 
     data: Any = SimpleNamespace(name="points", input_spec=tf.TensorSpec((None, 1), tf.float32))
-    task = OwnTask(Name(flag="--model", module="mine", function="model"), build, data, loss=None, say=print)
+    task = OwnTask(Name(flag="--model", module="mine", function="model"), build, data, loss=None)
     compute_metrics = tf.function(
         lambda outputs: task.compute_metrics(outputs, tf.constant([0.0]))["loss"], autograph=False
     )

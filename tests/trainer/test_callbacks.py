@@ -53,13 +53,13 @@ def test_a_fit_that_cannot_be_shown_goes_on_after_one_warning(tmp_path: Path, li
         ended = fitted(tmp_path, library, str(taken.getsockname()[1]))
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("fitted\n") == 2
-    assert ended.stdout.count("warning: no status on port") == 1
+    assert ended.stderr.count("no status on port") == 1
 
 
 def test_a_port_that_is_none_is_one_warning(tmp_path: Path) -> None:
     ended = fitted(tmp_path, "keras", "http")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("warning: the progress is not shown: ValueError: ") == 1
+    assert ended.stderr.count("the progress is not shown: ValueError: ") == 1
 
 
 def test_in_a_script_of_the_trainers_the_copied_file_shows_on_the_trainers_port(folder: Path) -> None:

@@ -153,7 +153,7 @@ def saved(tmp_path: Path) -> Any:
                 variable_names.of_training(model, used, state),
                 weights=keras_compat.variables(model.weights), optimizer=state, step=step, total_steps=total,
             ),
-            tmp_path, keep=3, writes=True, say=print,
+            tmp_path, keep=3, writes=True,
         ), model  # fmt: skip
 
     store.directory = tmp_path  # type: ignore[attr-defined]

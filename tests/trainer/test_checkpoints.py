@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from log_lines import log_lines
 from trainer.cluster import DEADLINE, Job
 from trainer.conftest import SHORT
 from trainer.outcome import cut, tensors
@@ -31,13 +32,12 @@ class Saved:
         from dtj_trainer.checkpoint.manager import Store
         from dtj_trainer.checkpoint.state import State
 
-        self.printed: list[str] = []
         self.weight = tf.Variable(tf.zeros([64, 64]))
         self.step = tf.Variable(0, dtype=tf.int64)
         total = tf.Variable(0, dtype=tf.int64)
         self.store = Store(
             State(weights=[self.weight], step=self.step, total_steps=total),
-            directory, keep=keep, writes=writes, say=self.printed.append,
+            directory, keep=keep, writes=writes,
         )  # fmt: skip
 
     def save(self, *steps: int) -> None:
@@ -96,9 +96,12 @@ def test_whatever_is_damaged_the_one_before_is_restored(tmp_path: Path, damage: 
     Saved(tmp_path).save(*STEPS)
     damage(tmp_path)
     found = Saved(tmp_path)
-    assert found.restore() == 20
-    (printed,) = found.printed
-    assert re.fullmatch(r"warning: checkpoint \S+/ckpt-30 cannot be used \(damaged: .+\); trying an older one", printed)
+    with log_lines() as printed:
+        assert found.restore() == 20
+    assert len(printed) == 1
+    assert re.fullmatch(
+        r"warning: checkpoint \S+/ckpt-30 cannot be used \(damaged: .+\); trying an older one", printed[0]
+    )
     # The damaged one is not counted among those that are kept, and goes when its step has passed.
     found.save(40)
     assert sorted(path.name for path in tmp_path.glob("*.index")) == ["ckpt-10.index", "ckpt-20.index", "ckpt-40.index"]

@@ -9,6 +9,7 @@ import tensorflow as tf
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.choice import open_files
 from dtj_trainer.process.errors import UsageError
+from log_lines import log_lines
 from trainer.data_files import CLASSES, example, opened, write
 
 pytestmark = pytest.mark.trainer
@@ -162,9 +163,9 @@ def _chosen(data: Path, shard: str, *, workers: int) -> str:
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),
         "DTJ_STRATEGY": "MultiWorkerMirrored",
     }
-    printed: list[str] = []
     try:
-        open_files(parse([f"--data-dir={data}", f"--shard={shard}"], environ), numbers=False, say=printed.append)
+        with log_lines() as printed:
+            open_files(parse([f"--data-dir={data}", f"--shard={shard}"], environ), numbers=False)
     except UsageError as error:
         return str(error)
     (line,) = (line for line in printed if line.startswith("data: sharding"))

@@ -10,6 +10,7 @@ import pytest
 
 from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.process.errors import TrainerError, UsageError
+from log_lines import log_lines
 from trainer.cluster import DEADLINE, Job, inherited
 
 pytestmark = pytest.mark.trainer
@@ -19,7 +20,7 @@ import sys, time
 from pathlib import Path
 from dtj_trainer.checkpoint.directory_lock import hold
 
-hold(Path(sys.argv[1]), say=print)
+hold(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(3600)
 """
@@ -40,7 +41,7 @@ def test_a_directory_that_a_process_of_this_machine_uses_is_refused_until_that_p
     process = holder(tmp_path)
     try:
         with pytest.raises(UsageError) as refused:
-            directory_lock.hold(tmp_path, say=print, here_seconds=0.5)
+            directory_lock.hold(tmp_path, here_seconds=0.5)
         assert str(refused.value) == (
             f"checkpoint directory {tmp_path}: another run uses it (process {process.pid}); wait for its end, or give "
             "another --checkpoint-dir"
@@ -48,8 +49,8 @@ def test_a_directory_that_a_process_of_this_machine_uses_is_refused_until_that_p
     finally:
         process.kill()
         process.wait()
-    directory_lock.hold(tmp_path, say=print)
-    directory_lock.hold(tmp_path, say=print)
+    directory_lock.hold(tmp_path)
+    directory_lock.hold(tmp_path)
 
 
 @pytest.mark.parametrize("differs", ["_BOOT", "_PROCESSES"], ids=["machine", "container"])
@@ -57,13 +58,12 @@ def test_a_process_of_another_machine_or_container_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differs: str
 ) -> None:
     """A pod that replaces one that was deleted by force may start on the same node before the old one has ended."""
-    printed: list[str] = []
     process = holder(tmp_path)
     try:
         monkeypatch.setattr(directory_lock, differs, tmp_path / "of another")
         (tmp_path / "of another").write_text("of another kernel")
-        with pytest.raises(TrainerError) as refused:
-            directory_lock.hold(tmp_path, say=printed.append, here_seconds=0.0, elsewhere_seconds=0.5)
+        with pytest.raises(TrainerError) as refused, log_lines() as printed:
+            directory_lock.hold(tmp_path, here_seconds=0.0, elsewhere_seconds=0.5)
         assert not isinstance(refused.value, UsageError)
         owner = f"process {process.pid} of {os.uname().nodename}"
         assert printed == [f"checkpoint directory {tmp_path}: another run uses it ({owner}); waiting 0.5 s for its end"]
@@ -74,7 +74,7 @@ def test_a_process_of_another_machine_or_container_is_waited_for(
 
 def test_a_directory_that_takes_no_lock_is_used_without(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    directory_lock.hold(tmp_path / "file" / "within", say=print)
+    directory_lock.hold(tmp_path / "file" / "within")
 
 
 def test_a_child_that_outlives_a_killed_process_does_not_keep_its_lock(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_child_that_outlives_a_killed_process_does_not_keep_its_lock(tmp_path:
         assert process.stdout.readline() == "held\n"
         process.kill()
         process.wait(DEADLINE)
-        directory_lock.hold(tmp_path, say=print, here_seconds=0.5)
+        directory_lock.hold(tmp_path, here_seconds=0.5)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -383,7 +383,7 @@ def learn_one_batch(*argv: str) -> None:
 
     config = parse(argv, {})
     entry_points.check(config.user_code)
-    task, source = problem.prepare(config, say=print)
+    task, source = problem.prepare(config)
     inputs, labels = next(iter(source.batches(batch=4, seed=0)))
     task.compute_metrics(task.build_model(keras, source)(inputs), labels)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -12,16 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from . import child, options
+from . import child, logs, options
 from .errors import LauncherError, NotStarted, UsageError
 from .options import Options
 from .out_of_memory import out_of_memory_kills
-from .output import LastWords, Output, Tail, say
+from .output import LastWords, Output, Tail, configure_logs
 from .rendezvous import PeersMissing, ReadinessListener, rendezvous, wait_for_peers
 from .restart_policy import ExitRecord, Policy
 from .signal_relay import Relay
 from .status_client import StatusPoller, status_port
 from .topology import RestartRole, TaskTopology, topology_of
+
+log = logging.getLogger(__name__)
 
 _REST_SECONDS = 1.0
 """For how long the rest of its output is waited for when a program has ended."""
@@ -30,11 +33,13 @@ _REST_SECONDS = 1.0
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs to the end of the process."""
     words = LastWords(os.environ.get("DTJ_TERMINATION_LOG"))
+    configure_logs(logs.from_environment(os.environ), os.environ)
     try:
         given = options.read(sys.argv[1:] if argv is None else argv, os.environ)
+        configure_logs(given.log, os.environ)
         code = Launcher(given, words).run()
     except LauncherError as error:
-        say(str(error))
+        log.error(str(error))
         words.forget()
         words.leave(str(error))
         code = error.exit_code
@@ -86,7 +91,9 @@ class Launcher:
                 return end.code
             self._starts += 1
             wait = f"after {restart.pause:g} s" if restart.pause else "at once"
-            say(f"{restart.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time")
+            log.info(
+                f"{restart.why} (exit code {end.code}): starting again in place, {wait}; the {_th(self._starts)} time"
+            )
             time.sleep(restart.pause)
 
     # -- before the program --------------------------------------------------------------------------------------
@@ -123,7 +130,7 @@ class Launcher:
         try:
             child.preload(self._given.preload)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever it is, there is another way
-            say(f"--preload failed, so each start imports again: {type(error).__name__}: {error}")
+            log.warning(f"--preload failed, so each start imports again: {type(error).__name__}: {error}")
             return
         self._preloaded = True
 
@@ -134,7 +141,7 @@ class Launcher:
         seconds = self._limit()
         try:
             if topology.restart_role is not RestartRole.MEMBER or topology.port is None:
-                wait_for_peers(topology.peers, timeout=seconds, say=say)
+                wait_for_peers(topology.peers, timeout=seconds)
                 return
             listener = _listen(topology.port, topology)
             try:
@@ -145,7 +152,6 @@ class Launcher:
                     attempt=topology.attempt,
                     key=topology.key,
                     timeout=seconds,
-                    say=say,
                 )
             finally:
                 listener.close()

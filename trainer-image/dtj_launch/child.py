@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import importlib
 import json
+import logging
 import os
 import runpy
 import signal
@@ -22,7 +23,8 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from .errors import NOT_EXECUTABLE, NOT_FOUND
-from .output import say
+
+log = logging.getLogger(__name__)
 
 _INJECTED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "injected")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -54,10 +56,10 @@ def run_command(command: Sequence[str], environ: Mapping[str, str]) -> Callable[
         try:
             os.execvpe(command[0], list(command), dict(environ))
         except FileNotFoundError:
-            say(f"{command[0]}: command not found")
+            log.error(f"{command[0]}: command not found")
             os._exit(NOT_FOUND)
         except OSError as error:
-            say(f"{command[0]}: cannot be run: {error.strerror}")
+            log.error(f"{command[0]}: cannot be run: {error.strerror}")
             os._exit(NOT_EXECUTABLE)
 
     return run

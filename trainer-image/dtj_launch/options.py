@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from . import __version__
 from .errors import UsageError
+from .logs import FORMAT_VARIABLE, FORMATS, LEVEL_VARIABLE, LEVELS, LogOptions
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Options:
     replace_single_pod: bool
     codes: Mapping[int, int]
     grace: float | None
+    log: LogOptions
 
 
 def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
@@ -64,6 +66,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         replace_single_pod=scope == "Pod",
         codes=_codes(given.map),
         grace=_seconds("--grace", given.grace) if given.grace else None,
+        log=LogOptions(
+            _one_of(FORMATS, "--log-format", given.log_format, FORMAT_VARIABLE, environ) or FORMATS[0],
+            _one_of(LEVELS, "--log-level", given.log_level, LEVEL_VARIABLE, environ) or "info",
+        ),
     )
 
 
@@ -86,6 +92,14 @@ def _whole(flag: str, text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{flag}={text}: give a whole number of at least 0")
     return int(text)
+
+
+def _one_of(known: Sequence[str], flag: str, text: str, variable: str, environ: Mapping[str, str]) -> str:
+    """The flag's text, else the variable's; empty if neither is given."""
+    source, found = (flag, text) if text else (variable, environ.get(variable, ""))
+    if found and found not in known:
+        raise UsageError(f"{source}={found}: give one of {', '.join(known)}")
+    return found
 
 
 def _codes(text: str) -> Mapping[int, int]:
@@ -141,5 +155,14 @@ def _parser() -> argparse.ArgumentParser:
         help="restarts in a row without a new step, before the program's exit code is passed on (3)",
     )  # fmt: skip
     add("--map", default="", metavar="A=B,...", help="leave with B where the program leaves with A; 75 is a lost peer")
+    add(
+        "--log-format", default="", metavar="FORMAT",
+        help="how the launcher's own lines look: plain (dtj-launch: and the message), text (with time, level and "
+        "logger) or json (an object a line); DTJ_LOG_FORMAT sets it for the program dtj_trainer, too (plain)",
+    )  # fmt: skip
+    add(
+        "--log-level", default="", metavar="LEVEL",
+        help="lowest level that is shown: debug, info, warning or error; or DTJ_LOG_LEVEL (info)",
+    )  # fmt: skip
     add("--grace", default="", metavar="S", help="kill the program so long after SIGTERM or SIGINT (never)")
     return parser

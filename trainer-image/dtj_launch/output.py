@@ -7,10 +7,17 @@ keep their order; where they are two, a line of the one does not break a line of
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+
+from . import logs
+from .logs import LogOptions
+
+log = logging.getLogger(__name__)
 
 _CHUNK = 65536
 _LONGEST_LINE = 65536
@@ -138,9 +145,15 @@ def write(sink: int, text: bytes) -> None:
             return
 
 
-def say(line: str) -> None:
-    """A line of the launcher's own, in one piece."""
-    write(2, f"dtj-launch: {line}\n".encode(errors="replace"))
+def configure_logs(options: LogOptions, environ: Mapping[str, str]) -> None:
+    """Has the launcher's own lines go to standard error: standard output is the program's."""
+    logs.configure(
+        __package__ or "dtj_launch",
+        options,
+        plain=logs.PlainFormatter("dtj-launch", always=True),
+        context=logs.context_of(environ),
+        write=lambda _, text: write(2, text.encode(errors="replace")),
+    )
 
 
 class LastWords:
@@ -165,4 +178,4 @@ class LastWords:
                 if file.tell() == 0:
                     file.write(text.encode(errors="replace")[-TAIL_BYTES + 1 :] + b"\n")
         except OSError as error:
-            say(f"warning: last words not written to {self._path}: {error.strerror}")
+            log.warning(f"last words not written to {self._path}: {error.strerror}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import functools
 import json
+import logging
 import os
 import re
 import selectors
@@ -26,7 +27,7 @@ from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
-UTC = timezone.utc
+log, UTC = logging.getLogger(__name__), timezone.utc
 _RATE_SECONDS, _LOOK_SECONDS, _STACKS_SECONDS = 20.0, 0.5, 10.0
 _READERS = 16
 """Connections at the same time: of more, the oldest is ended. The operator and Prometheus need one each."""
@@ -214,7 +215,7 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
     return steps / seconds if seconds > 0 and steps > 0 else None
 
 
-def serve(store: ProgressStore, port: int, *, host: str = "", say: Callable[[str], object] = print) -> _Server | None:
+def serve(store: ProgressStore, port: int, *, host: str = "") -> _Server | None:
     """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
 
     On a thread of its own, until the process ends; on all interfaces, or on the address `host`. Returns None, after one
@@ -223,7 +224,7 @@ def serve(store: ProgressStore, port: int, *, host: str = "", say: Callable[[str
     try:
         server = _Server(host, port, store)
     except OSError as error:
-        say(f"warning: no status on port {port}: {error.strerror}; the training goes on without")
+        log.warning(f"no status on port {port}: {error.strerror}; the training goes on without")
         return None
     threading.Thread(target=server.run, name="status", daemon=True).start()
     return server
@@ -368,7 +369,7 @@ def _harmless(function: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:  # noqa: BLE001 - a training must not end because it is watched
             if not _common().warned:
                 _common().warned = True
-                print(f"warning: the progress is not shown: {type(error).__name__}: {error}", file=sys.stderr)
+                log.warning(f"the progress is not shown: {type(error).__name__}: {error}")
 
     return call
 

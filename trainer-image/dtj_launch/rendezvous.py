@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import selectors
 import socket
 import struct
@@ -33,6 +34,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Tuple  # noqa: UP035  # evaluated, by any Python that a foreign image may have
+
+log = logging.getLogger(__name__)
 
 Peer = Tuple[str, int]  # noqa: UP006
 """Host and port."""
@@ -318,7 +321,6 @@ def rendezvous(
     name: str,
     attempt: int,
     timeout: float,
-    say: Callable[[str], object],
     key: str = "",
 ) -> None:
     """Returns when this task and each of its peers have met, all of them at their gates; the listener stays open.
@@ -344,7 +346,7 @@ def rendezvous(
         since = engaged_since.setdefault(peer, time.monotonic())
         return None if time.monotonic() - since >= patience else why
 
-    wait_for_peers(peers, timeout=timeout, say=say, probe=met)
+    wait_for_peers(peers, timeout=timeout, probe=met)
 
 
 def wait_for_server(peer: Peer, *, name: str, attempt: int, timeout: float, key: str = "") -> None:
@@ -362,7 +364,6 @@ def wait_for_peers(
     peers: Mapping[str, Peer],
     *,
     timeout: float,
-    say: Callable[[str], object],
     report_every: float = 10.0,
     probe: Callable[[Peer], str | None] = probe,
     clock: Callable[[], float] = time.monotonic,
@@ -394,7 +395,7 @@ def wait_for_peers(
             if now - started >= timeout:
                 raise PeersMissing(text)
             if now >= next_report:
-                say(f"start gate: {text}")
+                log.info(f"start gate: {text}")
                 next_report += report_every
             pause(next(pauses, _PAUSES_SECONDS[-1]))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
 from collections.abc import Callable
 
 from . import child
-from .output import say
+
+log = logging.getLogger(__name__)
 
 _PASSED_ON = tuple(
     getattr(signal, name)
@@ -56,7 +58,7 @@ class Relay:
         left = self._kill_at - time.monotonic()
         if left > 0:
             return left
-        say(f"still running {self._grace:g} s after the request to stop (--grace): killing it")
+        log.warning(f"still running {self._grace:g} s after the request to stop (--grace): killing it")
         self._kill_at = self._grace = None
         child.signal_group(self._group, signal.SIGKILL)
         return None
@@ -65,7 +67,7 @@ class Relay:
         if number in _TO_GO:
             self.termination_requested = True
             if self._group is None:
-                say(f"{signal.Signals(number).name}: leaving at once, for nothing runs")
+                log.info(f"{signal.Signals(number).name}: leaving at once, for nothing runs")
                 self._leave(128 + number)
             if self._kill_at is None and self._grace is not None:
                 self._kill_at = time.monotonic() + self._grace
@@ -74,4 +76,4 @@ class Relay:
 
     def _print_stacks(self, number: int, _: object) -> None:
         if self._group is None or not child.print_stacks(self._group):
-            say("SIGQUIT: no Python runs here that would print its stacks")
+            log.info("SIGQUIT: no Python runs here that would print its stacks")

@@ -8,6 +8,7 @@ import os
 import sys
 
 from dtj_trainer.config.parsing import parse
+from dtj_trainer.process import logs
 from dtj_trainer.process.ending import ProcessEnd, end_with, leave
 from dtj_trainer.process.errors import TrainerError
 from dtj_trainer.process.signals import Termination
@@ -20,6 +21,7 @@ def check(arguments: list[str]) -> dict[str, float | bool]:
     Returns:
         start_timeout, how long this task waits for its peers, in seconds; and preload, as `Config.preloads` says.
     """
+    logs.configure_early(os.environ)
     try:
         config = parse(arguments, os.environ)
     except TrainerError as error:
@@ -33,13 +35,16 @@ def main() -> None:
         from dtj_trainer import self_check
 
         sys.exit(self_check.main())
+    logs.configure_early(os.environ)
     termination = Termination(leave=leave)
     termination.listen()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A log that is read through a pipe shows each line when it is said.
         sys.stdout.reconfigure(line_buffering=True)
     with ProcessEnd():
-        launch(parse(sys.argv[1:], os.environ), termination)
+        config = parse(sys.argv[1:], os.environ)
+        logs.configure(config.log, os.environ, task=config.cluster.task)
+        launch(config, termination)
 
 
 if __name__ == "__main__":

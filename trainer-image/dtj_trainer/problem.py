@@ -5,7 +5,7 @@ runs. It comes to the same in every task of a job.
 """
 
 import importlib
-from collections.abc import Callable
+import logging
 
 from dtj_trainer.config.cluster import EVALUATOR
 from dtj_trainer.config.parsing import Config
@@ -18,19 +18,21 @@ from dtj_trainer.data.source import Source
 from dtj_trainer.registry import DATASETS, TASKS
 from dtj_trainer.tasks import Task
 
+log = logging.getLogger(__name__)
 
-def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Source]:
+
+def prepare(config: Config) -> tuple[Task, Source]:
     """The task, and the source that feeds its model.
 
     Raises:
         UsageError: the user's own model or data is not as it has to be.
     """
-    data = _data(config, say)
+    data = _data(config)
     if config.user_code.model:
         from dtj_trainer.user_code.loader import load
         from dtj_trainer.user_code.model import OwnTask
 
-        served = _served(config, data, say)
+        served = _served(config, data)
         if config.user_code.class_weights:
             from dtj_trainer.user_code.class_weights import weighted
 
@@ -40,7 +42,7 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
             served = data if direct else weighted(served, config.user_code.class_weights, name)
         task = OwnTask(
             config.user_code.model, load(config.user_code.model), data,
-            loss=config.user_code.loss, say=say, strategy=config.strategy,
+            loss=config.user_code.loss, strategy=config.strategy, log_level=config.cluster.common_log_level,
         )  # fmt: skip
         return task, served
     with diagnosing_data_errors(data):
@@ -50,11 +52,12 @@ def prepare(config: Config, *, say: Callable[[str], object]) -> tuple[Task, Sour
 
         fitted = Measuring(fitted, config.metrics, classes=0 if TASKS[config.task].predicts_numbers else _classes(data))
         if config.strategy in ("ParameterServer", "Pipeline"):
-            say(
+            log.log(
+                config.cluster.common_log_level,
                 f"--metrics={','.join(config.metrics)}: strategy {config.strategy} shows them only in the evaluation "
-                "at its end"
+                "at its end",
             )
-    return fitted, _served(config, source, say)
+    return fitted, _served(config, source)
 
 
 def _classes(data: Source) -> int:
@@ -63,14 +66,14 @@ def _classes(data: Source) -> int:
     return len(class_names(data))
 
 
-def _data(config: Config, say: Callable[[str], object]) -> Source:
+def _data(config: Config) -> Source:
     if config.user_code.data:
         from dtj_trainer.user_code.dataset import OwnData
         from dtj_trainer.user_code.loader import load
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:
-        return open_files(config, numbers=_predicts_numbers(config), say=say)
+        return open_files(config, numbers=_predicts_numbers(config))
     return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
 
 
@@ -81,12 +84,18 @@ def _predicts_numbers(config: Config) -> bool:
     return TASKS[config.task].predicts_numbers
 
 
-def _served(config: Config, source: Source, say: Callable[[str], object]) -> Source:
+def _served(config: Config, source: Source) -> Source:
     """The source by way of the job's tf.data service, where it has one; held-out examples are read here."""
     if config.data.service is None or config.cluster.task.role == EVALUATOR:
         return source
     if isinstance(source, Pipeline):
-        say(f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order")
+        log.log(
+            config.cluster.common_log_level,
+            f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order",
+        )
         return Served(source, config)
-    say(f"data: {source.name} is read by each task itself, since the tf.data service cannot divide it")
+    log.log(
+        config.cluster.common_log_level,
+        f"data: {source.name} is read by each task itself, since the tf.data service cannot divide it",
+    )
     return source

@@ -5,6 +5,7 @@ TensorFlow is imported inside these functions and nowhere before them.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.user_code import entry_points
 from dtj_trainer.user_code.script import Script
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from dtj_trainer.metrics.reporting import Run
 
@@ -49,7 +52,7 @@ def launch(config: Config, termination: Termination) -> None:
     if config.script and not config.service_task:
         _interpret(config.script, context)
     environment.prepare(os.environ)
-    print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
+    log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
     context.startup.lap("python")
     if config.service_task:
         _serve_data(config, config.service_task, progress_store)
@@ -73,7 +76,7 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
 
     config = context.config
     script_runner.prepare(script, os.environ)
-    print(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
+    log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
     meet_peers(config)
     script_runner.run(script, context)
 
@@ -155,7 +158,7 @@ def _profile(profile: Profile, context: TaskContext) -> None:
 
     run = _run(context)
     with diagnosing_data_errors(run.data):
-        report(run.data, run.config, profile, say=print)
+        report(run.data, run.config, profile)
 
 
 def _pipe(context: TaskContext) -> None:
@@ -217,14 +220,9 @@ def _run(context: TaskContext) -> Run:
     from dtj_trainer.metrics.reporting import Run
 
     config = context.config
-    say = print if config.cluster.leads or config.cluster.task.role == EVALUATOR else _say_nothing
-    task, data = problem.prepare(config, say=say)
+    task, data = problem.prepare(config)
     context.startup.lap("data")
-    return Run(context=context, task=task, data=data, say=print)
-
-
-def _say_nothing(_: str) -> None:
-    """What the leader says of all tasks need not be said by each."""
+    return Run(context=context, task=task, data=data)
 
 
 @contextmanager
@@ -293,7 +291,7 @@ def _wait_for_peers(config: Config, *roles: str) -> None:
 
 def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
     with _named_in_time():
-        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout, say=print)
+        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout)
 
 
 def _rendezvous(config: Config, listener: ReadinessListener) -> None:
@@ -306,7 +304,6 @@ def _rendezvous(config: Config, listener: ReadinessListener) -> None:
             attempt=config.attempt,
             key=config.job_uid,
             timeout=config.start_timeout,
-            say=print,
         )
     listener.close()
 

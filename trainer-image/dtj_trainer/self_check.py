@@ -4,6 +4,7 @@ Tries, on tiny models, every private name of Keras, tf_keras and TensorFlow that
 what it did. Each image is built with it. Imports TensorFlow.
 """
 
+import logging
 import os
 import shutil
 import subprocess
@@ -359,7 +360,11 @@ def _parts() -> None:
 def _fit_of_scripts() -> None:
     """Keras' `fit` as `--script` has it: what it asks of Keras in passing has no version of its own."""
     lines: list[object] = []
-    keras_override.install(lines.append, parse((), {}))
+    seen = logging.Handler()
+    seen.emit = lines.append  # type: ignore[method-assign, assignment]
+    keras_override.log.addHandler(seen)
+    keras_override.log.setLevel(logging.INFO)
+    keras_override.install(parse((), {}))
     folder = tempfile.mkdtemp()
     callbacks = [
         keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", monitor="loss", save_best_only=True),

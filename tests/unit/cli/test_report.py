@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import stat
 import tarfile
 from dataclasses import replace
@@ -28,6 +29,7 @@ from dtj.cli.report.secret_shapes import REDACTED
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory
 from dtj.local.run_directory import RunDirectory
+from dtj_launch.logs import JsonFormatter
 from dtj_launch.progress import Progress
 from dtj_trainer.metrics.formatting import progress_line
 from support.job_evidence import (
@@ -232,6 +234,9 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
     assert [point.value for point in found["accuracy"]] == [0.6, 0.998]
     assert "epoch" not in found
     assert "mean_absolute_error" not in found, "one point is no curve"
+    as_json = JsonFormatter({})
+    text = "".join(as_json.format(logging.makeLogRecord({"msg": progress_line(moment)})) + "\n" for moment in moments)
+    assert {curve.name: curve.points for curve in curves(evidence(logs=(Log("a", text + "{}\n{\n"),)))} == found
 
 
 def test_steps_go_back_after_a_restart() -> None:

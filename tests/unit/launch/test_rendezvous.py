@@ -25,6 +25,7 @@ from dtj_launch.rendezvous import (
     wait_for_peers,
     wait_for_server,
 )
+from log_lines import log_lines
 
 pytestmark = pytest.mark.unit
 
@@ -50,9 +51,9 @@ class Town:
         self.now += seconds
 
     def wait(self, timeout: float = 300.0) -> None:
-        wait_for_peers(
-            self.peers, timeout=timeout, say=self.printed.append, probe=self.probe, clock=self.clock, pause=self.pause
-        )
+        with log_lines("dtj_launch") as printed:
+            wait_for_peers(self.peers, timeout=timeout, probe=self.probe, clock=self.clock, pause=self.pause)
+        self.printed += printed
 
 
 def test_it_opens_when_the_last_peer_is_there() -> None:
@@ -138,7 +139,6 @@ class Gates:
             attempt=self.attempts[index],
             key=self.keys[index],
             timeout=timeout,
-            say=print,
         )
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for
     with closing(ReadinessListener(0, name="worker 0", attempt=1)) as listener:
         monkeypatch.setattr(start_gate, "PATIENCE_SECONDS", 0.5)
         began = time.monotonic()
-        rendezvous(listener, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60, say=print)
+        rendezvous(listener, {"worker 1": foreign_server}, name="worker 0", attempt=1, timeout=60)
         assert time.monotonic() - began >= 0.5
 
 

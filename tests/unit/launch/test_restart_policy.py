@@ -280,7 +280,7 @@ def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(lau
     options = ("--own-gate", "--preload=heavy,no_such_thing", "--module=program", "--", "x")
     member = launch("worker-0", *options, TF_CONFIG=cluster_of(2)[0])
     member.wait_for(
-        r"^dtj-launch: --preload failed, so each start imports again: ModuleNotFoundError: .*'no_such_thing'"
+        r"^dtj-launch: warning: --preload failed, so each start imports again: ModuleNotFoundError: .*'no_such_thing'"
     )
     member.wait_for(r"^alone \['x'\]$")
     member.send(signal.SIGUSR1)

@@ -17,9 +17,10 @@ SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 
 
 def started(tmp_path: Path, code: str) -> subprocess.Popen[str]:
-    """A Python process that runs the code with the trainer's modules at hand."""
+    """A Python process that runs the code with the trainer's modules at hand, and logs as the trainer does."""
+    logs = "from dtj_trainer.process import logs; logs.configure_early({})\n"
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        [sys.executable, "-c", logs + textwrap.dedent(code)],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "DTJ_TERMINATION_LOG": str(tmp_path / "words")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -17,6 +17,7 @@ from dtj_trainer.metrics.formatting import progress_line, short_number, short_ti
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process.environment import cpu_limit
 from dtj_trainer.training.stepping import EverySteps, steps_within
+from log_lines import log_lines
 
 pytestmark = pytest.mark.unit
 
@@ -196,8 +197,7 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    printed: list[str] = []
-    server = serve(board, port, say=printed.append)
+    server = serve(board, port)
     assert server is not None
     board.update(step=7, total_steps=10)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
@@ -215,7 +215,8 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(stacks, timeout=60)
     assert "_stacks" in capfd.readouterr().err
-    assert serve(board, port, say=printed.append) is None
+    with log_lines("dtj_launch") as printed:
+        assert serve(board, port) is None
     assert len(printed) == 1
     assert printed[0].startswith(f"warning: no status on port {port}: ")
     server.closing = True

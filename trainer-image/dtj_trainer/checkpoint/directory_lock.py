@@ -7,12 +7,14 @@ ends; that is waited for.
 
 import fcntl
 import json
+import logging
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from dtj_trainer.process.errors import TrainerError, UsageError
+
+log = logging.getLogger(__name__)
 
 NAME = ".lock"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -27,7 +29,6 @@ _held: dict[Path, int] = {}
 def hold(
     directory: Path,
     *,
-    say: Callable[[str], object],
     here_seconds: float = _HERE_SECONDS,
     elsewhere_seconds: float = _ELSEWHERE_SECONDS,
 ) -> None:
@@ -36,7 +37,6 @@ def hold(
     A directory that cannot have a lock, as it is read-only or its file system has none, is used without.
 
     Args:
-        say: prints a line before a long wait.
         here_seconds: how long to wait for a process of this container, or of this machine outside of containers.
         elsewhere_seconds: how long to wait for any other process. It may be a pod that this one replaces.
 
@@ -65,7 +65,7 @@ def hold(
             raise TrainerError(f"{seen}{where}); stop it, or give another --checkpoint-dir")
         if not here and not waits:
             waits = True
-            say(f"{seen} of {owner.get('host', 'an unknown host')}); waiting {elsewhere_seconds:g} s for its end")
+            log.info(f"{seen} of {owner.get('host', 'an unknown host')}); waiting {elsewhere_seconds:g} s for its end")
         time.sleep(0.1)
     _held[path] = file
 

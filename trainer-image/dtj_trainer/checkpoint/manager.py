@@ -7,10 +7,11 @@ written by a thread of their own into a draft that carries the process's name; i
 one, the index last. Imports TensorFlow.
 """
 
+import logging
 import os
 import shutil
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.process.errors import NotSaved
+
+log = logging.getLogger(__name__)
 
 _DRAFT = ".saving-"
 _MEANWHILE_SECONDS = 60.0
@@ -39,7 +42,6 @@ class Store:
         keep: int,
         writes: bool,
         io_device: str | None = None,
-        say: Callable[[str], object],
     ) -> None:
         """Args:
         directory: None where the job keeps no checkpoints.
@@ -54,7 +56,6 @@ class Store:
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
-        self._say = say
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._writing: tuple[int, Future[None]] | None = None
         self._draft = f"{_DRAFT}{socket.gethostname()}-{os.getpid()}"
@@ -78,8 +79,8 @@ class Store:
             try:
                 self._writing[1].exception(timeout=_MEANWHILE_SECONDS)
             except TimeoutError:
-                self._say(
-                    f"warning: step {step} is not saved: step {self._writing[0]} is still being written to "
+                log.warning(
+                    f"step {step} is not saved: step {self._writing[0]} is still being written to "
                     f"{self._directory} after {_MEANWHILE_SECONDS:g} s"
                 )
                 self._read()
@@ -137,7 +138,7 @@ class Store:
         if self._directory is None:
             return
         if self._writes:
-            directory_lock.hold(self._directory, say=self._say)
+            directory_lock.hold(self._directory)
             # Of a process that was killed.
             for left in self._directory.glob(f"{_DRAFT}*"):
                 shutil.rmtree(left, ignore_errors=True)
@@ -145,7 +146,7 @@ class Store:
             path = checkpoints.path_of(self._directory, step)
             if problem := examine(self._directory, step, self._state.expected(), self._state.names):
                 self._damaged.add(step)
-                self._say(f"warning: checkpoint {path} cannot be used ({problem}); trying an older one")
+                log.warning(f"checkpoint {path} cannot be used ({problem}); trying an older one")
                 continue
             self._load(path, step)
             return
@@ -186,7 +187,7 @@ class Store:
 
     def _warn(self, writing: Future[None]) -> None:
         if error := writing.exception():
-            self._say(f"warning: {error}; the training goes on and tries again")
+            log.warning(f"{error}; the training goes on and tries again")
 
     def _write(self, directory: Path, step: int, values: Sequence[Any]) -> None:
         """On the thread of the checkpoints.
@@ -214,7 +215,7 @@ class Store:
             self._prune(directory, step)
             checkpoints.write_list(directory)
         except OSError as error:
-            self._say(f"warning: checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
+            log.warning(f"checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
 
     def _prune(self, directory: Path, step: int) -> None:
         """Removes the oldest. Newer ones than this step are another run's, or damaged: they are not counted."""

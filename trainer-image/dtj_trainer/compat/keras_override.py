@@ -19,6 +19,7 @@ Imports TensorFlow and Keras.
 
 import atexit
 import functools
+import logging
 import os
 import shutil
 import tempfile
@@ -36,6 +37,8 @@ from dtj_trainer.process.errors import UsageError
 from dtj_trainer.user_code.fit_losses import FitLosses
 from dtj_trainer.user_code.fit_watch import FitWatch
 from dtj_trainer.user_code.reported_losses import LOSS
+
+log = logging.getLogger(__name__)
 
 try:
     from keras.src import tree
@@ -61,22 +64,20 @@ class _OfReplica(threading.local):
 
 
 _here = _OfReplica()
-_say: Callable[[str], object] = print
 _warned = False
 _installed = False
 losses: FitLosses
 _watch: FitWatch
 
 
-def install(say: Callable[[str], object], config: Config) -> None:
+def install(config: Config) -> None:
     """Replaces the functions of Keras, once.
 
     Args:
-        say: prints the line that tells of it, when a model is trained by several replicas for the first time.
         config: of this task.
     """
-    global _say, _installed, losses, _watch
-    _say, losses, _watch = say, FitLosses(config.cluster), FitWatch(config)
+    global _installed, losses, _watch
+    losses, _watch = FitLosses(config.cluster), FitWatch(config)
     if _installed:
         return
     _installed = True
@@ -149,7 +150,7 @@ def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
         return
     _warned = True
     also = f", with synchronized BatchNormalization ({len(unsynchronized)} layers)" if unsynchronized else ""
-    _say(
+    log.info(
         f"Keras {keras.__version__}: fit, evaluate and predict are adapted to {strategy.num_replicas_in_sync} "
         f"replicas{also}; --keras-override=off leaves Keras as it is"
     )

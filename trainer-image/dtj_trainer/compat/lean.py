@@ -8,10 +8,13 @@ Must not import TensorFlow.
 import hashlib  # noqa: F401
 import importlib
 import importlib.util
+import logging
 import sys
 from types import ModuleType
 
 from dtj_trainer.compat import unfit
+
+log = logging.getLogger(__name__)
 
 _SERVER = "tensorflow.python.training.server_lib"
 _DATA_SERVICE = "tensorflow.python.data.experimental.service.server_lib"
@@ -59,6 +62,6 @@ def lean_library(name: str) -> ModuleType | None:
     try:
         return importlib.import_module(name)
     except (ImportError, AttributeError) as error:
-        print(f"the lean server does not fit this TensorFlow ({error}); starting the whole of it")
+        log.info(f"the lean server does not fit this TensorFlow ({error}); starting the whole of it")
         del sys.modules["tensorflow"]
         return None

@@ -3,6 +3,7 @@
 Pure parsing. It opens no socket and must not import TensorFlow.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -69,6 +70,11 @@ class Cluster:
     def leads(self) -> bool:
         """Whether this process is the leader."""
         return self.task == self.leader
+
+    @property
+    def common_log_level(self) -> int:
+        """Level of a line that all tasks have in common: only the leader's is above `logging.DEBUG`."""
+        return logging.INFO if self.leads else logging.DEBUG
 
     def peers(self, *roles: str) -> dict[Task, Address]:
         """The other tasks of the given roles."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
+from dtj_launch import logs
 from dtj_trainer import __version__
 from dtj_trainer.config import metric_names
 from dtj_trainer.config import option_values as values
@@ -361,6 +362,15 @@ PROGRESS_EVERY = Option(
     flag="--progress-every", parse=values.positive, default=2.0, metavar="S",
     help="seconds between two progress lines",
 )  # fmt: skip
+LOG_FORMAT = Option(
+    flag="--log-format", variable=logs.FORMAT_VARIABLE, parse=values.one_of(logs.FORMATS, "format"), default=logs.PLAIN,
+    metavar="FORMAT",
+    help="how log lines look: plain, the message alone; text, with time, level and logger; json, an object a line",
+)  # fmt: skip
+LOG_LEVEL = Option(
+    flag="--log-level", variable=logs.LEVEL_VARIABLE, parse=values.one_of(logs.LEVELS, "level"), default="info",
+    metavar="LEVEL", help=f"lowest level of log lines that are shown: {', '.join(logs.LEVELS)}",
+)  # fmt: skip
 START_TIMEOUT = Option(
     flag="--start-timeout", parse=values.positive, default=300.0, metavar="S",
     help="seconds to wait for the other tasks; then exit 75",
@@ -403,7 +413,7 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
         LOG_DIR,
     ),
-    "progress": (PROGRESS_EVERY, STATUS_PORT),
+    "progress and log": (PROGRESS_EVERY, STATUS_PORT, LOG_FORMAT, LOG_LEVEL),
 }  # fmt: skip
 
 

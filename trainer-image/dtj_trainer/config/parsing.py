@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
 from dtj_trainer.config import cluster, metric_names, options
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
@@ -116,6 +117,7 @@ class Config:
     profile: Profile | None
     """Set where the input is to be measured and nothing to be trained."""
     progress_seconds: float
+    log: LogOptions
     start_timeout: float
     """Seconds to wait for the other tasks; the launcher shortens it where it started this task again in its place."""
     restarts_in_place: int
@@ -200,6 +202,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         service_task=data_options.service_task(here.task, environ),
         profile=data_options.profile(args),
         progress_seconds=args.value(options.PROGRESS_EVERY),
+        log=LogOptions(args.value(options.LOG_FORMAT), args.value(options.LOG_LEVEL)),
         start_timeout=min(args.value(options.START_TIMEOUT), _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf)),
         restarts_in_place=int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
         stall_timeout=args.value(options.STALL_TIMEOUT)

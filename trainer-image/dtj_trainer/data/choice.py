@@ -1,6 +1,6 @@
 """From the options to a source. Imports TensorFlow."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,15 @@ from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.datasets import Dataset, Split
 from dtj_trainer.process.errors import UsageError
 
+log = logging.getLogger(__name__)
+
 FEW_BYTES = 64 * 2**20
 """What decoded examples may take to be kept in memory without being asked: it is also what travels to the workers of
 parameter servers and of the tf.data service."""
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
 
 
-def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -> Pipeline:
+def open_files(config: Config, *, numbers: bool) -> Pipeline:
     """The user's files; the leader says how they are read.
 
     Args:
@@ -41,7 +43,7 @@ def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -
     Raises:
         UsageError: files, columns or records that cannot be used, or a way of sharing that does not fit them.
     """
-    data, tell = config.data, say if config.cluster.leads else _silent
+    data = config.data
     assert data.where is not None  # a checked configuration
     found, form = files.find(data.where, option=_WHERE, form=data.format)
     validation = None
@@ -66,19 +68,20 @@ def open_files(config: Config, *, numbers: bool, say: Callable[[str], object]) -
         by_files, shared = _sharing(config, found)
         known = survey(
             reader, found, validation, None if validation else ValidationShare(float(data.validation)),
-            memory=config.checkpoint.directory, writes=config.cluster.leads, say=tell,
+            memory=config.checkpoint.directory, writes=config.cluster.leads,
         )  # fmt: skip
         source = RecordFiles(data, reader, found, validation, known, by_files=by_files)
     if not source.validation_examples:
         raise UsageError(f"{_WHERE}={data.where}: too few examples to hold some out; give a larger {_HELD_OUT}")
-    tell(
+    log.log(
+        config.cluster.common_log_level,
         f"data: {data.where}: {form}, {len(found.paths)} files, {source.examples} examples to learn from, "
-        f"{source.validation_examples} held out" + (f", {len(source.classes)} classes" if source.classes else "")
+        f"{source.validation_examples} held out" + (f", {len(source.classes)} classes" if source.classes else ""),
     )
     if data.service is None:
-        tell(f"data: sharding {shared}")
+        log.log(config.cluster.common_log_level, f"data: sharding {shared}")
     with diagnosing_data_errors(source):
-        return _cached(config, source, found, tell)
+        return _cached(config, source, found)
 
 
 def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader:
@@ -117,15 +120,18 @@ def _sharing(config: Config, found: Found) -> tuple[bool, str]:
     )
 
 
-def _cached(config: Config, source: Images | RecordFiles, found: Found, tell: Callable[[str], object]) -> Pipeline:
+def _cached(config: Config, source: Images | RecordFiles, found: Found) -> Pipeline:
     wanted = config.data.cache
     size = _decoded_bytes(source)
     if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
         return source
     if isinstance(wanted, Path):
-        tell(f"data: cache {wanted}: {size / 2**20:.1f} MiB decoded once")
+        log.log(config.cluster.common_log_level, f"data: cache {wanted}: {size / 2**20:.1f} MiB decoded once")
         return store(source, config.data, found, wanted)
-    tell(f"data: cache memory: {size / 2**20:.1f} MiB decoded once; every epoch is a permutation of all examples")
+    log.log(
+        config.cluster.common_log_level,
+        f"data: cache memory: {size / 2**20:.1f} MiB decoded once; every epoch is a permutation of all examples",
+    )
     return Arrays(
         Dataset(
             name=source.name,
@@ -150,7 +156,3 @@ def _decoded_bytes(source: Images | RecordFiles) -> int:
 def _split(stream: Any) -> Split:
     inputs, labels = zip(*stream.as_numpy_iterator(), strict=True)
     return Split(inputs=np.concatenate(inputs), labels=np.concatenate(labels))
-
-
-def _silent(_: str) -> None:
-    """Only the leader tells."""

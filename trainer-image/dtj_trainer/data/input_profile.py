@@ -5,7 +5,7 @@ is more than what the whole takes; the whole is measured as well, as the trainin
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Stage:
     seconds: float
 
 
-def report(source: Source, config: Config, profile: Profile, *, say: Callable[[str], object]) -> None:
+def report(source: Source, config: Config, profile: Profile) -> None:
     """Measures for about as long as asked, and prints a table, rates, and one line of advice."""
     batch = config.batch_size.over(max(1, config.cluster.count(CHIEF) + config.cluster.count(WORKER)))
     whole = source.batches(batch=batch, seed=config.seed)
@@ -51,8 +51,8 @@ def report(source: Source, config: Config, profile: Profile, *, say: Callable[[s
         stages.append(Stage("batch", batching))
     total = _seconds_a_batch(whole, each)
     stages.append(Stage("transfer", _transfer_seconds(example, each)))
-    _print(stages, total, source=source, batch=batch, size=sum(map(_bytes, example)), say=say)
-    say(_advice(total, max(stages, key=lambda stage: stage.seconds).name, profile.step_seconds))
+    _print(stages, total, source=source, batch=batch, size=sum(map(_bytes, example)))
+    print(_advice(total, max(stages, key=lambda stage: stage.seconds).name, profile.step_seconds))
 
 
 def _runs(source: Pipeline, config: Config, batch: int) -> list[tuple[str, Stream]]:
@@ -67,16 +67,14 @@ def _runs(source: Pipeline, config: Config, batch: int) -> list[tuple[str, Strea
     ]
 
 
-def _print(
-    stages: Sequence[Stage], total: float, *, source: Source, batch: int, size: int, say: Callable[[str], object]
-) -> None:
+def _print(stages: Sequence[Stage], total: float, *, source: Source, batch: int, size: int) -> None:
     spent = sum(stage.seconds for stage in stages) or 1.0
-    say(f"input of {source.name}: batches of {batch}, nothing trained")
-    say(f"{'stage':<10} {'ms a batch':>10} {'share':>6}")
+    print(f"input of {source.name}: batches of {batch}, nothing trained")
+    print(f"{'stage':<10} {'ms a batch':>10} {'share':>6}")
     for stage in stages:
-        say(f"{stage.name:<10} {1000 * stage.seconds:>10.3f} {stage.seconds / spent:>6.0%}")
-    say(f"{'together':<10} {1000 * total:>10.3f}         as the training runs it: stages overlap")
-    say(f"{short_number(batch / total)} examples/s, {short_number(size / total / 2**20)} MiB/s")
+        print(f"{stage.name:<10} {1000 * stage.seconds:>10.3f} {stage.seconds / spent:>6.0%}")
+    print(f"{'together':<10} {1000 * total:>10.3f}         as the training runs it: stages overlap")
+    print(f"{short_number(batch / total)} examples/s, {short_number(size / total / 2**20)} MiB/s")
 
 
 def _transfer_seconds(example: Any, seconds: float) -> float:

@@ -6,8 +6,8 @@ found is kept beside the checkpoints: a restart, which is paid for by all replic
 
 import hashlib
 import json
+import logging
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from dtj_trainer.data.labels import MAX_CLASSES, in_order
 from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
+
+log = logging.getLogger(__name__)
 
 _ROWS = 1024
 _SPOKEN_OF_SECONDS = 1.0
@@ -45,7 +47,6 @@ def survey(
     *,
     memory: Path | None,
     writes: bool,
-    say: Callable[[str], object],
 ) -> Survey:
     """Looks at every record, or remembers what was found when these files were looked at before.
 
@@ -64,12 +65,15 @@ def survey(
     made = _look(reader, found, validation, share)
     seconds = time.monotonic() - began
     if seconds > _SPOKEN_OF_SECONDS:
-        say(f"data: {len(found.paths)} files looked through in {seconds:.0f} s")
+        log.log(
+            logging.INFO if writes else logging.DEBUG,
+            f"data: {len(found.paths)} files looked through in {seconds:.0f} s",
+        )
     if known and writes:
         try:
             write_atomically(known, json.dumps(asdict(made)))
         except OSError as error:
-            say(f"warning: {known}: not written ({error.strerror}); a restart will look through the files again")
+            log.warning(f"{known}: not written ({error.strerror}); a restart will look through the files again")
     return made
 
 

@@ -10,6 +10,7 @@ of that pass. A run that resumes begins a new pass.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,8 @@ from dtj_trainer.config.cluster import DISPATCHER, Task
 from dtj_trainer.data.config import ServiceTask
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from dtj_trainer.config.parsing import Config
@@ -60,7 +63,7 @@ def serve(
         raise _explained(task, service, error) from None
     progress_store.update(phase=Phase.TRAINING)
     kept = f", journal in {checkpoints / JOURNAL}" if checkpoints and task.role == DISPATCHER else ""
-    print(f"{task}: serving port {service.port} of the tf.data service{kept}")
+    log.info(f"{task}: serving port {service.port} of the tf.data service{kept}")
     threading.Event().wait()
     del server  # for as long as the process lives
 

@@ -5,8 +5,9 @@ Imports TensorFlow. The parameter-server strategy has a room of its own.
 
 import hashlib
 import json
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -21,6 +22,8 @@ from dtj_trainer.data.source import Source
 from dtj_trainer.distribution import tpu
 from dtj_trainer.export import conversion
 from dtj_trainer.process.errors import NotSaved, PeerLost, UsageError
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 5.0
 """After so long without a sign of life a peer is lost. TensorFlow's own default is 10."""
@@ -184,7 +187,7 @@ def end_seconds(export_formats: Sequence[str]) -> float:
     return _EVALUATION_SECONDS + len(export_formats) * conversion.LIMIT_SECONDS
 
 
-def exit_barrier(config: Config, *, say: Callable[[str], object]) -> None:
+def exit_barrier(config: Config) -> None:
     """Leaves together: the leader carries the coordination service, so it goes when the others have gone.
 
     Raises:
@@ -198,9 +201,9 @@ def exit_barrier(config: Config, *, say: Callable[[str], object]) -> None:
             raise PeerLost(
                 f"peer lost: {cluster.leader} left before the end; its last words say why; {_first_line(error)}"
             ) from None
-        say(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
+        log.info(f"a task left before the end ({type(error).__name__}); the training was complete, so that is no loss")
     if not cluster.leads:
-        say(f"{cluster.task}: done")
+        log.info(f"{cluster.task}: done")
         return
     peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
     until = time.monotonic() + _LAST_ONE_SECONDS

@@ -4,11 +4,14 @@ It never ends by itself: the operator stops it. SIGTERM ends a task of Parameter
 to save; for those of Pipeline see `dtj_trainer.pipeline_parallel.worker`.
 """
 
+import logging
 import threading
 
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import Cluster
+
+log = logging.getLogger(__name__)
 
 
 def serve(cluster: Cluster, progress_store: ProgressStore) -> None:
@@ -28,4 +31,4 @@ def start(cluster: Cluster, progress_store: ProgressStore) -> None:
     server = library.Server(library.ClusterSpec(tasks), job_name=role, task_index=index, protocol="grpc", start=False)
     server.start()
     progress_store.update(phase=Phase.TRAINING)
-    print(f"{cluster.task}: serving {cluster.own_address}")
+    log.info(f"{cluster.task}: serving {cluster.own_address}")

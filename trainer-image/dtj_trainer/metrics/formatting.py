@@ -1,5 +1,8 @@
 """Numbers, times and the progress of a training as people read them. Standard library only."""
 
+from datetime import UTC, datetime
+
+from dtj_launch.logs import fields
 from dtj_launch.progress import Progress
 
 
@@ -20,6 +23,11 @@ def progress_line(progress: Progress) -> str:
     if progress.eta_seconds is not None:
         parts.append(f"ETA {short_time(progress.eta_seconds)}")
     return "  ".join(parts)
+
+
+def progress_fields(progress: Progress) -> dict[str, object]:
+    """What a JSON log line has next to the progress line: `progress`, as GET /status shows it."""
+    return fields(progress=progress.document(datetime.now(UTC)))
 
 
 def short_number(value: float) -> str:

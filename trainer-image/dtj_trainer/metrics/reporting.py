@@ -4,21 +4,24 @@ Shared by the synchronous strategies, the coordinator of parameter servers and t
 Imports TensorFlow.
 """
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from dtj_launch.progress import Meter, ProgressStore
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Source
-from dtj_trainer.metrics.formatting import progress_line
+from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks import Task
 from dtj_trainer.training.stepping import epoch_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,6 @@ class Run:
     context: TaskContext
     task: Task
     data: Source
-    say: Callable[[str], object]
 
     @property
     def config(self) -> Config:
@@ -95,7 +97,7 @@ class Reporter:
             self._starting = False
             run.context.startup.lap("first steps")
             if run.config.cluster.leads:
-                run.say(run.context.startup.summary())
+                log.info(run.context.startup.summary())
         progress = run.progress_store.update(
             step=step,
             total_steps=self._total_steps,
@@ -110,4 +112,4 @@ class Reporter:
         rate = progress.examples_per_second
         self._summaries.write(step, dict(metrics) | ({} if rate is None else {"examples_per_second": rate}))
         if run.config.cluster.leads and (self._line_due.due() or step >= self._total_steps):
-            run.say(progress_line(progress))
+            log.info(progress_line(progress), extra=progress_fields(progress))

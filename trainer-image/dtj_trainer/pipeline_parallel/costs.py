@@ -1,5 +1,6 @@
 """How long each link of a model takes, measured here. Imports TensorFlow."""
 
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ import tensorflow as tf
 from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.pipeline_parallel.graph_cut import Segment
 
+log = logging.getLogger(__name__)
+
 _ROUNDS = 5
 
 
@@ -19,7 +22,7 @@ def measure(chain: Sequence[Segment], *, run: Run, micro_batch: int) -> list[flo
     Workers are taken to be alike, and like the leader. Two measurements never agree, so two runs may be cut at
     different places; what they learn does not depend on that.
     """
-    run.say(f"measuring {len(chain)} parts of the model with micro-batches of {micro_batch}")
+    log.info(f"measuring {len(chain)} parts of the model with micro-batches of {micro_batch}")
     tensor, _ = next(iter(run.data.batches(batch=micro_batch, seed=run.config.seed)))
     seconds = []
     for segment in chain:

@@ -1,5 +1,6 @@
 """The leader of a pipeline: it connects to the workers, drives the steps, saves, and finishes. Imports TensorFlow."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,6 +28,8 @@ from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.training.stepping import total_steps
+
+log = logging.getLogger(__name__)
 
 
 def connect(config: Config) -> None:
@@ -100,7 +103,6 @@ class _Training:
             writes=True,
             # Else every worker would want to write to the directory itself.
             io_device=_device(config.cluster.task),
-            say=run.say,
         )
         self.store.restore_newest()
         share_counts(self.stages)
@@ -113,13 +115,13 @@ class _Training:
     def introduce(self) -> None:
         """Says what is trained how."""
         run, layout, config = self._run, self._layout, self._run.config
-        run.say(
+        log.info(
             f"batch {self.batch} global, {layout.micro_batches} micro-batches of {self.batch // layout.shares} per "
             f"replica  stages {layout.stages}  replicas {layout.replicas}  {self._learning}  "
             f"{self.total_steps} steps: {config.epochs} epochs of {run.data.examples} examples"
         )
         for line in _describe(self._parts):
-            run.say(line)
+            log.info(line)
 
     @property
     def first_steps(self) -> int:
@@ -170,7 +172,7 @@ def _heartbeat(run: Run) -> Heartbeat:
     def on_termination(worker: str) -> None:
         if not run.termination.saves:
             end_with(PeerLost(f"peer lost: {worker} was asked to stop"))
-        run.say(f"{worker} was asked to stop: saving a checkpoint, then leaving")
+        log.info(f"{worker} was asked to stop: saving a checkpoint, then leaving")
         run.termination.requested = True
 
     return Heartbeat(

@@ -1,5 +1,6 @@
 """How the process ends: the last line, for the log and for the pod's status, and the exit code that goes with it."""
 
+import logging
 import os
 import sys
 import traceback
@@ -7,8 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
+from dtj_trainer.process import logs
 from dtj_trainer.process.errors import TrainerError
 from dtj_trainer.process.exit_codes import ExitCode
+
+log = logging.getLogger(__name__)
 
 _KUBERNETES_LOG = Path("/dev/termination-log")
 _KUBERNETES_LIMIT = 4096
@@ -31,12 +35,13 @@ class ProcessEnd:
 
 def end_with(error: BaseException) -> NoReturn:
     """Says why the process ends, in one line for what was expected and with a traceback otherwise, and leaves."""
+    logs.enable()
     if isinstance(error, TrainerError):
         line, code = str(error), error.exit_code
-        print(f"dtj_trainer: {line}", file=sys.stderr)
+        log.error(line)
     else:
         line, code = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1], ExitCode.FAILED
-        traceback.print_exception(error)
+        log.error(line, exc_info=error)
     leave_message(line)
     leave(code)
 
@@ -57,4 +62,4 @@ def leave_message(line: str) -> None:
     try:
         path.write_text(line[:_KUBERNETES_LIMIT] + "\n")
     except OSError as error:
-        print(f"warning: termination message not written to {path}: {error.strerror}", file=sys.stderr)
+        log.warning(f"termination message not written to {path}: {error.strerror}")

@@ -16,6 +16,7 @@ Must not import TensorFlow: it has to be in place before any thread of TensorFlo
 """
 
 import ctypes
+import logging
 import os
 import signal
 import threading
@@ -25,6 +26,8 @@ from typing import ClassVar
 
 from dtj_trainer.process.exit_codes import ExitCode
 from dtj_trainer.process.watchdog import SIGEV_THREAD, SigEvent
+
+log = logging.getLogger(__name__)
 
 _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
@@ -117,10 +120,10 @@ class Termination:
     def _on_request(self, number: int) -> None:
         name = signal.Signals(number).name
         if self.requested or not self.saves:
-            _say(f"{name}: leaving at once")
+            log.info(f"{name}: leaving at once")
             self._leave(ExitCode.TERMINATED)
         self.requested = True
-        _say(f"{name}: saving a checkpoint, then leaving")
+        log.info(f"{name}: saving a checkpoint, then leaving")
 
     def _unreachable(self, number: int, _: object) -> None:
         """PID 1 only receives what it has a handler for; blocked signals still go to `_take`."""
@@ -143,11 +146,6 @@ class Termination:
         if signal.getsignal(signal.SIGTERM) == self._open:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._release()
-
-
-def _say(line: str) -> None:
-    """A line in one piece: the main thread may print at the same time."""
-    print(f"{line}\n", end="", flush=True)
 
 
 class _Reader:

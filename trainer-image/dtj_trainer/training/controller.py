@@ -4,6 +4,7 @@ An inner loop takes the steps. What happens between its calls is here, once: che
 actions, progress, the end at a signal, and what `--on-nan` asks for. Imports TensorFlow.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ from dtj_trainer.training.checkpointing import Checkpointing
 from dtj_trainer.training.inner_loop import InnerLoop, StepResult, Vote
 from dtj_trainer.training.nonfinite import ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
 from dtj_trainer.training.stepping import steps_within
+
+log = logging.getLogger(__name__)
 
 
 class Controller:
@@ -75,9 +78,9 @@ class Controller:
     def introduce(self) -> None:
         """Reports which step the training begins with; to be called by the leader."""
         if line := self._checkpoints.resumed(self.first_step):
-            self._run.say(line)
+            log.info(line)
         elif not self._store.enabled:
-            self._run.say("no checkpoint directory: a restart begins at step 0")
+            log.info("no checkpoint directory: a restart begins at step 0")
 
     def train(
         self,
@@ -259,8 +262,8 @@ class Controller:
         if cluster.leads:
             workers = workers_of(cluster, replicas, total=self._strategy.num_replicas_in_sync)
             more = f", and of {result.skipped - 1} later ones" if result.skipped > 1 else ""
-            self._run.say(
-                f"warning: the loss or a gradient is not finite at step {step}{on_which(workers)}: its update{more} is "
+            log.warning(
+                f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update{more} is "
                 f"skipped ({self._skipped} of at most {policy.limit})"
             )
 
@@ -283,7 +286,7 @@ class Controller:
         self._checkpoints.moved()
         self._left_out.add(found.step - 1)
         if run.config.cluster.leads:
-            run.say(
-                f"warning: {found.where}: back to step {step}, {store.path()}; the batch of step {found.step} is "
+            log.warning(
+                f"{found.where}: back to step {step}, {store.path()}; the batch of step {found.step} is "
                 f"left out (rollback {self._rolled_back} of at most {run.config.on_nan.limit})"
             )

@@ -3,6 +3,7 @@
 It takes part in no cluster and no strategy: all it shares with the training is the checkpoint directory.
 """
 
+import logging
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.stepping import total_steps
+
+log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
 
@@ -37,7 +40,7 @@ def watch(run: Run) -> None:
         total_steps=total,
     )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
-    run.say(f"evaluator: watching {directory}")
+    log.info(f"evaluator: watching {directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
     # The devices of the training are not known here: a global batch is more than each of them takes.
     evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
@@ -49,17 +52,17 @@ def watch(run: Run) -> None:
                 continue
             seen.add(found)
             if problem := _restore(state, directory, found):
-                run.say(f"warning: checkpoint of step {found} cannot be judged: {problem}")
+                log.warning(f"checkpoint of step {found} cannot be judged: {problem}")
                 continue
             score = evaluate()
             summaries.write(found, for_result(score))
             summaries.flush()
             last = last_step or int(total.numpy())
             run.progress_store.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
-            run.say(f"step {found}/{last}  held-out: {format_metrics(score)}")
+            log.info(f"step {found}/{last}  held-out: {format_metrics(score)}")
             if found >= last:
                 run.progress_store.update(phase=Phase.DONE)
-                run.say("evaluator: done, this was the last step")
+                log.info("evaluator: done, this was the last step")
                 return
         time.sleep(_LOOK_SECONDS)
 

@@ -3,6 +3,7 @@
 Works on a copy of the model outside any strategy, so no other task takes part.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
+
+log = logging.getLogger(__name__)
 
 
 def finish(
@@ -52,7 +55,7 @@ def finish(
     run.progress_store.update(phase=Phase.EVALUATING, eta_seconds=None)
     score = evaluate(run.task, model, run.data, batch=min(batch, BATCH))
     summaries.write(step, for_result(score))
-    run.say(f"held-out: {format_metrics(score)}  ({run.data.validation_examples} examples that were not trained on)")
+    log.info(f"held-out: {format_metrics(score)}  ({run.data.validation_examples} examples that were not trained on)")
     rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds
     result = {
         **score,
@@ -70,7 +73,7 @@ def finish(
         _keep(run, result)
     run.progress_store.update(phase=Phase.DONE)
     pace = "" if rate is None else f" at {short_number(rate)} examples/s"
-    run.say(f"done: {step} steps in {short_time(seconds)}{pace}")
+    log.info(f"done: {step} steps in {short_time(seconds)}{pace}")
 
 
 def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:
@@ -85,7 +88,7 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
             continue
         try:
             if note := conversion.add(name, path):
-                run.say(f"{name}: {note}")
+                log.info(f"{name}: {note}")
             made.append(name)
         except ConversionFailed as failure:
             failures.append(str(failure))
@@ -93,7 +96,7 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
         exported = bundle.measure(path, made)
         _keep(run, result, exported)
     run.progress_store.update(export=exported.document())
-    run.say(f"exported: {path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
+    log.info(f"exported: {path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
     if failures:
         raise ConversionFailed("; ".join(failures))
     leave_message(exported.last_words())

@@ -4,6 +4,7 @@ The model is of tf_keras: Keras 3 loses updates of its iteration counter here, s
 The order of the updates is the workers', so a run is not repeatable to the bit. Imports TensorFlow.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,8 @@ from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.training.stepping import steps_within, total_steps
 from dtj_trainer.user_code.actions import load_actions
+
+log = logging.getLogger(__name__)
 
 _CALLS_AHEAD = 2
 """Calls that wait or run for each worker: enough that none waits for the coordinator, few enough to stop soon."""
@@ -81,7 +84,7 @@ def train(run: Run, strategy: Any) -> None:
             actions=load_actions(config.user_code.actions, training.model, total_steps=training.total_steps),
             all_tasks_save=False,
         )  # fmt: skip
-        run.say(
+        log.info(
             f"batch {training.batch} a step  workers {config.cluster.count(WORKER)}  parameter servers "
             f"{config.cluster.count(PS)}  {training.learning}  {training.total_steps} steps: "
             f"{config.epochs} epochs of {run.data.examples} examples"
@@ -146,7 +149,6 @@ class _Training:
             writes=True,
             # Else every parameter server would want to write to the directory itself.
             io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0",
-            say=run.say,
         )
         self.store.restore_newest()
         total.assign(self.total_steps)
@@ -156,7 +158,7 @@ class _Training:
         # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
         self.watch = StallWatch(config)
         if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
-            run.say(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
+            log.info(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
 
     @property
     def counter(self) -> Any:

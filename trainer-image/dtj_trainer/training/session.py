@@ -14,6 +14,7 @@ Works in `--script` of the trainer, and under plain Python, where the session do
 start gate, status port, signals. All tasks have to go through the same sequence of calls. Imports TensorFlow.
 """
 
+import logging
 import os
 import sys
 import time
@@ -27,9 +28,9 @@ from dtj_launch import progress
 from dtj_launch.progress import DTJCallback, ProgressStore
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.metrics.formatting import progress_line
+from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
-from dtj_trainer.process import environment
+from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import end_with, leave
 from dtj_trainer.process.errors import TrainerError, UsageError
 from dtj_trainer.process.output_directories import check_outputs
@@ -61,6 +62,8 @@ from dtj_trainer.training.session_state import (  # noqa: E402
 from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
 from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights  # noqa: E402
 
+log = logging.getLogger(__name__)
+
 _CALLS_AT_MOST = 10_000
 _LOOK_SECONDS = 0.5
 
@@ -71,7 +74,7 @@ def begin() -> Iterator["Session"]:
     try:
         context = TaskContext.current or _context()
         if context.config.keras_override:
-            keras_import.override(print, config=context.config)
+            keras_import.override(context.config)
         session = Session(context, _strategy(context))
         with strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)):
             yield session
@@ -82,7 +85,9 @@ def begin() -> Iterator["Session"]:
 
 def _context() -> TaskContext:
     """What `--script` would have prepared."""
+    logs.configure_early(os.environ)
     config = parse((f"--script={sys.argv[0] or 'session'}",), os.environ)
+    logs.configure(config.log, os.environ, task=config.cluster.task)
     progress_store, termination = ProgressStore(), Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
@@ -194,7 +199,6 @@ class Session:
             keep=policy.keep,
             writes=self.is_leader,
             io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0" if coordinates else None,
-            say=print,
         )
         self._store.restore_newest()
         self.step = self._agreed_step = int(step.numpy())
@@ -203,7 +207,7 @@ class Session:
             strategies.agree_on_start(self._context.config, self.strategy, self.step)
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
-            print(line)
+            log.info(line)
         if self.is_leader and self._store.enabled:
             warn_of_uncounted(parts)
         self._context.progress_store.update(step=self.step, last_checkpoint_step=self._store.last_step)
@@ -294,7 +298,8 @@ class Session:
             **self._details,
         )
         if self.is_leader and (self._line_due.due() or self.step == total):
-            print(progress_line(self._context.progress_store.progress))
+            shown = self._context.progress_store.progress
+            log.info(progress_line(shown), extra=progress_fields(shown))
 
     def _state(self) -> State:
         """How far this task is, for the others to see while it hangs."""
@@ -356,7 +361,7 @@ class Session:
         self._context.termination.saves = False
         self._context.progress_store.update(phase=progress.Phase.DONE)
         if self._agreement:
-            strategies.exit_barrier(self._context.config, say=print)
+            strategies.exit_barrier(self._context.config)
 
 
 class _Agreement:

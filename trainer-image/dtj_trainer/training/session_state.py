@@ -1,11 +1,14 @@
 """What a session's checkpoint holds: the variables of the parts that a script names. Imports TensorFlow."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.training import rng_state, weight_update
+
+log = logging.getLogger(__name__)
 
 
 def build_optimizers(parts: Mapping[str, Any]) -> None:
@@ -97,8 +100,8 @@ def warn_of_uncounted(parts: Mapping[str, Any]) -> None:
     """Names the random layers whose state no checkpoint holds."""
     for name, part in parts.items():
         if layers := rng_state.unseeded_layers(part):
-            print(
-                f"warning: session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
+            log.warning(
+                f"session: checkpoint({name}=...): {', '.join(layers)} draw random numbers that no checkpoint "
                 "holds, so a resumed run draws others; call tf_keras.backend.experimental.enable_tf_random_generator() "
                 "before the model is made"
             )

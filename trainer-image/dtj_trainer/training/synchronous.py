@@ -1,5 +1,6 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +37,8 @@ from dtj_trainer.training.synchronous_step import Engine
 from dtj_trainer.training.validations import Validations
 from dtj_trainer.user_code.actions import load_actions
 from dtj_trainer.user_code.objective import overrides
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,7 @@ def train(run: Run, strategy: Any) -> None:
                 batch=-(-session.batch // strategy.num_replicas_in_sync),
             )  # fmt: skip
         if config.strategy == "MultiWorkerMirrored":
-            exit_barrier(config, say=run.say)
+            exit_barrier(config)
 
 
 def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
@@ -113,7 +116,7 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
     if replicas == 1 or not ragged or run.config.steps_per_call == 1:
         return run
     if run.config.cluster.leads:
-        run.say(f"{run.data.name}: inputs are ragged, so that {replicas} replicas take one step a call")
+        log.info(f"{run.data.name}: inputs are ragged, so that {replicas} replicas take one step a call")
     return replace(run, context=replace(run.context, config=replace(run.config, steps_per_call=1)))
 
 
@@ -152,7 +155,6 @@ def _build(run: Run, strategy: Any) -> _Session:
         config.checkpoint.directory,
         keep=config.checkpoint.keep,
         writes=config.cluster.leads,
-        say=run.say,
     )
     store.restore_newest()
     if rate:
@@ -222,19 +224,19 @@ def _counter() -> Any:
 def _introduce(run: Run, session: _Session, controller: Controller, replicas: int) -> None:
     config = run.config
     if not config.cluster.leads:
-        run.say(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
+        log.info(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
         return
     least, rest = divmod(session.batch, replicas)
     share = f"{least} or {least + 1}" if rest else f"{least}"
-    run.say(
+    log.info(
         f"batch {session.batch} global, {share} per replica  replicas {replicas}  "
         f"{session.learning}  {session.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     controller.introduce()
     if session.store.enabled and config.user_code.model and (layers := rng_state.unseeded_layers(session.model)):
-        run.say(
-            f"warning: {config.user_code.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so "
+        log.warning(
+            f"{config.user_code.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so "
             'a resumed run draws others; make them without rng_type="legacy_stateful"'
         )
 
@@ -261,7 +263,7 @@ def _train(run: Run, strategy: Any, session: _Session, controller: Controller) -
             session.store.restore(best)
             session.finalization.undone()
             if config.cluster.leads:
-                run.say(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
+                log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
         session.finalization.do()
 
     controller.train(stream, fit=fit if config.loop == "fit" else None, finalize=finalize)

@@ -3,6 +3,7 @@
 Imports TensorFlow.
 """
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ from dtj_trainer.training.evaluation import format_metrics
 from dtj_trainer.training.stepping import EverySteps
 from dtj_trainer.training.validation_record import Record, read_record
 from dtj_trainer.training.validator import BATCH, Validator
+
+log = logging.getLogger(__name__)
 
 
 class Validations:
@@ -117,7 +120,7 @@ class Validations:
             self._write()
             seconds = short_time(time.monotonic() - began)
             kept = "  the best so far" if is_best else ""
-            run.say(
+            log.info(
                 f"validation: step {step}/{self.schedule.total_steps}  {format_metrics(values)}  in {seconds}{kept}"
             )
         return True
@@ -128,7 +131,7 @@ class Validations:
         if found.best_step is None or directory is None or found.best_step in checkpoints.find(directory):
             return found
         path = checkpoints.path_of(directory, found.best_step)
-        self._run.say(f"warning: the best checkpoint, {path}, is not there; only later steps can be the best now")
+        log.warning(f"the best checkpoint, {path}, is not there; only later steps can be the best now")
         return Record(values=found.values)
 
     def _agreed(self, record: Record, first_step: int) -> Record:
@@ -153,7 +156,7 @@ class Validations:
         try:
             self._record.write(directory, self._keep_best)
         except OSError as error:
-            self._run.say(f"warning: checkpoint directory {directory}: {error.strerror}; the validation is not noted")
+            log.warning(f"checkpoint directory {directory}: {error.strerror}; the validation is not noted")
 
 
 def _as_whole(value: float | None) -> int:

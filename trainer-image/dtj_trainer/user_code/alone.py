@@ -5,20 +5,22 @@ but one are thrown away.
 """
 
 import importlib
+import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 from dtj_trainer.config.cluster import CHIEF, WORKER
 from dtj_trainer.config.parsing import Config
+
+log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 THREAD = "alone"
 """Name of the thread that looks."""
 
 
-def warn_if_alone(config: Config, script: str, *, say: Callable[[str], object]) -> None:
+def warn_if_alone(config: Config, script: str) -> None:
     """Prints a warning, once, when the script has begun to compute and the workers do not form one cluster.
 
     Looks from a thread of its own, which ends with the process. A job of one worker and other strategies than
@@ -33,8 +35,8 @@ def warn_if_alone(config: Config, script: str, *, say: Callable[[str], object]) 
         while (alone := _computes_alone()) is None:
             time.sleep(LOOK_SECONDS)
         if alone:
-            say(
-                f"warning: {script} trains alone: the job has {workers} workers and strategy MultiWorkerMirrored, but "
+            log.warning(
+                f"{script} trains alone: the job has {workers} workers and strategy MultiWorkerMirrored, but "
                 "the script began to compute without a tf.distribute.MultiWorkerMirroredStrategy, so each worker "
                 "trains a model of its own on all the data. Make the strategy before any other TensorFlow operation, "
                 "or set one worker and strategy OneDevice or Mirrored"

@@ -1,12 +1,15 @@
 """Has `compat.keras_override` installed as soon as a script imports Keras. Must not import TensorFlow or Keras."""
 
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from dtj_trainer.config.parsing import Config
+
+log = logging.getLogger(__name__)
 
 PROVED = ("3.15",)
 """Versions of Keras 3 whose private functions are known: the tests have run with them."""
@@ -17,11 +20,10 @@ def is_proved(version: str) -> bool:
     return ".".join(version.split(".")[:2]) in PROVED
 
 
-def override(say: Callable[[str], object], *, config: Config) -> None:
+def override(config: Config) -> None:
     """Installs the override now, or when Keras is imported.
 
     Args:
-        say: prints a line.
         config: of this task. If the job has several replicas that train one model, a version of Keras that is not
             known is told.
     """
@@ -34,10 +36,10 @@ def override(say: Callable[[str], object], *, config: Config) -> None:
         if is_proved(keras.__version__):
             from dtj_trainer.compat import keras_override
 
-            keras_override.install(say, config)
+            keras_override.install(config)
         elif config.strategy == "MultiWorkerMirrored":
-            say(
-                f"warning: Keras {keras.__version__} is installed, and fit, evaluate and predict with several replicas "
+            log.warning(
+                f"Keras {keras.__version__} is installed, and fit, evaluate and predict with several replicas "
                 f"are only known to work with Keras {', '.join(PROVED)}: Keras is left as it is; install "
                 f"keras=={PROVED[-1]}.*"
             )

@@ -1,5 +1,6 @@
 """A user's model as a task: its own loss, and the metric that goes with it. Imports TensorFlow."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
@@ -19,6 +20,8 @@ from dtj_trainer.user_code.entry_points import Name
 from dtj_trainer.user_code.layers import changed_by_data, exact_moments, separate_losses
 from dtj_trainer.user_code.loader import guarded
 from dtj_trainer.user_code.objective import CompiledObjective, DefaultMetric, compiled_metrics, given_losses, overrides
+
+log = logging.getLogger(__name__)
 
 _ACCURACY, _ERROR = "accuracy", "mean_absolute_error"
 _CLASSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy")
@@ -46,12 +49,13 @@ class OwnTask:
         data: Source,
         *,
         loss: str | None,
-        say: Callable[[str], object],
         strategy: str = "",
+        log_level: int = logging.INFO,
     ) -> None:
         """Builds the model once, to see what it is.
 
         Args:
+            log_level: of lines that all tasks of a job have in common.
             strategy: its name; those of BY_EXAMPLE take the mean of what `compute_metrics` says of single examples.
 
         Raises:
@@ -59,7 +63,7 @@ class OwnTask:
         """
         self._name = name
         self._build = build
-        self._say = say
+        self._log_level = log_level
         self._asked = loss
         model = self._new(data)
         self._changed: list[str] = []
@@ -68,9 +72,10 @@ class OwnTask:
             self._changed = guarded(name, "calling the model", lambda: changed_by_data(model, inputs))
         self._loss = _Loss(name, model, loss)
         if overrides(model, "test_step"):
-            say(
+            log.log(
+                self._log_level,
                 f"{name}: evaluations do not call {type(model).__name__}.test_step; they show the loss and the metrics "
-                "that the model was compiled with"
+                "that the model was compiled with",
             )
         self.metrics = ("loss", *([self._loss.metric] if self._loss.metric else []))
         self._output_names: list[str] = list(getattr(model, "output_names", None) or [])
@@ -103,7 +108,10 @@ class OwnTask:
             separate_losses(model)
         if replicas > 1 and (count := synchronise_batch_normalization(model)):
             # Else each replica would keep statistics of its own share of a batch.
-            self._say(f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas")
+            log.log(
+                self._log_level,
+                f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas",
+            )
         return model
 
     def objective(self, model: Any, data: Source, *, batch: int | None) -> CompiledObjective:
@@ -174,9 +182,10 @@ class OwnTask:
                 "use strategy MultiWorkerMirrored"
             )
         if names := compiled_metrics(model):
-            self._say(
+            log.log(
+                self._log_level,
                 f"{self._name}: strategy {strategy} shows no {', '.join(names)} during the training, only in the "
-                "evaluation at its end"
+                "evaluation at its end",
             )
 
     def _compile(self, model: Any) -> None:

@@ -9,6 +9,7 @@ Must not import TensorFlow: whether it is used is the script's affair.
 
 import atexit
 import importlib.util
+import logging
 import os
 import runpy
 import sys
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from dtj_launch import progress
-from dtj_trainer.process import environment
+from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.exit_codes import ExitCode
@@ -28,6 +29,8 @@ from dtj_trainer.process.watchdog import LastResort
 from dtj_trainer.user_code import keras_import
 from dtj_trainer.user_code.alone import warn_if_alone
 from dtj_trainer.user_code.script import Script
+
+log = logging.getLogger(__name__)
 
 _TEAR_DOWN_SECONDS = 30.0
 """What the end of the interpreter may take after the script's own exit handlers; TensorFlow's part of it is 1 to 15."""
@@ -92,8 +95,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     context.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
     if context.config.keras_override:
-        keras_import.override(print, config=context.config)
-    warn_if_alone(context.config, script.name, say=print)
+        keras_import.override(context.config)
+    warn_if_alone(context.config, script.name)
     tear_down = _TearDown()
     try:
         if script.path is None:
@@ -108,8 +111,10 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     except Exception as error:
         if lost := _peer_loss(error, context):
             raise lost from error
-        traceback.print_exception(type(error), error, _of_the_script(error.__traceback__))
-        leave_message("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
+        line = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        logs.enable()
+        log.error(line, exc_info=(type(error), error, _of_the_script(error.__traceback__)))
+        leave_message(line)
         tear_down.code = int(ExitCode.FAILED)
     raise SystemExit(tear_down.code)
 

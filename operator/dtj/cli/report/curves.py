@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def _from_log(log: Log) -> Iterator[tuple[str, Point]]:
         if log.stamped:
             stamp, _, line = line.partition(" ")
             at = parse_time(stamp)
-        step = _STEP.fullmatch(line.strip())
+        step = _STEP.fullmatch(_message(line).strip())
         if step is None:
             continue
         for part in (step[2] or "").split("  "):
@@ -94,6 +95,18 @@ def _from_log(log: Log) -> Iterator[tuple[str, Point]]:
                 yield SPEED, Point(int(step[1]), _number(speed[1]) * _SIZES[speed[2]], at)
             elif (pair := _PAIR.fullmatch(part)) is not None and pair[1] not in _NO_METRICS:
                 yield pair[1], Point(int(step[1]), _number(pair[2]), at)
+
+
+def _message(line: str) -> str:
+    """What a line says: itself, or the message of a trainer that logs JSON (DTJ_LOG_FORMAT=json)."""
+    if not line.startswith("{"):
+        return line
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return line
+    message = found.get("message")
+    return message if isinstance(message, str) else line
 
 
 def _number(word: str) -> float:
