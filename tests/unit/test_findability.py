@@ -86,6 +86,9 @@ QUESTIONS = (
     Question("Which program restarts in its pod?", TRAINER, "restart_policy", r"def after\("),
     Question("How do tasks find that all of them are there?", TRAINER, "rendezvous", r"^def rendezvous\("),
     Question("Which of the tasks is this one?", TRAINER, "topology", r"^def topology_of\("),
+    Question("How does a JSON line of the trainer's log look?", TRAINER, "logs", r"^class JsonFormatter\("),
+    Question("Which loggers does the trainer configure?", TRAINER, "logs", r"^_LOGGERS = "),
+    Question("How does a log line of the operator look?", ENGINE, "logs", r"^class JsonFormatter\("),
 )
 
 
