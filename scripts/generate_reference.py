@@ -101,6 +101,7 @@ VARIABLES = {
     names.Env.EXPORT_DIR: "spec.export.path, if set",
     names.Env.EXPORT_FORMATS: "spec.export.formats, separated by commas, if spec.export is set",
     names.Env.LOG_DIR: "directory of TensorBoard's logs: `logs` below the checkpoint directory",
+    names.Env.LOG_FORMAT: "format of the trainer's log lines, if `trainerLogFormat` of the chart is set",
     names.Env.STATUS_PORT: "port on which the trainer serves its progress",
     names.Env.BIND_ADDRESS: "in local runs: the address that the start gate and the progress listen on",
     names.Env.RESTART_SCOPE: "spec.runPolicy.restartScope, if it is not Auto",

@@ -24,7 +24,7 @@ from dtj.app.run import run
 from dtj.app.settings import OperatorSettings, SettingsError
 from dtj.app.startup import CredentialsRefused
 from dtj.app.watch import QuietRetries
-from dtj.core.platform import JobAccess
+from dtj.core.platform import TRAINER_LOG_FORMATS, JobAccess
 from dtj.engine import logs
 from dtj.kube.config import ConfigError
 from dtj.kube.lease import LeaseLost
@@ -84,6 +84,11 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 @_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
 @_option("restricted", is_flag=True, help='Make pods meet the Pod Security Standard "restricted".')
 @_option("trainer_image", help="Image for trainer containers whose template has no image.")
+@_option(
+    "trainer_log_format",
+    type=click.Choice(TRAINER_LOG_FORMATS),
+    help="Format of the trainer's log lines in all jobs: DTJ_LOG_FORMAT of each container.",
+)
 @_option(
     "network_policies",
     metavar="JSON",

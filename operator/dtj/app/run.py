@@ -41,6 +41,7 @@ async def run(settings: OperatorSettings) -> None:
         profiles=settings.profiles(),
         restricted=settings.restricted,
         trainer_image=settings.trainer_image,
+        trainer_log_format=settings.trainer_log_format,
         job_access=settings.network_policies,
     )
     metrics = Metrics()

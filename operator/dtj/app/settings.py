@@ -65,6 +65,9 @@ class OperatorSettings:
     """The image of trainer containers whose template names none. Without it, such a job is refused by the API
     server."""
 
+    trainer_log_format: str | None = None
+    """Format of the trainer's log lines in all jobs: plain, text or json. Without it, each job decides."""
+
     network_policies: JobAccess | None = None
     """The peers that may connect to the pods of jobs, as JSON with two lists of NetworkPolicy peers: ``statusFrom``
     (port 2223; the operator's own pods, perhaps Prometheus) and ``tensorBoardFrom`` (port 6006). If it is given, each

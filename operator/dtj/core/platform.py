@@ -7,7 +7,7 @@ addresses are loopback ports and whose directories are folders of the run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
@@ -15,6 +15,9 @@ from dtj.api.names import STATUS_PORT
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.api.spec import JobSpec, Role
 from dtj.core.replicas import Replica
+
+TRAINER_LOG_FORMATS: Final = ("plain", "text", "json")
+"""As `dtj_launch.logs` has them."""
 
 
 class Network(Protocol):
@@ -98,6 +101,9 @@ class Platform:
     restricted: bool = False
     trainer_image: str = ""
     """The image of trainer containers whose template names none."""
+
+    trainer_log_format: str | None = None
+    """One of TRAINER_LOG_FORMATS for all jobs; None leaves it to each job."""
 
     job_access: JobAccess | None = None
     """What the NetworkPolicy of each job lets in; None if jobs get no such policy."""

@@ -9,7 +9,7 @@ import pytest
 from builders import job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.names import Label
+from dtj.api.names import Env, Label
 from dtj.api.spec import Role
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.manifests.service import service as service_of
@@ -147,6 +147,12 @@ class TestRoles:
         trainer, sidecar = objects(dig(made, "spec", "containers"))
         assert trainer["image"] == taken
         assert "image" not in sidecar
+
+    @pytest.mark.parametrize("chosen", [None, "json"])
+    def test_all_jobs_get_the_log_format_that_the_operator_was_given(self, chosen: str | None) -> None:
+        made = pod(job(), platform=Platform(trainer_log_format=chosen))
+        variables = {each["name"]: each["value"] for each in objects(dig(made, "spec", "containers", 0, "env"))}
+        assert variables.get(Env.LOG_FORMAT) == chosen
 
     def test_making_pods_leaves_the_manifest_as_it_was(self) -> None:
         owner = job(template=template(tolerations=[{"key": "a"}]), accelerator={"profile": "nvidia"})

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dtj.api.names import Env
+from dtj.core.platform import TRAINER_LOG_FORMATS
 from dtj_launch import logs
 from dtj_launch.logs import JSON, PLAIN, TEXT, LogOptions, PlainFormatter
 
@@ -86,6 +88,11 @@ def test_json_is_an_object_a_line_with_the_task_and_the_fields_of_the_line(
         "progress": {"step": 5},
     }
     assert json.loads(printed.err)["exception"] == "ValueError: no"
+
+
+def test_the_operator_knows_the_same_formats() -> None:
+    assert TRAINER_LOG_FORMATS == logs.FORMATS
+    assert logs.FORMAT_VARIABLE == Env.LOG_FORMAT
 
 
 def test_a_level_hides_what_is_below_it(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

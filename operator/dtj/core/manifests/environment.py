@@ -37,6 +37,7 @@ def environment(
         Env.EXPORT_DIR: directories.export(spec),
         Env.EXPORT_FORMATS: ",".join(spec.export.formats) if spec.export is not None else None,
         Env.LOG_DIR: directories.logs(spec),
+        Env.LOG_FORMAT: platform.trainer_log_format,
         Env.CHECKPOINT_EVERY_STEPS: checkpoint.every_steps if checkpoint is not None else None,
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
