@@ -30,10 +30,10 @@ from dtj_launch.progress import Progress, ProgressStore
 from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
-from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.tasks.image_classification import prepare
+from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.synchronous import train
 
 BATCH = 64

@@ -174,7 +174,7 @@ def _surroundings(environ: Mapping[str, str]) -> dict[str, str]:
 
 def serve() -> None:
     """Answers one request after the other on standard input, a socket, until nobody is left to ask."""
-    child.preload(["dtj_trainer.process.preload"])
+    child.preload(["dtj_trainer.preload"])
     channel = socket.socket(fileno=0)
     while request := channel.recv(_LONGEST_REQUEST):
         asked = json.loads(request)

@@ -308,8 +308,8 @@ class Harness:
         from dtj_launch.progress import ProgressStore
         from dtj_trainer import problem
         from dtj_trainer.config.parsing import parse
-        from dtj_trainer.metrics.reporting import Run
         from dtj_trainer.process.task_context import TaskContext
+        from dtj_trainer.training.reporting import Run
         from dtj_trainer.user_code import entry_points
 
         argv = [

@@ -74,7 +74,7 @@ def test_a_loss_of_the_users_may_decide_by_what_it_sees() -> None:
 def test_what_is_rewritten_for_graphs_stays_as_it_is_for_the_debugger() -> None:
     import tensorflow as tf
 
-    from dtj_trainer.training.autograph import rewritten
+    from dtj_trainer.autograph import rewritten
 
     seen = []
 
@@ -92,7 +92,7 @@ def test_what_is_rewritten_for_graphs_stays_as_it_is_for_the_debugger() -> None:
 
 PRELOADED = """
 import sys
-import dtj_trainer.process.preload
+import dtj_trainer.preload
 from tensorflow.python.eager import context
 print(context.context()._context_handle is None, "dtj_trainer.tasks.image_classification" in sys.modules)
 """

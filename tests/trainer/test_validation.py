@@ -290,7 +290,7 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(eager: bool
     import overfits
     import tensorflow as tf
 
-    from dtj_trainer.metrics.aggregation import ByExample
+    from dtj_trainer.tasks.aggregation import ByExample
     from dtj_trainer.tasks.heads import MultiClass
     from dtj_trainer.training.validator import Validator
 

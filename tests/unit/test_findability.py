@@ -86,6 +86,7 @@ QUESTIONS = (
     Question("Which program restarts in its pod?", TRAINER, "restart_policy", r"def after\("),
     Question("How do tasks find that all of them are there?", TRAINER, "rendezvous", r"^def rendezvous\("),
     Question("Which of the tasks is this one?", TRAINER, "topology", r"^def topology_of\("),
+    Question("For which peers does a task wait before it starts?", TRAINER, "start_gate", r"^def meet_peers\("),
     Question("How does a JSON line of the trainer's log look?", TRAINER, "logs", r"^class JsonFormatter\("),
     Question("Which loggers does the trainer configure?", TRAINER, "logs", r"^_LOGGERS = "),
     Question("How does a log line of the operator look?", ENGINE, "logs", r"^class JsonFormatter\("),

@@ -11,8 +11,8 @@ from typing import Any
 
 import keras
 
+from dtj_trainer import rng_state
 from dtj_trainer.compat import optimizers, tensorflow, tf_keras
-from dtj_trainer.training import rng_state
 
 
 def keras_of(model: Any) -> ModuleType:

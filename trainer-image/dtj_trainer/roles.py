@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from dtj_launch import progress
 from dtj_launch.progress import Phase, ProgressStore
-from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
+from dtj_launch.rendezvous import prove_free
 from dtj_trainer.compat import require_tf_keras
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
 from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
 from dtj_trainer.data.config import Profile, ServiceTask
 from dtj_trainer.pipeline_parallel.layout import PIPELINE
-from dtj_trainer.process import environment
+from dtj_trainer.process import environment, start_gate
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.process.errors import TrainerError
 from dtj_trainer.process.output_directories import check_outputs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
@@ -32,7 +32,7 @@ from dtj_trainer.user_code.script import Script
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
-    from dtj_trainer.metrics.reporting import Run
+    from dtj_trainer.training.reporting import Run
 
 
 def launch(config: Config, termination: Termination) -> None:
@@ -77,37 +77,22 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     config = context.config
     script_runner.prepare(script, os.environ)
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
-    meet_peers(config)
+    start_gate.meet_peers(config)
     script_runner.run(script, context)
-
-
-def meet_peers(config: Config) -> None:
-    """The start gate of a program that is not ours: returns when those are there whom its strategy will look for.
-
-    Raises:
-        PeerLost: they did not come in time.
-        UsageError: this task's port is in use.
-    """
-    role = config.cluster.task.role
-    if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
-        listener = _listen(config)
-        _rendezvous(config, listener)
-    elif config.strategy == "ParameterServer" and role == CHIEF:
-        _wait_for_peers(config, WORKER, PS)
 
 
 def _train(context: TaskContext) -> None:
     config = context.config
-    listener = _listen(config) if config.strategy == "MultiWorkerMirrored" else None
+    listener = start_gate.listen(config) if config.strategy == "MultiWorkerMirrored" else None
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.distribution import strategies
     from dtj_trainer.training import synchronous
 
     context.startup.lap("import")
     if listener:
-        _rendezvous(config, listener)
+        start_gate.rendezvous_with_peers(config, listener)
     else:
-        _wait_for_peers(config, CHIEF, WORKER)
+        start_gate.wait_for_roles(config, CHIEF, WORKER)
     with _connecting(context):
         strategy = strategies.make_strategy(config)
     # The other workers wait for this one's data.
@@ -126,7 +111,7 @@ def _coordinate(context: TaskContext) -> None:
     from dtj_trainer.training import parameter_server
 
     context.startup.lap("import")
-    _wait_for_peers(config, WORKER, PS)
+    start_gate.wait_for_roles(config, WORKER, PS)
     with _connecting(context):
         strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
     run = _run(context)
@@ -138,10 +123,12 @@ def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressSt
     from dtj_trainer.data.service import serve
 
     role = config.cluster.task.role
-    with _port(service.port, "DTJ_DATA_SERVICE_PORT" if role == DATA_WORKER else "TF_DATA_SERVICE_ADDRESS", config):
+    with start_gate.naming_port(
+        service.port, "DTJ_DATA_SERVICE_PORT" if role == DATA_WORKER else "TF_DATA_SERVICE_ADDRESS", config
+    ):
         prove_free(service.port)
     if role == DATA_WORKER:
-        _wait_for_dispatcher(config, service.dispatcher)
+        start_gate.wait_for_dispatcher(config, service.dispatcher)
     serve(
         config.cluster.task,
         service,
@@ -166,14 +153,14 @@ def _pipe(context: TaskContext) -> None:
     if not config.cluster.leads:
         from dtj_trainer.pipeline_parallel import worker
 
-        _prove_port_free(config)
+        start_gate.prove_port_free(config)
         worker.serve(config.cluster, context.progress_store, context.termination, job_uid=config.job_uid)
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.pipeline_parallel import leader
 
     context.startup.lap("import")
-    _prove_port_free(config)
-    _wait_for_peers(config, WORKER)
+    start_gate.prove_port_free(config)
+    start_gate.wait_for_roles(config, WORKER)
     with _connecting(context):
         leader.connect(config)
     run = _run(context)
@@ -184,7 +171,7 @@ def _pipe(context: TaskContext) -> None:
 def _serve(config: Config, progress_store: ProgressStore) -> None:
     from dtj_trainer.distribution import tf_server
 
-    _prove_port_free(config)
+    start_gate.prove_port_free(config)
     tf_server.serve(config.cluster, progress_store)
 
 
@@ -206,7 +193,7 @@ def _connecting(context: TaskContext) -> Iterator[None]:
     context.startup.lap("gate")
     context.progress_store.update(phase=Phase.BUILDING)
     with (
-        started_in_time(context.config),
+        start_gate.started_in_time(context.config),
         context.termination.unattended(),
         strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
     ):
@@ -217,7 +204,7 @@ def _connecting(context: TaskContext) -> Iterator[None]:
 def _run(context: TaskContext) -> Run:
     """What is to be learned, and from what. After the strategy is made: it may run TensorFlow."""
     from dtj_trainer import problem
-    from dtj_trainer.metrics.reporting import Run
+    from dtj_trainer.training.reporting import Run
 
     config = context.config
     task, data = problem.prepare(config)
@@ -235,93 +222,9 @@ def _fed(run: Run) -> Iterator[None]:
         with diagnosis.diagnosing_data_errors(run.data):
             yield
         return
-    _wait_for_dispatcher(config, config.data.service)
+    start_gate.wait_for_dispatcher(config, config.data.service)
     with (
         diagnosis.diagnosing_data_errors(run.data),
         service.stall_watchdog(run.progress_store, config.stall_timeout, end_with=end_with),
     ):
         yield
-
-
-def _wait_for_dispatcher(config: Config, address: str) -> None:
-    host, _, port = address.rpartition(":")
-    _wait_for(config, {"dispatcher of the tf.data service": (host.strip("[]"), int(port))})
-
-
-def _listen(config: Config) -> ReadinessListener:
-    """Shows the peers that this task is there, and proves that its port is free."""
-    port = _own_port(config)
-    with _port(port, "TF_CONFIG", config):
-        return ReadinessListener(
-            port,
-            name=str(config.cluster.task),
-            attempt=config.attempt,
-            key=config.job_uid,
-            host=config.bind_address,
-        )
-
-
-def _prove_port_free(config: Config) -> None:
-    """For a task whose server comes later: who met it at its gate by now would find nobody afterwards."""
-    port = _own_port(config)
-    with _port(port, "TF_CONFIG", config):
-        prove_free(port)
-
-
-def _own_port(config: Config) -> int:
-    address = config.cluster.own_address
-    assert address is not None  # a task of a checked cluster
-    return address.port
-
-
-@contextmanager
-def _port(port: int, source: str, config: Config) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"{source}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
-            "end the process that has it, or give another port"
-        ) from None
-
-
-def _wait_for_peers(config: Config, *roles: str) -> None:
-    _wait_for(config, _addresses(config, *roles))
-
-
-def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
-    with _named_in_time():
-        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout)
-
-
-def _rendezvous(config: Config, listener: ReadinessListener) -> None:
-    """Returns when all members of the collective are here; then the port is free for TensorFlow."""
-    with _named_in_time():
-        rendezvous(
-            listener,
-            _addresses(config, CHIEF, WORKER),
-            name=str(config.cluster.task),
-            attempt=config.attempt,
-            key=config.job_uid,
-            timeout=config.start_timeout,
-        )
-    listener.close()
-
-
-def _addresses(config: Config, *roles: str) -> dict[str, Peer]:
-    return {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
-
-
-@contextmanager
-def _named_in_time() -> Iterator[None]:
-    try:
-        yield
-    except PeersMissing as missing:
-        raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
-
-
-def started_in_time(config: Config) -> Watchdog:
-    """A peer that passes the gate and then dies would be waited for in silence, and without end."""
-    who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
-    lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
-    return Watchdog(config.start_timeout, lost, end_with=end_with)

@@ -23,12 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_launch.progress import DTJCallback
+from dtj_trainer import rng_state
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.compat import keras3, keras_override, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.training import keras_fit, rng_state
+from dtj_trainer.training import keras_fit
 
 try:
     import tf_keras

@@ -16,7 +16,7 @@ VARIABLE: Final = "DTJ_TRAINER_PYTHON"
 
 LAUNCHER_OPTIONS: Final = (
     "--own-gate",
-    "--preload=dtj_trainer.process.preload",
+    "--preload=dtj_trainer.preload",
     "--check=dtj_trainer.__main__:check",
     "--module=dtj_trainer",
     "--",

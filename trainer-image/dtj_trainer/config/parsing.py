@@ -12,6 +12,7 @@ from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
 from dtj_trainer.config import cluster, metric_names, options
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.config.nonfinite import NanPolicy, nan_policy
 from dtj_trainer.config.optimizer import Learning, learning
 from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.config.validation import ValidationPolicy, validation_policy
@@ -22,7 +23,6 @@ from dtj_trainer.pipeline_parallel import layout
 from dtj_trainer.pipeline_parallel.layout import PIPELINE, Layout
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
-from dtj_trainer.training.nonfinite import NanPolicy, nan_policy
 from dtj_trainer.user_code import script as scripts
 from dtj_trainer.user_code.entry_points import UserCode, parse_entry_points
 from dtj_trainer.user_code.script import Script
@@ -127,7 +127,7 @@ class Config:
 
     @property
     def preloads(self) -> bool:
-        """Whether this task may find imported what `dtj_trainer.process.preload` imports.
+        """Whether this task may find imported what `dtj_trainer.preload` imports.
 
         A script finds the environment and the modules that it would find without us.
         """

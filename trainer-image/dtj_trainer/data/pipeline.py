@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from dtj_trainer.autograph import as_written
 from dtj_trainer.data.sharding import Share, options
 from dtj_trainer.data.source import Stream
-from dtj_trainer.training.autograph import as_written
 
 _PART = 64
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer import rng_state
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.export.bundle import publish
 from dtj_trainer.tasks import Serving, Task
-from dtj_trainer.training import rng_state
 
 INPUT = "inputs"
 SIGNATURE = "serving_default"

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.pipeline_parallel.graph_cut import Segment
+from dtj_trainer.training.reporting import Run
 
 log = logging.getLogger(__name__)
 

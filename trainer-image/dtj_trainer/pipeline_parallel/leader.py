@@ -13,7 +13,6 @@ from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.pipeline_parallel.costs import measure
 from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
 from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
@@ -27,6 +26,7 @@ from dtj_trainer.training import optimizers
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
+from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.metrics.aggregation import Measured, means_by_example
 from dtj_trainer.pipeline_parallel.layout import Layout
 from dtj_trainer.pipeline_parallel.stages import Stage
 from dtj_trainer.tasks import Task
+from dtj_trainer.tasks.aggregation import Measured, means_by_example
 
 Tensor = Any
 

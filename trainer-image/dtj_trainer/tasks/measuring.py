@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.source import Source
-from dtj_trainer.metrics.aggregation import ByExample
 from dtj_trainer.tasks import Serving, Task, Tensor
+from dtj_trainer.tasks.aggregation import ByExample
 from dtj_trainer.tasks.heads import is_sparse
 
 
@@ -65,7 +65,7 @@ class Measuring:
 
 
 class MeasuredObjective:
-    """See `dtj_trainer.metrics.aggregation.Objective`. It sums how much the variables of a metric grow from zero."""
+    """See `dtj_trainer.tasks.aggregation.Objective`. It sums how much the variables of a metric grow from zero."""
 
     def __init__(self, task: Task, model: Any, metrics: Sequence[Any], *, batch: int | None) -> None:
         self._task = task

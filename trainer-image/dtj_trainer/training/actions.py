@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from dtj_trainer.metrics.aggregation import Measured
+from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.stepping import EverySteps
 
 

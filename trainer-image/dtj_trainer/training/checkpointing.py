@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.config.nonfinite import NotFiniteStep, last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.strategies import save_together
 from dtj_trainer.metrics.step_timing import Every
 from dtj_trainer.process.errors import Preempted
 from dtj_trainer.training.inner_loop import Vote
-from dtj_trainer.training.nonfinite import NotFiniteStep, last_words, on_which, workers_of
 from dtj_trainer.training.stepping import EverySteps
 
 

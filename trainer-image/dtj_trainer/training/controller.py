@@ -12,15 +12,15 @@ from typing import Any
 
 from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.config.nonfinite import ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import of_each_replica
-from dtj_trainer.metrics.aggregation import Measured
-from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.checkpointing import Checkpointing
 from dtj_trainer.training.inner_loop import InnerLoop, StepResult, Vote
-from dtj_trainer.training.nonfinite import ROLLBACK, SKIP, NotFiniteStep, on_which, workers_of
+from dtj_trainer.training.reporting import Reporter, Run
 from dtj_trainer.training.stepping import steps_within
 
 log = logging.getLogger(__name__)

@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
-from dtj_trainer.metrics.aggregation import ByExample, Objective
 from dtj_trainer.tasks import Task
-from dtj_trainer.training.autograph import rewritten
+from dtj_trainer.tasks.aggregation import ByExample, Objective
 
 BATCH = 512
 """Examples that a model takes at once; fewer if the devices of the training took fewer."""

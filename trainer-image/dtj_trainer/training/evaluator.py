@@ -16,9 +16,9 @@ from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
+from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from dtj_trainer.export.bundle import Bundle
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.export.formats import SAVED_MODEL
 from dtj_trainer.metrics.formatting import short_number, short_time
-from dtj_trainer.metrics.reporting import Reporter, Run
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
+from dtj_trainer.training.reporting import Reporter, Run
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dtj_trainer.metrics.aggregation import Measured
+from dtj_trainer.tasks.aggregation import Measured
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,8 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3, tf_keras
-from dtj_trainer.metrics.aggregation import Measured
 from dtj_trainer.process.errors import UsageError
+from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.stepping import fit_segments
 from dtj_trainer.training.weight_update import Finalization
 from dtj_trainer.user_code.entry_points import Name

@@ -23,14 +23,14 @@ from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.metrics.aggregation import Measured, means_by_example
-from dtj_trainer.metrics.reporting import Run
+from dtj_trainer.tasks.aggregation import Measured, means_by_example
 from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import StepResult, Vote
+from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import steps_within, total_steps
-from dtj_trainer.user_code.actions import load_actions
+from dtj_trainer.training.user_actions import load_actions
 
 log = logging.getLogger(__name__)
 

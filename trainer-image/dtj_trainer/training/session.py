@@ -35,8 +35,8 @@ from dtj_trainer.process.ending import end_with, leave
 from dtj_trainer.process.errors import TrainerError, UsageError
 from dtj_trainer.process.output_directories import check_outputs
 from dtj_trainer.process.signals import Termination
+from dtj_trainer.process.start_gate import meet_peers, started_in_time
 from dtj_trainer.process.task_context import TaskContext
-from dtj_trainer.roles import meet_peers, started_in_time
 from dtj_trainer.training.stepping import steps_within
 from dtj_trainer.user_code import keras_import
 

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dtj_trainer import rng_state
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.process.errors import UsageError
-from dtj_trainer.training import rng_state, weight_update
+from dtj_trainer.training import weight_update
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from dtj_trainer import keras_compat
+from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import keras3
+from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
 from dtj_trainer.distribution.stall_watch import StallWatch
@@ -22,20 +23,19 @@ from dtj_trainer.distribution.strategies import (
     exit_barrier,
     peer_loss,
 )
-from dtj_trainer.metrics.aggregation import ByExample
-from dtj_trainer.metrics.reporting import Run
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.training import keras_fit, optimizers, rng_state, weight_update
+from dtj_trainer.tasks.aggregation import ByExample
+from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.actions import Action
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
-from dtj_trainer.training.nonfinite import SKIP
+from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps as count_steps
 from dtj_trainer.training.synchronous_step import Engine
+from dtj_trainer.training.user_actions import load_actions
 from dtj_trainer.training.validations import Validations
-from dtj_trainer.user_code.actions import load_actions
 from dtj_trainer.user_code.objective import overrides
 
 log = logging.getLogger(__name__)

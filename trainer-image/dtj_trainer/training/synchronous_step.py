@@ -13,15 +13,15 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
+from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
-from dtj_trainer.metrics.aggregation import ByExample, Measured, Objective
 from dtj_trainer.process.errors import UsageError
+from dtj_trainer.rng_state import RngState
 from dtj_trainer.tasks import Task
+from dtj_trainer.tasks.aggregation import ByExample, Measured, Objective
 from dtj_trainer.training import weight_update
-from dtj_trainer.training.autograph import rewritten
 from dtj_trainer.training.inner_loop import StepResult, Vote
-from dtj_trainer.training.rng_state import RngState
 from dtj_trainer.user_code.objective import overrides
 from dtj_trainer.user_code.train_step import watched
 

@@ -14,12 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
+from dtj_trainer.autograph import as_written, rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution.strategies import of_each_replica
-from dtj_trainer.metrics.aggregation import Objective
 from dtj_trainer.process.errors import UsageError
-from dtj_trainer.training.autograph import as_written, rewritten
+from dtj_trainer.tasks.aggregation import Objective
 from dtj_trainer.training.stepping import steps_within
 
 BATCH = 512

@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.process.errors import UsageError
-from dtj_trainer.training.autograph import rewritten
 
 Tensor = Any
 _MEANS = ("sum_over_batch_size", "mean", "auto")

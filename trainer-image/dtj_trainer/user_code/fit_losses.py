@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary
 import tensorflow as tf
 
 from dtj_trainer.config.cluster import Cluster
+from dtj_trainer.config.nonfinite import on_which, workers_of
 from dtj_trainer.keras_compat import variables
 from dtj_trainer.process.errors import NotFinite
-from dtj_trainer.training.nonfinite import on_which, workers_of
 from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights
 
 _LOOK_BATCHES = 16

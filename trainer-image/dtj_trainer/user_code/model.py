@@ -10,12 +10,12 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
+from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.data.source import Source
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.training.autograph import rewritten
 from dtj_trainer.user_code.entry_points import Name
 from dtj_trainer.user_code.layers import changed_by_data, exact_moments, separate_losses
 from dtj_trainer.user_code.loader import guarded

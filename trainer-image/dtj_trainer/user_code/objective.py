@@ -27,7 +27,7 @@ Tensor = Any
 
 
 class CompiledObjective:
-    """See `dtj_trainer.metrics.aggregation.Objective`."""
+    """See `dtj_trainer.tasks.aggregation.Objective`."""
 
     def __init__(self, name: Name, model: Any, data: Source, *, batch: int | None, default: Any) -> None:
         """To be called in the strategy's scope, with the model's optimizer in place.
@@ -69,7 +69,7 @@ class CompiledObjective:
         self.size += sum(self._own_sizes)
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """See `dtj_trainer.metrics.aggregation.Objective`."""
+        """See `dtj_trainer.tasks.aggregation.Objective`."""
         total = tf.cast(self._total(outputs, labels, weights, inputs), tf.float32)
         rows = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32)
         batch = rows if self._batch is None else tf.constant(self._batch, tf.float32)
@@ -84,7 +84,7 @@ class CompiledObjective:
 
     @contextmanager
     def by_batch(self) -> Iterator[None]:
-        """See `dtj_trainer.metrics.aggregation.Objective`."""
+        """See `dtj_trainer.tasks.aggregation.Objective`."""
         batch, self._batch = self._batch, None
         for exact in self._exact:
             exact.batch = None
@@ -106,7 +106,7 @@ class CompiledObjective:
         return tf.concat([tf.zeros(self.size - sum(self._own_sizes)), *_flat(gained)], axis=0)
 
     def means(self, sums: Any) -> Mapping[str, float]:
-        """See `dtj_trainer.metrics.aggregation.Objective`."""
+        """See `dtj_trainer.tasks.aggregation.Objective`."""
         sums = np.asarray(sums, np.float64)
         own = self._results_of_own_step(sums[self.size - sum(self._own_sizes) :])
         if not sums[1] and own:

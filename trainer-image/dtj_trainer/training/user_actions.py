@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from dtj_trainer.metrics.aggregation import Measured
 from dtj_trainer.process.errors import UsageError
+from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.stepping import EverySteps
 from dtj_trainer.user_code.entry_points import Name

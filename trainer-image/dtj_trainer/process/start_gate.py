@@ -1,0 +1,133 @@
+"""The start gate of this task: it proves that its port is free, shows itself to its peers and waits for them.
+
+`dtj_launch.rendezvous` has the protocol. Must not import TensorFlow.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
+from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.process.ending import end_with
+from dtj_trainer.process.errors import PeerLost, UsageError
+from dtj_trainer.process.watchdog import Watchdog
+
+
+def meet_peers(config: Config) -> None:
+    """The start gate of a script: returns when the peers that its strategy connects to are there.
+
+    Raises:
+        PeerLost: they are not there in time.
+        UsageError: this task's port is in use.
+    """
+    role = config.cluster.task.role
+    if config.strategy == "MultiWorkerMirrored" and role != EVALUATOR:
+        listener = listen(config)
+        rendezvous_with_peers(config, listener)
+    elif config.strategy == "ParameterServer" and role == CHIEF:
+        wait_for_roles(config, WORKER, PS)
+
+
+def started_in_time(config: Config) -> Watchdog:
+    """A peer that passes the gate and then dies would be waited for in silence, and without end."""
+    who = f"TPU {config.tpu_name}" if config.strategy == "TPU" else "the other tasks"
+    lost = PeerLost(f"{who} passed the start gate, but did not connect within {config.start_timeout:g} s")
+    return Watchdog(config.start_timeout, lost, end_with=end_with)
+
+
+def wait_for_dispatcher(config: Config, address: str) -> None:
+    """Returns when the dispatcher of the tf.data service answers.
+
+    Raises:
+        PeerLost: it did not in time.
+    """
+    host, _, port = address.rpartition(":")
+    _wait_for(config, {"dispatcher of the tf.data service": (host.strip("[]"), int(port))})
+
+
+def listen(config: Config) -> ReadinessListener:
+    """Shows the peers that this task is there, and proves that its port is free.
+
+    Raises:
+        UsageError: it is not free.
+    """
+    port = _own_port(config)
+    with naming_port(port, "TF_CONFIG", config):
+        return ReadinessListener(
+            port,
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            key=config.job_uid,
+            host=config.bind_address,
+        )
+
+
+def prove_port_free(config: Config) -> None:
+    """For a task whose server starts later. It has no gate: a peer that found the gate would not find the server."""
+    port = _own_port(config)
+    with naming_port(port, "TF_CONFIG", config):
+        prove_free(port)
+
+
+@contextmanager
+def naming_port(port: int, source: str, config: Config) -> Iterator[None]:
+    """Has an OSError of a port name the variable that the port comes from.
+
+    Raises:
+        UsageError: the port cannot be had.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{source}: port {port} of {config.cluster.task}: {os.strerror(error.errno or 0)}; "
+            "end the process that has it, or give another port"
+        ) from None
+
+
+def wait_for_roles(config: Config, *roles: str) -> None:
+    """Returns when each peer of these roles answers, without a gate of its own.
+
+    Raises:
+        PeerLost: one did not in time.
+    """
+    _wait_for(config, _addresses(config, *roles))
+
+
+def rendezvous_with_peers(config: Config, listener: ReadinessListener) -> None:
+    """Returns when all members of the collective are here; then the port is free for TensorFlow."""
+    with _named_in_time():
+        rendezvous(
+            listener,
+            _addresses(config, CHIEF, WORKER),
+            name=str(config.cluster.task),
+            attempt=config.attempt,
+            key=config.job_uid,
+            timeout=config.start_timeout,
+        )
+    listener.close()
+
+
+def _own_port(config: Config) -> int:
+    address = config.cluster.own_address
+    assert address is not None  # a task of a checked cluster
+    return address.port
+
+
+def _wait_for(config: Config, peers: Mapping[str, Peer]) -> None:
+    with _named_in_time():
+        wait_for_peers({**peers, **config.tpu_runtimes}, timeout=config.start_timeout)
+
+
+def _addresses(config: Config, *roles: str) -> dict[str, Peer]:
+    return {str(task): (a.host, a.port) for task, a in config.cluster.peers(*roles).items()}
+
+
+@contextmanager
+def _named_in_time() -> Iterator[None]:
+    try:
+        yield
+    except PeersMissing as missing:
+        raise PeerLost(f"start gate: {missing}; see why they did not start, or raise --start-timeout") from None
