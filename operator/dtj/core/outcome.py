@@ -64,10 +64,8 @@ def root_cause(ended: TerminatedPod) -> RootCause:
     """What is known of the end of a pod."""
     pod = ended.pod
     end = pod.termination
-    words, reason = (end.message, end.reason) if end is not None else ("", "")
-    if by_its_own_fault(pod):
-        words, reason = pod.message, pod.reason
-    words, reason = (words or pod.message).strip(), reason or pod.reason
+    words = pod.message if by_its_own_fault(pod) or end is None else end.message
+    words, reason = (words or pod.message).strip(), _reason(pod)
     if end is not None and end.init_container:
         words = f"init container {end.init_container}: {words or 'failed'}"
     words = words[-MAX_LOG_TAIL:]
@@ -87,6 +85,14 @@ def root_cause(ended: TerminatedPod) -> RootCause:
     return cause.model_copy(update={"kind": str(ended.failure_class)})
 
 
+def _reason(pod: Pod) -> str:
+    """The word for the end: the runtime's, or the kubelet's if it ended the pod for the pod's own fault."""
+    end = pod.termination
+    if end is None or by_its_own_fault(pod):
+        return pod.reason
+    return end.reason or pod.reason
+
+
 def _signal(pod: Pod) -> int | None:
     """The signal that ended the container: as the runtime says, or as 128 + signal in the exit code."""
     end = pod.termination
@@ -104,13 +110,22 @@ def how_it_failed(cause: RootCause) -> str:
 
 
 def how_it_ended(cause: RootCause) -> str:
-    """The end of a replica without its name: ``exited with code 137 (SIGKILL, OOMKilled)``.
+    """The end of a replica without its name: ``exited with code 137 (SIGKILL, OOMKilled)``."""
+    return _ending(cause.exit_code, cause.signal, cause.reason)
 
-    The reason Error is left out: the runtime gives it to every container that does not exit with 0.
-    """
-    how = f"exited with code {cause.exit_code}" if cause.exit_code is not None else "failed"
-    marks = (_signal_name(cause.signal), cause.reason if cause.reason != "Error" else "")
-    words = ", ".join(filter(None, marks))
+
+def how_pod_ended(pod: Pod) -> str:
+    """The end of a pod in the same words; ``succeeded`` if it did."""
+    if pod.succeeded:
+        return "succeeded"
+    end = pod.termination
+    return _ending(end.exit_code if end is not None else None, _signal(pod), _reason(pod))
+
+
+def _ending(exit_code: int | None, signal: int | None, reason: str) -> str:
+    """The reason Error is left out: the runtime gives it to every container that does not exit with 0."""
+    how = f"exited with code {exit_code}" if exit_code is not None else "failed"
+    words = ", ".join(filter(None, (_signal_name(signal), reason if reason != "Error" else "")))
     return f"{how} ({words})" if words else how
 
 

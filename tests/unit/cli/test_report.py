@@ -178,6 +178,15 @@ def test_exit_code_42_of_a_pod_that_nobody_stopped_is_a_failure_in_the_report_as
         assert looks(evidence(pods=(pod("worker-0", ran(1, 6, code)),)))["worker-0"][-1] == Look.FAILED
 
 
+def test_the_end_of_a_pod_is_in_the_words_of_the_status() -> None:
+    evicted = {**pod("worker-1"), "status": {"phase": "Failed", "reason": "Evicted"}}
+    found = history(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")), evicted)))
+    assert {row.name: row.bars[-1].words for row in found.rows if row.name.startswith("worker")} == {
+        "worker-0": "exited with code 137 (SIGKILL, OOMKilled)",
+        "worker-1": "failed (Evicted)",
+    }
+
+
 def test_a_sidecar_that_was_injected_first_is_not_taken_for_the_container_that_trains() -> None:
     body = pod("worker-0", ran(1, 9, 0))
     body["metadata"] = {**body["metadata"], "annotations": {Annotation.MAIN_CONTAINER: "tensorflow"}}  # type: ignore[dict-item]

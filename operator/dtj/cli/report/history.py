@@ -18,6 +18,7 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label, Reason
 from dtj.cli.report.evidence import Evidence, began, event_time, replica_named
 from dtj.convert.pod_records import pod_from
+from dtj.core.outcome import how_pod_ended
 from dtj.core.pod_state import main_container_of, stopped_on_request
 from dtj.kube.records import pod_from_object
 
@@ -173,7 +174,7 @@ def _stretches(pod: JsonObject, created: datetime, now: datetime, on_request: fr
         finished = parse_time(end.get("finishedAt")) or now
         # A container that never ran has no start.
         started = min(parse_time(end.get("startedAt")) or finished, finished)
-        return (created, started, Look.WAITING, "waiting"), (started, finished, *_pod_end(pod, end, on_request))
+        return (created, started, Look.WAITING, "waiting"), (started, finished, *_pod_end(pod, on_request))
     since = parse_time(dig(state, "running", "startedAt"))
     if since is not None:
         first, ready = (created, since, Look.WAITING, "waiting"), _ready_since(pod)
@@ -182,7 +183,7 @@ def _stretches(pod: JsonObject, created: datetime, now: datetime, on_request: fr
         return first, (since, ready, Look.STARTING, "starting"), (ready, now, Look.RUNNING, "running")
     if dig(pod, "status", "phase") == "Failed":  # without having run: evicted, refused by its node
         ended = parse_time(_last_transition(pod)) or now
-        return ((created, ended, Look.FAILED, text(dig(pod, "status", "reason")) or "failed"),)
+        return ((created, ended, Look.FAILED, how_pod_ended(pod_from(pod_from_object(pod)))),)
     why = text(dig(state, "waiting", "reason")) or _unscheduled(pod) or "waiting"
     return ((created, now, Look.WAITING, why),)
 
@@ -194,12 +195,11 @@ def _bars(*stretches: _Stretch) -> Iterator[Bar]:
             yield Bar(start, max(start, end), look, words)
 
 
-def _pod_end(pod: JsonObject, end: JsonObject, on_request: frozenset[str]) -> tuple[Look, str]:
-    code, reason = end.get("exitCode"), text(end.get("reason"))
-    if code == 0:
-        return Look.SUCCEEDED, "succeeded"
-    words = f"exit code {code}" + (f", {reason}" if reason not in ("", "Error") else "")
-    return (Look.STOPPED if text(dig(pod, "metadata", "name")) in on_request else Look.FAILED), words
+def _pod_end(pod: JsonObject, on_request: frozenset[str]) -> tuple[Look, str]:
+    known = pod_from(pod_from_object(pod))
+    if known.succeeded:
+        return Look.SUCCEEDED, how_pod_ended(known)
+    return (Look.STOPPED if known.name in on_request else Look.FAILED), how_pod_ended(known)
 
 
 def _main_state(pod: JsonObject) -> JsonObject:
