@@ -96,7 +96,7 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
     """
     cause = job.status.root_cause
     if cause is None:
-        raise NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
+        raise no_failure(job)
     pods = await pods_of(gateway, job)
     each = next((each for each in pods if each.pod.name == cause.pod), None)
     if each is None or not has_log(each, selection):
@@ -108,6 +108,11 @@ async def first_error(gateway: KubeGateway, job: Job, selection: LogSelection) -
         raise
     except ApiError as error:
         return await _remembered(cause, f"the log of pod {cause.pod} cannot be read: {error.message}")
+
+
+def no_failure(job: Job) -> NothingToRead:
+    """The refusal of a job of which no replica has failed."""
+    return NothingToRead(f"{job.name}: no replica has failed: its state is {job.status.state or 'not known yet'}")
 
 
 async def _remembered(cause: RootCause, why: str) -> FirstError:

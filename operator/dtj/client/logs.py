@@ -95,7 +95,7 @@ async def select(gateway: KubeGateway, job: Job, selection: LogSelection) -> tup
     """
     pods = tuple(each for each in await pods_of(gateway, job) if selection.selects(each))
     if not pods:
-        _check_replica(job, selection)
+        check_replica(job, selection)
     if selection.previous:
         pods = _before_newest(pods)
     _check_container(pods, selection)
@@ -112,7 +112,7 @@ def _check_container(pods: Iterable[JobPod], selection: LogSelection) -> None:
         raise NothingToRead(f'--container: no container "{selection.container}": there are {", ".join(named)}')
 
 
-def _check_replica(job: Job, selection: LogSelection) -> None:
+def check_replica(job: Job, selection: LogSelection) -> None:
     """Raises NothingToRead where the job, as it is now, wants no such replica."""
     counts = {str(role): job.spec.replicas(role) for role in job.spec.roles()} if job.spec is not None else {}
     role, index = selection.role, selection.index

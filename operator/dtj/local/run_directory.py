@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -66,6 +68,44 @@ class RunDirectory:
         """What the replica's processes wrote; ``hostname`` such as worker-0."""
         return self.logs / f"{hostname}.log"
 
+    def replica_logs(self) -> tuple[Path, ...]:
+        """The logs of the replicas that have written anything, by name."""
+        return tuple(sorted(file for file in self.logs.glob("*.log") if file != self.runner_log))
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the process that runs this run, for as long as it does."""
+        return self.path / ".lock"
+
+    @property
+    def running(self) -> bool:
+        """Whether a process of this machine runs it now. The kernel frees the lock of a process that was killed."""
+        try:
+            with self.lock.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Run it within the block. Raises RunIsActive if another process does, and OSError."""
+        with append_privately(self.lock) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunIsActive(self) from None
+            yield
+
+
+class RunIsActive(Exception):
+    """Another process runs this run now."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        super().__init__(f"{directory.path} is still running: wait for its end, or stop it with Ctrl-C")
+
 
 def write_privately(file: Path, content: bytes) -> None:
     """Write a file that stays its owner's also where the folder is copied to. Raises OSError."""
@@ -100,11 +140,13 @@ def create(runs: Path, *, job: str, now: datetime) -> RunDirectory:
 
 
 def latest(runs: Path, *, job: str) -> RunDirectory | None:
-    """The newest run of the job, ready to be used again; None where there is none. Raises OSError."""
+    """The newest run of the job, ready to be used again; None where there is none. Raises OSError, RunIsActive."""
     path = runs.resolve() / job / LATEST
     if not path.is_dir():
         return None
     directory = RunDirectory(path.resolve())
+    if directory.running:
+        raise RunIsActive(directory)
     directory.path.chmod(_PRIVATE)  # older versions made it readable by all
     _make_folders(directory)
     # What was found at the old run's end must not pass for the new one's.

@@ -32,6 +32,7 @@ from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
 from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
+from dtj.local.log_times import LogTimes
 from dtj.local.machine import thread_defaults
 from dtj.local.objects import Objects, timestamp
 from dtj.local.platform import LocalNetwork, local_platform
@@ -142,10 +143,16 @@ class LocalRun:
             body = await gateway.create(JOBS, namespace=self._job.namespace, body=self._body)
             engine.feed.put(body)
             group.create_task(engine.run(), name="engine")
-            asking = group.create_task(scene.progress.run(), name="progress")
+            times = LogTimes(self._directory)
+            looking = (
+                group.create_task(scene.progress.run(), name="progress"),
+                group.create_task(times.run(), name="times of the logs"),
+            )
             await self._follow(scene, show)
             await self._end_processes(kubelet, scene, show)
-            asking.cancel()
+            for task in looking:
+                task.cancel()
+            times.note()
             engine.stop()
         view = replace(scene.view(), state=scene.end.value)
         show(view)

@@ -15,6 +15,7 @@ import yaml
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation
+from dtj.cli.common.local_run import NoManifest
 from dtj.cli.main import cli
 from dtj.cli.report.bundle import INDEX, files
 from dtj.cli.report.curves import SPEED, curves
@@ -24,7 +25,7 @@ from dtj.cli.report.history import MAX_ROWS, Look, history
 from dtj.cli.report.markup import safe
 from dtj.cli.report.page import render_page
 from dtj.cli.report.redaction import LEFT_OUT, without_secrets
-from dtj.cli.report.run import NoManifest, gather
+from dtj.cli.report.run import gather
 from dtj.cli.report.secret_shapes import REDACTED
 from dtj.cli.report.view import page_view
 from dtj.local import run_directory

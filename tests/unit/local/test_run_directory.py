@@ -13,7 +13,7 @@ import pytest
 from dtj.local import run_directory
 from dtj.local.objects import Objects
 from dtj.local.process import Process
-from dtj.local.run_directory import append_privately, write_privately
+from dtj.local.run_directory import RunIsActive, append_privately, write_privately
 from dtj.local.runner import keep_objects
 
 pytestmark = pytest.mark.unit
@@ -56,3 +56,14 @@ async def test_manifest_objects_and_logs_stay_private_wherever_they_are_copied(t
     files = [directory.manifest, directory.objects, directory.runner_log, directory.replica_log("worker-0")]
     assert [mode(file) for file in files] == [0o600] * 4
     assert directory.manifest.read_text() == "a: 1\n"
+
+
+def test_a_run_that_a_process_runs_is_not_taken_up_again_before_its_end(tmp_path: Path) -> None:
+    directory = run_directory.create(tmp_path, job="digits", now=NOW)
+    assert not directory.running
+    with directory.locked():
+        assert directory.running
+        with pytest.raises(RunIsActive, match=r"is still running: wait for its end"):
+            run_directory.latest(tmp_path, job="digits")
+    assert not directory.running
+    assert run_directory.latest(tmp_path, job="digits") is not None

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-from dtj.cli.common.connection import cluster_command
+from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.durations import Duration
-from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.job_name import JobName
-from dtj.cli.common.terminal import say
-
-if TYPE_CHECKING:
-    from dtj.client import AsyncClient
+from dtj.cli.common.run_options import check_one_is_given, job_or_run
 
 
 @click.command()
-@click.argument("name", type=JobName())
+@click.argument("name", type=JobName(), required=False)
+@job_or_run
 @click.option("--role", metavar="ROLE", help="Show only replicas of this role: chief, worker, ps, …")
 @click.option("--index", type=click.IntRange(min=0), metavar="N", help="Show only the replica with this index.")
 @click.option("-c", "--container", metavar="NAME", help="Show this container. Default: the one that trains.")
@@ -29,10 +26,11 @@ if TYPE_CHECKING:
 @click.option(
     "--first-error", "only_error", is_flag=True, help="Show the first error of the replica that failed first."
 )
-@cluster_command
-async def logs(
-    client: AsyncClient,
-    name: str,
+@place_options
+def logs(
+    name: str | None,
+    run: str | None,
+    runs: Path,
     role: str | None,
     index: int | None,
     container: str | None,
@@ -42,42 +40,41 @@ async def logs(
     since: float | None,
     timestamps: bool,
     only_error: bool,
+    place: Place,
 ) -> int:
     """Print the logs of a job's replicas, merged by time.
 
     Each line starts with the replica's name; with --role and --index there is no prefix. Ctrl-C ends the command, not
-    the job.
+    the job. With --run, the logs are those of a run on this machine.
 
     Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 Ctrl-C.
     """
-    import asyncio
+    from dtj.client.logs import LogSelection
 
-    from dtj.cli.logs.output import Output, show_first_error
-    from dtj.client.log_follower import follow_logs
-    from dtj.client.logs import LogSelection, read_logs, select, silence
-
-    selection = LogSelection(role=role, index=index, container=container, previous=previous, tail=tail, since=since)
+    check_one_is_given(name, run, place)
     if follow and (previous or only_error):
         raise click.UsageError(f"--follow and {'--previous' if previous else '--first-error'} exclude each other")
     if only_error and (previous or role is not None or index is not None):
         raise click.UsageError("--first-error chooses the replica itself: leave --role, --index and --previous out")
-    job = await client.get(name)
-    output = Output(job, prefix=role is None or index is None, timestamps=timestamps)
-    try:
-        if only_error:
-            return await show_first_error(client, job, selection)
-        if follow:
-            changes = follow_logs(client.gateway, job, selection, changes=lambda: client.follow(name))
-            await output.show(changes)
-            return Exit.OK
-        pods = await select(client.gateway, job, selection)
-        nothing = silence(pods, job, selection)
-        if nothing:
-            say(nothing, err=True)
-        else:
-            await output.show(read_logs(client.gateway, pods, selection))
-    except asyncio.CancelledError:
-        if not job.status.terminal:
-            say(f"{name} continues to run.", err=True)
-        raise
-    return Exit.OK
+    selection = LogSelection(role=role, index=index, container=container, previous=previous, tail=tail, since=since)
+    if run is not None:
+        from dtj.cli.logs.local_run import show_run
+
+        _check_of_run(container, previous)
+        return show_run(run, runs, selection, follow=follow, only_error=only_error, timestamps=timestamps)
+    from dtj.cli.logs.output import show_job
+
+    assert name is not None
+    return with_client(
+        place,
+        lambda client: show_job(client, name, selection, follow=follow, only_error=only_error, timestamps=timestamps),
+    )
+
+
+def _check_of_run(container: str | None, previous: bool) -> None:
+    """Raises UsageError for options that mean nothing for a run on this machine."""
+    for option, given in (("--container", container is not None), ("--previous", previous)):
+        if given:
+            raise click.UsageError(
+                f"{option} is for a job on a cluster: on this machine, a replica has one log, of all its processes"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -9,12 +10,38 @@ from dtj.api.job import Job
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.next_commands import next_command
-from dtj.cli.common.terminal import copy_line
+from dtj.cli.common.terminal import copy_line, say
 from dtj.cli.logs.render import first_error_lines, log_text, plain_line
 from dtj.client import AsyncClient
 from dtj.client.first_error import first_error
-from dtj.client.logs import LogLine, LogNote, LogSelection
+from dtj.client.log_follower import follow_logs
+from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select, silence
 from dtj.core.replicas import replicas
+
+
+async def show_job(
+    client: AsyncClient, name: str, selection: LogSelection, *, follow: bool, only_error: bool, timestamps: bool
+) -> int:
+    """Print the logs of a job. Returns the exit code. Raises ApiError and NothingToRead."""
+    job = await client.get(name)
+    output = Output(job, prefix=selection.role is None or selection.index is None, timestamps=timestamps)
+    try:
+        if only_error:
+            return await show_first_error(client, job, selection)
+        if follow:
+            await output.show(follow_logs(client.gateway, job, selection, changes=lambda: client.follow(name)))
+            return Exit.OK
+        pods = await select(client.gateway, job, selection)
+        nothing = silence(pods, job, selection)
+        if nothing:
+            say(nothing, err=True)
+        else:
+            await output.show(read_logs(client.gateway, pods, selection))
+    except asyncio.CancelledError:
+        if not job.status.terminal:
+            say(f"{name} continues to run.", err=True)
+        raise
+    return Exit.OK
 
 
 async def show_first_error(client: AsyncClient, job: Job, selection: LogSelection) -> int:

@@ -6,26 +6,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import KIND
+from dtj.cli.common.local_run import NoObjects, read_manifest, read_objects
 from dtj.cli.report.evidence import LOG_BYTES, Evidence, Log, Unread, by_time, last_lines
 from dtj.cli.report.scalars import read_scalars
-from dtj.client.manifest_files import UnreadableFile, read
 from dtj.local.run_directory import RunDirectory
 
 _SCALARS: Final = "train"
 """The run of TensorBoard that holds the training's own curves."""
 
 
-class NoManifest(Exception):
-    """A run whose manifest cannot be read; the message says why, in one line."""
-
-
 def gather(directory: RunDirectory) -> Evidence:
     """All that is known of a run on this machine. Raises NoManifest."""
-    manifest = _manifest(directory)
+    manifest = read_manifest(directory)
     unread: list[Unread] = []
     stored = _stored(directory, unread)
     return Evidence(
@@ -41,23 +35,13 @@ def gather(directory: RunDirectory) -> Evidence:
     )
 
 
-def _manifest(directory: RunDirectory) -> JsonObject:
-    try:
-        return read(str(directory.manifest))[0].body
-    except UnreadableFile as error:
-        raise NoManifest(f"--run: {error}") from error
-
-
 def _stored(directory: RunDirectory, unread: list[Unread]) -> list[JsonObject]:
     """The objects of the run, oldest first."""
     try:
-        return objects(msgspec.json.decode(directory.objects.read_bytes(), type=dict).get("items"))
-    except FileNotFoundError:
-        why = f"there is no {directory.objects.name}: the run goes on, or its end was not awaited"
-    except (OSError, msgspec.DecodeError) as error:
-        why = f"{directory.objects.name}: {error}"
-    unread.append(Unread("status, pods and events", why))
-    return []
+        return read_objects(directory.objects)
+    except NoObjects as error:
+        unread.append(Unread("status, pods and events", str(error)))
+        return []
 
 
 def _of_kind(stored: list[JsonObject], kind: str) -> list[JsonObject]:

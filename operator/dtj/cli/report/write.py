@@ -9,6 +9,7 @@ from typing import Final
 
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, short_number, shown_path
+from dtj.cli.common.local_run import NoManifest
 from dtj.cli.common.terminal import say
 from dtj.cli.report import cluster
 from dtj.cli.report import run as local_run
@@ -31,7 +32,7 @@ def report_run(run: str, runs: Path, *, include_env: bool, html: bool, output: P
     """Write the report of a run on this machine. Returns the exit code."""
     try:
         evidence = local_run.gather(run_directory.find(run, runs))
-    except (NoSuchRun, local_run.NoManifest) as error:
+    except (NoSuchRun, NoManifest) as error:
         say(str(error), err=True)
         return Exit.USAGE
     return _write(without_secrets(evidence, include_env=include_env), html=html, output=output)

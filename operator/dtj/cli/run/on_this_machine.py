@@ -31,7 +31,7 @@ from dtj.local import machine, run_directory
 from dtj.local.platform import local_network
 from dtj.local.pod_command import image_of, omissions_of, problems_of
 from dtj.local.ports import NoFreePort
-from dtj.local.run_directory import RunDirectory
+from dtj.local.run_directory import RunDirectory, RunIsActive
 from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 
@@ -115,7 +115,7 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
         shown.say(line)
     if options.resume and not earlier:
         shown.say("There is no earlier run to resume: this is the first.")
-    with _logging_to(directory.runner_log):
+    with directory.locked(), _logging_to(directory.runner_log):
         ended, code = asyncio.run(_follow(manifest, directory, options, shown))
     for text in end_lines(ended, place):
         console.print(text, soft_wrap=True)
@@ -218,6 +218,8 @@ def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory
         directory = earlier or run_directory.create(options.runs, job=job, now=datetime.now())
         content = yaml.safe_dump(manifest.body, sort_keys=False)
         run_directory.write_privately(directory.manifest, content.encode())
+    except RunIsActive as error:
+        raise Refused(f"--resume: {error}") from error
     except OSError as error:
         raise Refused(
             f"{error.filename or options.runs}: cannot be written: {error.strerror}; "
@@ -238,6 +240,7 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
         yield "The job is suspended, but runs at once: on this machine you start it yourself."
     if any(accelerator_of(spec, role) is not None for role in spec.roles()):
         yield "Accelerators are not allocated: TensorFlow uses the GPUs or TPUs that it finds on this machine."
+    yield f"To follow the logs, type in another terminal: {place.command_on_run('logs', '-f')}"
     omitted = dict.fromkeys(part for pod in pods for part in omissions_of(pod))
     if omitted:
         yield f"Ignored on this machine: {listed(omitted)}."

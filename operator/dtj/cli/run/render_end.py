@@ -39,6 +39,15 @@ class Place:
     def shown(self, path: Path) -> str:
         return shown_path(path, base=self.base)
 
+    @property
+    def program(self) -> tuple[str, ...]:
+        """``dtj`` as it was typed."""
+        return self.command[: self.command.index("run")]
+
+    def command_on_run(self, name: str, *options: str) -> str:
+        """A command that looks at the run."""
+        return shlex.join((*self.program, name, "--run", self.shown(self.directory.path), *options))
+
 
 def end_lines(ended: FinishedRun, place: Place) -> tuple[Text, ...]:
     """How the run ended, what it left and where, and what to type next."""
@@ -158,19 +167,14 @@ def _on_a_cluster(place: Place, file: str) -> Text:
     if place.needs.objects:
         purpose += f" that has {listed(place.needs.objects)}"
     if place.needs.files:
-        return command(shlex.join((*_program(place), "run", "--cluster", "--code", ".", file)), purpose)
+        return command(shlex.join((*place.program, "run", "--cluster", "--code", ".", file)), purpose)
     return command(shlex.join(("kubectl", "apply", "-f", file)), purpose)
-
-
-def _program(place: Place) -> tuple[str, ...]:
-    """``dtj`` as it was typed."""
-    return place.command[: place.command.index("run")]
 
 
 def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
     """A command that looks at the run."""
     name, *options = words
-    return command(shlex.join((*_program(place), name, "--run", place.shown(place.directory.path), *options)), purpose)
+    return command(place.command_on_run(name, *options), purpose)
 
 
 def field(name: str, value: str) -> Text:
