@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ LATEST: Final = "latest"
 
 STOPPED: Final = "Stopped"
 """State of a job, in `RunDirectory.objects`, whose run was stopped before the job had an end of its own."""
+
+_EARLIER: Final = re.compile(r"objects-(\d+)\.json")
 
 _PRIVATE: Final = 0o700
 """Mode of a run's folder: the manifest holds the values of variables, and logs may hold anything, on a machine that
@@ -58,6 +61,16 @@ class RunDirectory:
     def objects(self) -> Path:
         """The job, its pods and its events as they were at the end of the run: a List as ``kubectl get -o json``."""
         return self.path / "objects.json"
+
+    def earlier_objects(self) -> tuple[Path, ...]:
+        """The same of the starts before the last one, if the run was resumed; the first start comes first."""
+        found = {int(name[1]): file for file in self.path.iterdir() if (name := _EARLIER.fullmatch(file.name))}
+        return tuple(found[number] for number in sorted(found))
+
+    @property
+    def record(self) -> Path:
+        """What has happened so far, also while the run goes on: see :mod:`dtj.local.run_record`."""
+        return self.path / "record.json"
 
     @property
     def runner_log(self) -> Path:
@@ -150,8 +163,9 @@ def latest(runs: Path, *, job: str) -> RunDirectory | None:
     directory.path.chmod(_PRIVATE)  # older versions made it readable by all
     _make_folders(directory)
     # What was found at the old run's end must not pass for the new one's.
-    for old in (directory.result, directory.objects):
-        old.unlink(missing_ok=True)
+    directory.result.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        directory.objects.rename(directory.path / f"objects-{len(directory.earlier_objects()) + 1}.json")
     return directory
 
 

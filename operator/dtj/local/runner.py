@@ -39,6 +39,7 @@ from dtj.local.platform import LocalNetwork, local_platform
 from dtj.local.pod_command import Command, command_of
 from dtj.local.progress import ProgressBoard
 from dtj.local.run_directory import STOPPED, RunDirectory, write_privately
+from dtj.local.run_record import Recorder
 from dtj.local.trainer import Trainer
 from dtj.local.view import RunView, run_view
 
@@ -88,7 +89,8 @@ class FinishedRun:
 class LocalRun:
     """One job on this machine. Make it within a running event loop, then await :meth:`run` once.
 
-    ``body`` is the job as an API server would store it; ``environ`` the runner's own environment.
+    ``body`` is the job as an API server would store it; ``environ`` the runner's own environment; ``command`` what
+    started the run, for its record.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class LocalRun:
         network: LocalNetwork,
         trainer: Trainer,
         environ: Mapping[str, str],
+        command: tuple[str, ...] = (),
     ) -> None:
         body = with_interactive_defaults(body)
         job = Job.from_object(body)
@@ -110,6 +113,7 @@ class LocalRun:
         self._network = network
         self._trainer = trainer
         self._environ = environ
+        self._command = command
         self._stop = asyncio.Event()
         self._kill = asyncio.Event()
 
@@ -126,10 +130,17 @@ class LocalRun:
         """Run the job to its end; ``show`` gets a view every now and then. An error is a defect."""
         objects = Objects()
         finished: FinishedRun | None = None
+        recorder = Recorder(self._directory.record, trainer=self._trainer, command=self._command)
+
+        def record_and_show(view: RunView) -> None:
+            recorder.see(view)
+            show(view)
+
         try:
-            finished = await self._run(objects, show)
+            finished = await self._run(objects, record_and_show)
             return finished
         finally:
+            recorder.end()
             # The controller is asked for nothing more after a stop: in its last status the job still runs.
             stopped = finished is None or finished.end is End.STOPPED
             keep_objects(objects, self._directory.objects, stopped_at=timestamp() if stopped else None)

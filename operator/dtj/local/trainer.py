@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +24,17 @@ LAUNCHER_OPTIONS: Final = (
 """How the image starts its launcher: here, too, a lost process is started again in its place."""
 
 _PROBE: Final = """
-import importlib.util, sys
+import importlib.util, platform
+from importlib.metadata import PackageNotFoundError, version
 print(*(name for name in ("tensorflow", "dtj_trainer") if importlib.util.find_spec(name)))
+print("python=" + platform.python_version())
+for name in ("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "dtj-trainer"):
+    try:
+        print(name + "=" + version(name))
+    except PackageNotFoundError:
+        pass
 """
+"""Prints the packages that can be imported, and versions as ``name=version``."""
 _PROBE_SECONDS: Final = 60.0
 
 
@@ -36,10 +44,14 @@ class NoTrainer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trainer:
-    """A Python that can import TensorFlow and ``dtj_trainer``, the latter with ``source`` on its path."""
+    """A Python that can import TensorFlow and ``dtj_trainer``, the latter with ``source`` on its path.
+
+    ``versions`` are names of what is installed there, each with its version.
+    """
 
     python: Path
     source: Path | None = None
+    versions: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -123,6 +135,13 @@ def _probe(python: Path) -> Trainer | None:
     if "tensorflow" not in found:
         return None
     if "dtj_trainer" in found:
-        return Trainer(python)
+        return Trainer(python, versions=_versions(found))
     checkout = _checkout()
-    return Trainer(python, source=checkout / "trainer-image") if checkout is not None else None
+    if checkout is None:
+        return None
+    return Trainer(python, checkout / "trainer-image", (*_versions(found), ("dtj-trainer", "of the checkout")))
+
+
+def _versions(printed: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    pairs = (word.partition("=") for word in printed if "=" in word)
+    return tuple((name, version) for name, _, version in pairs)

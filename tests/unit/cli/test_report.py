@@ -18,12 +18,15 @@ from dtj.api.names import Annotation
 from dtj.cli.common.local_run import NoManifest
 from dtj.cli.main import cli
 from dtj.cli.report.bundle import INDEX, files
-from dtj.cli.report.curves import SPEED, curves
-from dtj.cli.report.drawing import plot, short_value, timeline
+from dtj.cli.report.curves import curves
+from dtj.cli.report.drawing import timeline
 from dtj.cli.report.evidence import Evidence, Log, Scalar, last_lines, replica_named
-from dtj.cli.report.history import MAX_ROWS, Look, history
+from dtj.cli.report.history import MAX_ROWS, history
+from dtj.cli.report.look import Look
 from dtj.cli.report.markup import safe
+from dtj.cli.report.measured import SPEED
 from dtj.cli.report.page import render_page
+from dtj.cli.report.plots import plot, short_value
 from dtj.cli.report.redaction import LEFT_OUT, without_secrets
 from dtj.cli.report.run import gather
 from dtj.cli.report.secret_shapes import REDACTED
@@ -155,7 +158,7 @@ def looks(known: Evidence) -> dict[str, list[str]]:
 def test_attempts_and_pods_are_rows_and_gone_pods_are_drawn_from_their_events() -> None:
     assert looks(a_job_that_failed()) == {
         "attempt 1": ["stopped"],
-        "attempt 2": ["failed"],
+        "attempt 2": ["waiting", "failed"],
         "worker-0": ["stopped"],
         "worker-0-r1": ["waiting", "stopped"],
         "worker-1-r1": ["waiting", "failed"],
@@ -251,9 +254,11 @@ def test_the_lines_of_the_trainer_are_understood() -> None:
 
 def test_steps_go_back_after_a_restart() -> None:
     loss = next(curve for curve in curves(a_job_that_failed()) if curve.name == "loss")
-    assert [(run[0].step, run[-1].step) for run in loss.runs] == [(20, 200), (120, 300)]
-    assert [point.at for point in loss.points] == sorted(point.at for point in loss.points if point.at is not None)
-    assert plot(loss).count('class="earlier"') == 1
+    assert [point.step for point in loss.points] == [*range(20, 120, 20), *range(120, 301, 20)]
+    assert [[point.step for point in stretch] for stretch in loss.redone] == [[100, 120, 140, 160, 180, 200]]
+    assert loss.restarts == (100,)
+    drawn = plot([("", loss)], number=0)
+    assert drawn.count('class="redone run0"') == 2, "on both axes"
 
 
 def test_event_files_tell_more_than_the_log() -> None:
@@ -270,7 +275,7 @@ def test_lines_that_only_look_like_progress_do_no_harm() -> None:
 def test_a_curve_that_does_not_move_is_drawn_too() -> None:
     flat = tuple(Scalar("loss", step, 0.0, moment(step)) for step in (5, 5, 5))
     (curve,) = curves(evidence(scalars=flat))
-    assert "polyline" in plot(curve)
+    assert "polyline" in plot([("", curve)], number=0)
 
 
 @pytest.mark.parametrize(

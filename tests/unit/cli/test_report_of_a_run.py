@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from dtj import __version__
 from dtj.api.json import JsonObject
-from dtj.cli.report.history import Look, history
+from dtj.api.spec import JobSpec, Role
+from dtj.api.status import Progress
+from dtj.cli.report.evidence import Log, PhaseChange
+from dtj.cli.report.history import history
+from dtj.cli.report.look import Look
 from dtj.cli.report.page import render_page
+from dtj.cli.report.phases import phases_of_logs
 from dtj.cli.report.run import gather
 from dtj.cli.report.view import page_view
+from dtj.core.replicas import Replica
 from dtj.local import run_directory
+from dtj.local.platform import local_network
 from dtj.local.run_directory import RunDirectory
+from dtj.local.run_record import Recorder
 from dtj.local.runner import LocalRun
-from dtj.local.view import RunView
+from dtj.local.trainer import Trainer
+from dtj.local.view import ReplicaView, RunView
+from support.job_evidence import at, moment
 from support.local_runs import python_job, run_locally
 
 pytestmark = pytest.mark.unit
@@ -64,8 +77,117 @@ async def test_a_run_that_was_stopped_is_shown_as_stopped_and_its_clock_stands_s
     assert (attempt.look, attempt.words) == (Look.STOPPED, "Stopped")
 
 
-async def test_a_run_that_is_resumed_does_not_show_the_end_of_the_one_before(tmp_path: Path) -> None:
+async def resume(body: JsonObject, runs: Path) -> RunDirectory:
+    """The same run, started once more, as `dtj run --resume` does it."""
+    directory = run_directory.latest(runs, job="tiny")
+    assert directory is not None
+    with local_network(JobSpec.model_validate(body["spec"])) as network:
+        trainer = Trainer(Path(sys.executable), versions=(("keras", "3.99"),))
+        running = LocalRun(
+            body,
+            directory=directory,
+            network=network,
+            trainer=trainer,
+            environ=os.environ,
+            command=("dtj", "run", "--resume", "job.yaml"),
+        )
+        await running.run(lambda view: None)
+    return directory
+
+
+async def test_a_run_that_was_resumed_is_one_story(tmp_path: Path) -> None:
+    first = await run(python_job("raise SystemExit(3)", roles={"worker": 1}), tmp_path)
+    year = datetime.now(UTC).year
+    for file in (first.record, first.objects):
+        file.write_text(file.read_text().replace(f'"{year}-', f'"{year - 4}-'))
+    known = gather(await resume(python_job("", roles={"worker": 1}), tmp_path))
+    view = page_view(known)
+    assert view.state == "Succeeded"
+    assert dict(view.facts)["took"].endswith(" in 2 starts")
+    rows = {
+        row.name: [str(bar.look) for bar in row.bars if bar.look in (Look.FAILED, Look.SUCCEEDED)]
+        for row in view.history.rows
+    }
+    assert rows == {"start 1": ["failed"], "start 2": ["succeeded"], "worker-0": ["failed", "succeeded"]}
+    ((stopped, resumed),) = view.history.pauses
+    assert stopped < resumed
+    assert view.history.restarts == (resumed,)
+    whole = view.history.span
+    assert whole is not None
+    assert view.history.seconds < 120
+    assert "stopped, then resumed" in render_page(view)
+
+
+async def test_the_page_shows_what_a_run_was_started_with(tmp_path: Path) -> None:
+    body = python_job("", roles={"worker": 1})
+    await run(body, tmp_path)
+    settings = {each.name: each.value for each in page_view(gather(await resume(body, tmp_path))).settings}
+    assert settings["command"] == "dtj run --resume job.yaml"
+    assert settings["keras"] == "3.99"
+    assert settings["dtj"] == __version__
+    assert settings["CPUs"].isdecimal()
+
+
+async def test_a_resumed_run_that_goes_on_does_not_show_the_end_of_the_start_before(tmp_path: Path) -> None:
     directory = await run(python_job("", roles={"worker": 1}), tmp_path)
     assert page_view(gather(directory)).state == "Succeeded"
     run_directory.latest(tmp_path, job="tiny")
-    assert page_view(gather(directory)).state == "not known"
+    recorder = Recorder(directory.record, trainer=Trainer(Path(sys.executable)), command=("dtj", "run"))
+    recorder.see(view_of("Training"))
+    with directory.locked():
+        view = page_view(gather(directory))
+    assert view.state == "Running"
+    assert dict(view.facts)["so far"].endswith(" in 2 starts")
+    assert view.history.rows[-1].bars[-1].words == "training"
+
+
+async def test_a_run_that_was_killed_does_not_run(tmp_path: Path) -> None:
+    directory = await run(python_job("", roles={"worker": 1}), tmp_path)
+    directory.objects.unlink()
+    directory.record.unlink()
+    recorder = Recorder(directory.record, trainer=Trainer(Path(sys.executable)), command=("dtj", "run"))
+    recorder.see(view_of("Training"))
+    later = (datetime.now(UTC) + timedelta(seconds=10)).timestamp()
+    os.utime(directory.replica_log("worker-0"), (later, later))
+    view = page_view(gather(directory))
+    assert (view.state, view.look) == ("Stopped", Look.STOPPED)
+    assert view.history.rows[-1].bars[-1].words == "stopped"
+
+
+def view_of(phase: str) -> RunView:
+    """One worker that does this."""
+    replica = ReplicaView(replica=Replica(Role.WORKER, 0), state=phase, progress=Progress())
+    return RunView(job="tiny", strategy="OneDevice", state="Running", elapsed=1.0, replicas=(replica,))
+
+
+async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: Path) -> None:
+    directory = await run(python_job("", roles={"worker": 1}), tmp_path)
+    known = gather(directory)
+    ((start, end),) = {
+        (bar.start, bar.end) for bar in history(replace(known, phases=())).rows[-1].bars if bar.look is Look.SUCCEEDED
+    }
+    middle = start + (end - start) / 2
+    phases = (PhaseChange("worker-0", "Training", start), PhaseChange("worker-0", "Exporting", middle))
+    bars = history(replace(known, phases=phases)).rows[-1].bars[-3:]
+    assert [(str(bar.look), bar.words, bar.start, bar.end) for bar in bars] == [
+        ("running", "training", start, middle),
+        ("saving", "exporting", middle, end),
+        ("succeeded", "succeeded", end, end),
+    ]
+
+
+def test_the_log_of_a_leader_on_a_cluster_tells_its_phases() -> None:
+    lines = (
+        "start 4.1 s: python 0.1",
+        "step 5/9 (55%)  loss 1",
+        "step 9/9 (100%)  loss 1",
+        "held-out: loss 1",
+        "exported: x",
+    )
+    log = Log("digits-worker-0", "".join(f"{at(10 * n)} {line}\n" for n, line in enumerate(lines)), stamped=True)
+    assert [(each.replica, each.phase, each.at) for each in phases_of_logs((log,), job="digits")] == [
+        ("worker-0", "Training", moment(0)),
+        ("worker-0", "Evaluating", moment(20)),
+        ("worker-0", "Exporting", moment(30)),
+        ("worker-0", "Finishing", moment(40)),
+    ]

@@ -18,6 +18,7 @@ from dtj.cli.common.console import Console
 from dtj.cli.doctor.checks import findings
 from dtj.cli.doctor.render import report as doctor_lines
 from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
+from dtj.cli.report.phases import phases_of_logs
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
 from dtj.client.partial_reads import all_of, one, part
@@ -67,6 +68,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
         },
         texts=texts,
         logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in operator_logs)),
+        phases=phases_of_logs(logs, job=name),
         unread=tuple(gathering.unread),
     )
 

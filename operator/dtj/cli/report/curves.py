@@ -1,29 +1,25 @@
-"""How the training went: curves of its metrics and its speed over the steps, out of what the leader said. Pure."""
+"""How the training went: curves of its metrics and its speed over the steps. Pure.
+
+After a restart the steps go back to the last checkpoint, and some are done once more. A curve shows each step as it was
+done the last time; what that replaces is kept apart.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from math import isfinite
 from typing import Final
 
-from dtj.api.job import parse_time
-from dtj.cli.report.evidence import Evidence, Log, Scalar
+from dtj.cli.report.evidence import Evidence
+from dtj.cli.report.measured import AT_THE_END, SPEED, VALIDATION, from_logs, from_scalars
 
-SPEED: Final = "examples/s"
-MAX_CURVES: Final = 6
 MAX_POINTS: Final = 400
 
-_SCALAR_OF_SPEED: Final = "examples_per_second"
-_SIZES: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-_STEP: Final = re.compile(r"step (\d+)(?:/\d+ \(\d+%\))?(?:  (.+))?")
-_PAIR: Final = re.compile(r"([^\s/]+) (-?[\d.]+(?:e[-+]?\d+)?)")
-_SPEED: Final = re.compile(r"([\d.]+)([kMG]?) examples/s")
-_NO_METRICS: Final = ("epoch", "ETA")
+_SMALLEST, _LARGEST = 1e-200, 1e200
+"""Values beyond these cannot be drawn: a range of them is no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,87 +33,96 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The points of one quantity in the order in which they were reported: after a restart the steps go back."""
+    """The points of one quantity, by step.
+
+    ``validation`` are those of examples that were not trained on, ``redone`` the stretches that a restart undid, and
+    ``restarts`` the last steps before each restart. ``name`` begins with ``val_`` where only held-out values are known.
+    """
 
     name: str
     points: tuple[Point, ...]
+    validation: tuple[Point, ...] = ()
+    redone: tuple[tuple[Point, ...], ...] = ()
+    restarts: tuple[int, ...] = ()
 
     @property
-    def runs(self) -> tuple[tuple[Point, ...], ...]:
-        """The points between two restarts."""
-        cuts = [0, *(i for i, (a, b) in enumerate(pairwise(self.points), 1) if b.step < a.step), len(self.points)]
-        return tuple(self.points[a:b] for a, b in pairwise(cuts))
+    def everything(self) -> tuple[Point, ...]:
+        """All points that are drawn."""
+        return (*self.points, *self.validation, *(point for stretch in self.redone for point in stretch))
 
 
-def curves(evidence: Evidence) -> tuple[Curve, ...]:
+def curves(evidence: Evidence, restarts: Iterable[datetime] = ()) -> tuple[Curve, ...]:
     """The loss first, then the speed, then what else was measured; each with two points at least.
 
-    From the event files where there are any, since the log holds a line every few seconds only.
+    From the event files where there are any, since the log holds a line every few seconds only. ``restarts`` are the
+    moments at which the training was taken up again.
     """
-    measured = list(_from_scalars(evidence.scalars)) or list(_from_logs(evidence.logs))
+    measured = [*from_scalars(evidence.scalars)] or [*from_logs(evidence.logs)]
     by_name: dict[str, list[Point]] = {}
-    for name, point in measured:
-        if isfinite(point.value):
-            by_name.setdefault(name, []).append(point)
-    found = [Curve(name, tuple(_thinned(points))) for name, points in by_name.items() if len(points) > 1]
-    return tuple(sorted(found, key=lambda curve: (curve.name != "loss", curve.name != SPEED)))[:MAX_CURVES]
+    for each in measured:
+        if isfinite(each.value) and (each.value == 0 or _SMALLEST < abs(each.value) < _LARGEST):
+            by_name.setdefault(each.name, []).append(Point(each.step, each.value, each.at))
+    moments = tuple(restarts)
+    last = max((each.step for each in measured if not each.name.startswith(AT_THE_END)), default=0)
+    found = [_curve(name, by_name, moments, last) for name in by_name if _is_drawn(name, by_name)]
+    return tuple(sorted(found, key=lambda curve: (curve.name != "loss", curve.name != SPEED)))
 
 
-def _from_scalars(scalars: Iterable[Scalar]) -> Iterator[tuple[str, Point]]:
-    for scalar in scalars:
-        name = SPEED if scalar.name == _SCALAR_OF_SPEED else scalar.name
-        yield name, Point(scalar.step, scalar.value, scalar.at)
+def _is_drawn(name: str, by_name: dict[str, list[Point]]) -> bool:
+    if len(by_name[name]) < 2 or name.startswith(AT_THE_END):
+        return False
+    # Held-out values have a plot of their own only if there is none of the training's.
+    return not name.startswith(VALIDATION) or len(by_name.get(name.removeprefix(VALIDATION), ())) < 2
 
 
-def _from_logs(logs: Iterable[Log]) -> Iterator[tuple[str, Point]]:
-    """Only the leader prints these lines; its earlier incarnations printed theirs before."""
-    series = [list(_from_log(log)) for log in logs]
-    for points in sorted(filter(None, series), key=_beginning):
-        yield from points
+def _curve(name: str, by_name: dict[str, list[Point]], moments: tuple[datetime, ...], last: int) -> Curve:
+    points, redone = _as_done_last(by_name[name])
+    validation = _by_step(by_name.get(f"{VALIDATION}{name}", []))
+    ends = by_name.get(f"{AT_THE_END}{name}", [])
+    if ends and not (validation and validation[-1].step == last):
+        validation = (*validation, Point(last, ends[-1].value, ends[-1].at))
+    marks = {before.step for before, after in pairwise(points) if _taken_up_between(before, after, moments)}
+    marks |= {stretch[0].step for stretch in redone}
+    return Curve(name, _thinned(points), _thinned(validation), tuple(map(_thinned, redone)), tuple(sorted(marks)))
 
 
-def _beginning(points: list[tuple[str, Point]]) -> float:
-    moment = points[0][1].at
-    return moment.timestamp() if moment is not None else 0.0
+def _as_done_last(points: list[Point]) -> tuple[tuple[Point, ...], tuple[tuple[Point, ...], ...]]:
+    """The points of each step as it was done the last time, and the stretches that are replaced by them.
+
+    A stretch begins with the last point that stays, so that it can be drawn from there.
+    """
+    cuts = [0, *(i for i, (a, b) in enumerate(pairwise(points), 1) if b.step < a.step), len(points)]
+    kept: list[Point] = []
+    redone: list[tuple[Point, ...]] = []
+    first_redone = float("inf")
+    for start, end in reversed([*pairwise(cuts)]):
+        run = points[start:end]
+        stays = [point for point in run if point.step < first_redone]
+        if len(stays) < len(run):
+            redone.insert(0, (*stays[-1:], *run[len(stays) :]))
+        kept = [*stays, *kept]
+        first_redone = min(first_redone, run[0].step)
+    return tuple(kept), tuple(redone)
 
 
-def _from_log(log: Log) -> Iterator[tuple[str, Point]]:
-    for line in log.text.splitlines():
-        at = None
-        if log.stamped:
-            stamp, _, line = line.partition(" ")
-            at = parse_time(stamp)
-        step = _STEP.fullmatch(_message(line).strip())
-        if step is None:
-            continue
-        for part in (step[2] or "").split("  "):
-            if (speed := _SPEED.fullmatch(part)) is not None:
-                yield SPEED, Point(int(step[1]), _number(speed[1]) * _SIZES[speed[2]], at)
-            elif (pair := _PAIR.fullmatch(part)) is not None and pair[1] not in _NO_METRICS:
-                yield pair[1], Point(int(step[1]), _number(pair[2]), at)
+def _taken_up_between(before: Point, after: Point, moments: tuple[datetime, ...]) -> bool:
+    if before.at is None or after.at is None:
+        return False
+    return any(before.at < moment <= after.at for moment in moments)
 
 
-def _message(line: str) -> str:
-    """What a line says: itself, or the message of a trainer that logs JSON (DTJ_LOG_FORMAT=json)."""
-    if not line.startswith("{"):
-        return line
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return line
-    message = found.get("message")
-    return message if isinstance(message, str) else line
+def _by_step(points: list[Point]) -> tuple[Point, ...]:
+    """The newest point of each step. A line of progress repeats the newest held-out value: that is no new one."""
+    newest = {point.step: point for point in points}
+    kept: list[Point] = []
+    for _, point in sorted(newest.items()):
+        if not kept or kept[-1].value != point.value:
+            kept.append(point)
+    return tuple(kept)
 
 
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return float("nan")
-
-
-def _thinned(points: list[Point]) -> list[Point]:
+def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
     """So many that a page can draw them, the first and the last among them."""
     if len(points) <= MAX_POINTS:
         return points
-    return [points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS)]
+    return tuple(points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS))

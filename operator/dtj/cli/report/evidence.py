@@ -39,6 +39,33 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseChange:
+    """A replica, such as worker-0, began something at this moment: ``Training``."""
+
+    replica: str
+    phase: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Something that the job ran with, such as a version; ``group`` says what kind of thing it is."""
+
+    group: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The job and its pods as they were at the end of one start of a run that was resumed."""
+
+    job: JsonObject
+    pods: tuple[JsonObject, ...] = ()
+    events: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Unread:
     """Something that would have belonged here, and why it is not."""
 
@@ -52,7 +79,7 @@ class Evidence:
 
     ``source`` says where it was found. ``objects`` is what else the cluster has of it, such as its Service, and
     ``texts`` what others found out, both by the name of the file that shall hold it. Pods that are gone are there where
-    the source remembers them.
+    the source remembers them. ``earlier`` are the starts before this one of a run that was resumed, oldest first.
     """
 
     source: str
@@ -64,6 +91,10 @@ class Evidence:
     texts: dict[str, str] = field(default_factory=dict)
     logs: tuple[Log, ...] = ()
     scalars: tuple[Scalar, ...] = ()
+    phases: tuple[PhaseChange, ...] = ()
+    settings: tuple[Setting, ...] = ()
+    on_this_machine: bool = False
+    earlier: tuple[Part, ...] = ()
     unread: tuple[Unread, ...] = ()
 
     @property

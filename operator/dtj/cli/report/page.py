@@ -6,24 +6,33 @@ text. Each of them passes :func:`~dtj.cli.report.markup.safe`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from typing import Final
 
 from dtj.api.status import RootCause
-from dtj.cli.report.drawing import plot, timeline
-from dtj.cli.report.evidence import Log, Unread
-from dtj.cli.report.history import Look
+from dtj.cli.report.curves import Curve
+from dtj.cli.report.drawing import timeline
+from dtj.cli.report.evidence import Log, Setting, Unread
+from dtj.cli.report.look import Look
 from dtj.cli.report.markup import safe
+from dtj.cli.report.plots import plot, short_value
+from dtj.cli.report.values import ValueRow
 from dtj.cli.report.view import EventLine, PageView, clock
 from dtj.core.outcome import how_it_ended
+
+_VALIDATION: Final = ' <span class="dim">held-out</span>'
+
+MAX_PLOTS: Final = 12
+"""Metrics that are drawn; the values of all of them are in the table."""
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 _LEGEND: Final = {
-    Look.WAITING: "waiting for a node, an image",
-    Look.STARTING: "starting",
-    Look.RUNNING: "running",
+    Look.WAITING: "waiting",
+    Look.STARTING: "starting, building the model",
+    Look.RUNNING: "training",
+    Look.SAVING: "evaluating, saving, finishing",
     Look.SUCCEEDED: "succeeded",
     Look.FAILED: "failed",
     Look.STOPPED: "stopped, restarted, gone",
@@ -32,14 +41,18 @@ _LEGEND: Final = {
 
 def render_page(view: PageView) -> str:
     """The whole document."""
-    title = f"{view.name}: {view.state}"
-    sections = "".join(f"<section><h2>{heading}</h2>{body}</section>" for heading, body in _sections(view) if body)
+    return document(f"{view.name}: {view.state}", _head(view), _sections(view))
+
+
+def document(title: str, head: str, sections: Iterable[tuple[str, str]]) -> str:
+    """A whole document of a head and sections, each with its heading; those that are empty are left out."""
+    body = "".join(f"<section><h2>{heading}</h2>{content}</section>" for heading, content in sections if content)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="generator" content="dtj report"><title>{safe(title)}</title>'
-        f"<style>{_style()}</style></head>\n<body>{_head(view)}{sections}</body></html>\n"
+        f"<style>{_style()}</style></head>\n<body>{head}{body}</body></html>\n"
     )
 
 
@@ -51,7 +64,8 @@ def _sections(view: PageView) -> Iterator[tuple[str, str]]:
     wrong = view.look is Look.FAILED or view.cause is not None
     yield ("What went wrong" if wrong else "Why it does not run"), _cause(view)
     yield "Timeline", _timeline(view)
-    yield "Training", _curves(view)
+    yield "Training", _curves(view.curves) + _values(view.values)
+    yield "Configuration", _settings(view.settings)
     yield "Restarts", _restarts(view)
     yield "Events", _events(view.events)
     yield "Logs", "".join(_log(log, opened=log == view.logs[0] and view.cause is not None) for log in view.logs)
@@ -93,13 +107,55 @@ def _timeline(view: PageView) -> str:
     )
     span = view.history.span
     begun = f"<span>from {clock(span[0])}</span>" if span is not None else ""
+    if view.history.pauses:
+        keys += '<span><span class="key pause"></span>stopped, then resumed</span>'
     more = f"<span>{view.history.left_out} more pods are not drawn</span>" if view.history.left_out else ""
     return f'<div class="card">{drawn}<div class="legend">{begun}{keys}{more}</div></div>'
 
 
-def _curves(view: PageView) -> str:
-    cards = "".join(f'<div class="card"><h3>{safe(curve.name)}</h3>{plot(curve)}</div>' for curve in view.curves)
+def _curves(curves: tuple[Curve, ...]) -> str:
+    cards = "".join(
+        f'<div class="card chart"><h3>{safe(curve.name)}</h3>{plot([("", curve)], number=number)}{_key(curve)}</div>'
+        for number, curve in enumerate(curves[:MAX_PLOTS])
+    )
     return f'<div class="curves">{cards}</div>' if cards else ""
+
+
+def _key(curve: Curve) -> str:
+    """What the lines of a plot are, if there is more than one kind."""
+    kinds = {"trained": "training", "held-out": "held-out", "redone": "done again after a restart"}
+    there = {"trained": True, "held-out": bool(curve.validation), "redone": bool(curve.redone)}
+    if sum(there.values()) == 1:
+        return ""
+    keys = "".join(f'<span><span class="stroke {kind}"></span>{kinds[kind]}</span>' for kind in kinds if there[kind])
+    return f'<div class="legend">{keys}</div>'
+
+
+def _values(rows: tuple[ValueRow, ...]) -> str:
+    body = "".join(
+        f"<tr><td>{safe(row.name)}{_VALIDATION if row.validation else ''}</td>"
+        + "".join(
+            f'<td class="number">{short_value(point.value)} <span class="dim">at {point.step}</span></td>'
+            for point in (row.last, row.lowest, row.highest)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    heads = "".join(f"<th>{word}</th>" for word in ("metric", "last", "lowest", "highest"))
+    return f'<div class="wide"><table class="values"><tr>{heads}</tr>{body}</table></div>' if body else ""
+
+
+def _settings(settings: tuple[Setting, ...]) -> str:
+    groups: dict[str, list[Setting]] = {}
+    for setting in settings:
+        groups.setdefault(setting.group, []).append(setting)
+    cards = "".join(
+        f'<div class="card"><h3>{safe(group)}</h3><table class="settings">'
+        + "".join(f"<tr><td>{safe(each.name)}</td><td>{safe(each.value)}</td></tr>" for each in members)
+        + "</table></div>"
+        for group, members in groups.items()
+    )
+    return f'<div class="curves settings-groups">{cards}</div>' if cards else ""
 
 
 def _restarts(view: PageView) -> str:
@@ -122,7 +178,8 @@ def _log(log: Log, *, opened: bool) -> str:
     lines = len(log.text.splitlines())
     return (
         f"<details{' open' if opened else ''}><summary>{safe(log.name)} "
-        f'<span class="dim">last {lines} lines</span></summary><pre>{safe(log.text)}</pre></details>'
+        f'<span class="dim">last {lines} lines</span></summary>'
+        f'<div class="end"><pre>{safe(log.text)}</pre></div></details>'
     )
 
 

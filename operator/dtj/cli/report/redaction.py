@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from dtj.api.json import JsonObject
 from dtj.api.names import Env
 from dtj.cli.report.evidence import Evidence
+from dtj.cli.report.public_options import is_public
 from dtj.cli.report.secret_shapes import REDACTED, without_shapes
 
 LEFT_OUT: Final = "(left out; dtj report --include-env shows it)"
@@ -48,7 +49,12 @@ _LONG: Final = 6
 
 def without_secrets(evidence: Evidence, *, include_env: bool = False) -> Evidence:
     """The same, with nothing in it that a name, its place or its shape tells to be a secret."""
-    stored = (evidence.job, *evidence.pods, *(item for items in evidence.objects.values() for item in items))
+    stored = (
+        evidence.job,
+        *evidence.pods,
+        *(item for items in evidence.objects.values() for item in items),
+        *(item for part in evidence.earlier for item in (part.job, *part.pods)),
+    )
     cleaner = _Cleaner(_known({value for item in stored for value in _secrets(item)}), include_env)
 
     def clean(items: Iterable[JsonObject]) -> tuple[JsonObject, ...]:
@@ -61,6 +67,11 @@ def without_secrets(evidence: Evidence, *, include_env: bool = False) -> Evidenc
         events=clean(evidence.events),
         objects={name: clean(items) for name, items in evidence.objects.items()},
         texts={name: cleaner.text(content) for name, content in evidence.texts.items()},
+        settings=tuple(replace(setting, value=cleaner.text(setting.value)) for setting in evidence.settings),
+        earlier=tuple(
+            replace(part, job=cleaner.object(part.job), pods=clean(part.pods), events=clean(part.events))
+            for part in evidence.earlier
+        ),
         logs=tuple(replace(log, text=cleaner.text(log.text)) for log in evidence.logs),
         unread=tuple(replace(item, why=cleaner.text(item.why)) for item in evidence.unread),
     )
@@ -138,8 +149,25 @@ class _Cleaner:
 
     def _command(self, words: list[JsonValue]) -> list[JsonValue]:
         if not self.include_env:
-            return [LEFT_OUT]
+            return list(without_values(words))
         return _arguments([self._value(word, within="args") for word in words])
+
+
+def without_values(words: list[JsonValue]) -> Iterator[str]:
+    """The arguments that cannot be secrets; one mark for each stretch of others."""
+    shown = [False] * len(words)
+    for place, word in enumerate(words):
+        option = _OPTION.fullmatch(word) if isinstance(word, str) else None
+        following = words[place + 1] if place + 1 < len(words) else None
+        if option is not None and is_public(option[1], option[2]):
+            shown[place] = True
+        elif isinstance(word, str) and isinstance(following, str) and is_public(word, following):
+            shown[place] = shown[place + 1] = True
+    for place, word in enumerate(words):
+        if shown[place]:
+            yield str(word)
+        elif place == 0 or shown[place - 1]:
+            yield LEFT_OUT
 
 
 def _arguments(words: list[JsonValue]) -> list[JsonValue]:

@@ -23,6 +23,7 @@ from dtj.cli.common.formatting import counted, listed, shown_path
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.screen import Screen, screen
 from dtj.client.checks import Manifest, check
+from dtj.client.manifest_files import STDIN
 from dtj.core.manifests.accelerators import accelerator_of
 from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform
@@ -129,7 +130,12 @@ async def _follow(
     try:
         with local_network(manifest.spec) as network, shown.shown():
             running = LocalRun(
-                manifest.body, directory=directory, network=network, trainer=options.trainer, environ=os.environ
+                manifest.body,
+                directory=directory,
+                network=network,
+                trainer=options.trainer,
+                environ=os.environ,
+                command=_again(manifest, options),
             )
             stop_signals = _StopSignals(running, shown)
             with stop_signals.installed(timeout=options.timeout):
@@ -137,6 +143,11 @@ async def _follow(
     except NoFreePort as error:
         raise Refused(f"{manifest.document.title}: {error}") from error
     return ended, _exit_code(ended, stop_signals)
+
+
+def _again(manifest: Manifest, options: Options) -> tuple[str, ...]:
+    """The command that runs this job, as it was typed."""
+    return (*options.command, *(("--resume",) if options.resume else ()), manifest.document.path or STDIN)
 
 
 class _StopSignals:

@@ -1,0 +1,107 @@
+"""What happens to a run, written down as it happens: who started it and with what, and the phases of its replicas.
+
+The objects of a run are written at its end. This record is there also while the run goes on, and after ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import dtj
+from dtj.local.objects import timestamp
+from dtj.local.run_directory import write_privately
+from dtj.local.trainer import Trainer
+from dtj.local.view import RunView
+
+log = logging.getLogger(__name__)
+
+MAX_PHASES: Final = 5000
+"""Changes that are written down of one start: a script may validate every second, for days."""
+
+
+class PhaseChange(msgspec.Struct, frozen=True, rename="camel"):
+    """A replica, such as worker-0, begins something; ``at`` is when, as an API server writes it."""
+
+    replica: str
+    phase: str
+    at: str
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One start of a run, by ``command`` in ``folder``. ``ended_at`` is empty while it runs, and if it was killed."""
+
+    started_at: str
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    host: Mapping[str, str] = msgspec.field(default_factory=dict)
+    versions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    phases: tuple[PhaseChange, ...] = ()
+    ended_at: str = ""
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """All starts of a run: the first, and one for each time that it was resumed."""
+
+    starts: tuple[Start, ...] = ()
+
+
+def read_record(file: Path) -> RunRecord:
+    """The record of a run; an empty one if there is none that can be read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=RunRecord)
+    except (OSError, msgspec.DecodeError):
+        return RunRecord()
+
+
+class Recorder:
+    """Adds one start to the record of a run. A disk that takes no more costs the record, not the run."""
+
+    def __init__(self, file: Path, *, trainer: Trainer, command: tuple[str, ...]) -> None:
+        self._file = file
+        self._earlier = read_record(file).starts
+        self._start = Start(
+            started_at=timestamp(),
+            command=command,
+            folder=str(Path.cwd()),
+            host=_host(),
+            versions={"dtj": dtj.__version__, **dict(trainer.versions)},
+        )
+        self._phases: dict[str, str] = {}
+        self._write()
+
+    def see(self, view: RunView) -> None:
+        """Write down which replicas do something else than before."""
+        at = timestamp()
+        changes = [
+            PhaseChange(replica.name, replica.state, at)
+            for replica in view.replicas
+            if self._phases.get(replica.name) != replica.state
+        ]
+        if changes and len(self._start.phases) < MAX_PHASES:
+            self._phases.update((change.replica, change.phase) for change in changes)
+            self._start = msgspec.structs.replace(self._start, phases=(*self._start.phases, *changes))
+            self._write()
+
+    def end(self) -> None:
+        """Write down that the run has ended, or was stopped."""
+        self._start = msgspec.structs.replace(self._start, ended_at=timestamp())
+        self._write()
+
+    def _write(self) -> None:
+        record = RunRecord((*self._earlier, self._start))
+        try:
+            write_privately(self._file, msgspec.json.format(msgspec.json.encode(record)))
+        except OSError as error:
+            log.warning("%s: cannot be written: %s", self._file, error.strerror)
+
+
+def _host() -> dict[str, str]:
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"name": platform.node(), "system": platform.platform(), "CPUs": str(cpus)}

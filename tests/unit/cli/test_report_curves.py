@@ -1,0 +1,148 @@
+"""``dtj report``: curves, their axes and their values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log10
+
+import pytest
+
+from dtj.cli.report.configuration import configuration
+from dtj.cli.report.curves import MAX_POINTS, Curve, Point, curves
+from dtj.cli.report.evidence import Evidence, Log, Scalar
+from dtj.cli.report.page import render_page
+from dtj.cli.report.plots import plot
+from dtj.cli.report.public_options import NUMBERS, WORDS
+from dtj.cli.report.redaction import LEFT_OUT, without_secrets
+from dtj.cli.report.values import value_rows
+from dtj.cli.report.view import page_view
+from dtj_trainer.config import options
+from support.job_evidence import a_job_that_succeeded, job, moment
+
+pytestmark = pytest.mark.unit
+
+
+def scalars(name: str, *values: float, first: int = 1, begin: float = 0) -> tuple[Scalar, ...]:
+    """One point a step and a second."""
+    return tuple(Scalar(name, first + n, value, moment(begin + n)) for n, value in enumerate(values))
+
+
+def evidence(*found: Scalar) -> Evidence:
+    return Evidence(source="here", taken_at=moment(60), job=job({"state": "Running", "attempt": 1}), scalars=found)
+
+
+def steps(points: tuple[Point, ...]) -> list[int]:
+    return [point.step for point in points]
+
+
+def test_held_out_values_are_in_the_plot_of_the_training_and_in_the_table() -> None:
+    found = (*scalars("loss", 3, 2, 1), *scalars("val_loss", 4, 3.5, first=2), *scalars("val_auc", 0.1, 0.2))
+    loss, alone = curves(evidence(*found))
+    assert (loss.name, steps(loss.points), steps(loss.validation)) == ("loss", [1, 2, 3], [2, 3])
+    assert (alone.name, steps(alone.points)) == ("val_auc", [1, 2])
+    assert 'class="held-out run0" points=' in plot([("", loss)], number=0)
+    rows = [(row.name, row.validation, row.last.value, row.lowest.value) for row in value_rows((loss, alone))]
+    assert rows == [("loss", False, 1, 1), ("loss", True, 3.5, 3.5), ("auc", True, 0.2, 0.1)]
+
+
+def test_the_evaluation_at_the_end_is_the_last_held_out_value() -> None:
+    (loss,) = curves(evidence(*scalars("loss", 3, 2, 1), *scalars("held_out/loss", 1.5, first=3)))
+    assert [(point.step, point.value) for point in loss.validation] == [(3, 1.5)]
+
+
+def test_held_out_values_of_a_log_are_read_once() -> None:
+    text = (
+        "step 1/9 (11%)  loss 3\nvalidation: step 2/9  val_loss 2.5  in 1s\n"
+        "step 3/9 (33%)  loss 2  val_loss 2.5\nstep 9/9 (100%)  loss 1  val_loss 2.5\nheld-out: loss 1.5  (9)\n"
+    )
+    (loss,) = curves(replace(evidence(), logs=(Log("digits-worker-0", text),)))
+    assert [(point.step, point.value) for point in loss.validation] == [(2, 2.5), (9, 1.5)]
+
+
+def test_steps_that_were_done_again_are_drawn_once_and_what_they_replace_is_pale() -> None:
+    found = (*scalars("loss", 9, 8, 7, 6, 5), *scalars("loss", 6.5, 4, 3, first=4, begin=20))
+    (loss,) = curves(evidence(*found))
+    assert [(point.step, point.value) for point in loss.points] == [(1, 9), (2, 8), (3, 7), (4, 6.5), (5, 4), (6, 3)]
+    assert [[(point.step, point.value) for point in stretch] for stretch in loss.redone] == [[(3, 7), (4, 6), (5, 5)]]
+    assert loss.restarts == (3,)
+
+
+def test_a_restart_that_lost_no_step_is_marked_in_a_curve_without_a_gap() -> None:
+    found = (*scalars("loss", 9, 8), *scalars("loss", 7, 6, first=3, begin=20))
+    (loss,) = curves(evidence(*found), (moment(15),))
+    assert (steps(loss.points), loss.redone, loss.restarts) == ([1, 2, 3, 4], (), (2,))
+    assert 'class="restart"' in plot([("", loss)], number=0)
+
+
+def test_a_curve_keeps_its_first_and_its_last_point() -> None:
+    (loss,) = curves(evidence(*scalars("loss", *map(float, range(5000)))))
+    assert len(loss.points) == MAX_POINTS
+    assert (loss.points[0].step, loss.points[-1].step) == (1, 5000)
+
+
+@pytest.mark.parametrize(
+    ("values", "log", "chosen"),
+    [((1.0, 1.5), False, False), ((1.0, 5.0), True, False), ((1.0, 0.001), True, True), ((0.0, 100.0), False, False)],
+    ids=["close", "a few times", "decades", "not positive"],
+)
+def test_positive_values_have_a_log_axis_which_is_chosen_if_they_span_decades(
+    values: tuple[float, ...], log: bool, chosen: bool
+) -> None:
+    drawn = plot([("", Curve("loss", tuple(Point(n, value) for n, value in enumerate(values))))], number=3)
+    assert ('class="plot log"' in drawn, " checked>" in drawn) == (log, chosen)
+
+
+@pytest.mark.parametrize("low", [1e-190, 3e-5, 0.3, 7.0])
+@pytest.mark.parametrize("ratio", [2.5, 99.0, 1e6, 1e100])
+def test_a_log_axis_has_room_for_all_values_and_a_few_lines(low: float, ratio: float) -> None:
+    curve = Curve("loss", (Point(1, low), Point(2, low * 10 ** (log10(ratio) / 2)), Point(3, low * ratio)))
+    drawn = plot([("", curve)], number=0).partition('class="plot log"')[2]
+    heights = [float(pair.split(",")[1]) for pair in drawn.partition('points="')[2].partition('"')[0].split()]
+    assert 100 >= heights[0] > heights[1] > heights[2] >= 0
+    assert 2 <= drawn.count('class="grid"') <= 8
+
+
+def test_values_beyond_all_reason_are_left_out() -> None:
+    found = curves(evidence(*scalars("loss", 1e308, -1e308, 2.0, 1.0), *scalars("tiny", 1e-320, 1.0, 2.0)))
+    assert [steps(curve.points) for curve in found] == [[3, 4], [2, 3]]
+
+
+def test_the_page_names_the_last_values() -> None:
+    page = render_page(page_view(a_job_that_succeeded()))
+    assert "<td>loss</td>" in page
+    assert '0.115 <span class="dim">at 400</span>' in page
+
+
+# -- configuration ----------------------------------------------------------------------------------------------
+
+
+def settings(args: list[str], *, include_env: bool = False) -> dict[str, str]:
+    template = {"spec": {"containers": [{"name": "trainer", "image": "x:1", "args": args}]}}
+    known = replace(evidence(), job=job({"state": "Running"}, template=template))
+    return {each.name: each.value for each in configuration(without_secrets(known, include_env=include_env))}
+
+
+def test_numbers_and_words_of_the_trainers_options_are_shown_and_no_other_argument() -> None:
+    args = ["--epochs=3", "--learning-rate", "1e-3", "--task=text-classification", "--data-dir=/data/plain", "plain"]
+    found = settings(args)
+    assert {name: found[name] for name in ("--epochs", "--learning-rate", "--task")} == {
+        "--epochs": "3",
+        "--learning-rate": "1e-3",
+        "--task": "text-classification",
+    }
+    assert found["other"] == LEFT_OUT
+    assert "plain" not in str(found)
+    found = settings(args, include_env=True)
+    assert (found["--data-dir"], found["other"]) == ("/data/plain", "plain")
+
+
+def test_an_option_with_a_value_that_the_trainer_would_refuse_is_left_out() -> None:
+    assert "s3cret" not in str(settings(["--epochs=s3cret", "--task", "s3cret", "--seed", "--learning-rate=-s3cret"]))
+
+
+def test_the_options_that_are_shown_take_no_text_of_the_users() -> None:
+    known = {option.flag: option for option in vars(options).values() if isinstance(option, options.Option)}
+    assert known.keys() >= NUMBERS | WORDS
+    for flag in sorted(NUMBERS | WORDS):
+        with pytest.raises(ValueError, match=r".+"):
+            known[flag].parse("s3cret")
