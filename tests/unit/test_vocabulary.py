@@ -1,6 +1,6 @@
 """The words of the project: standard words of the field in names, and plain English in what users read.
 
-CONTRIBUTING.md has the glossary. A room that still has replaced words has a limit below, which may only fall: lower it
+docs/glossary.md has the meanings. A room that still has replaced words has a limit below, which may only fall: lower it
 when the room has fewer. A room without a limit has none of them.
 """
 

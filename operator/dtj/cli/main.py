@@ -114,9 +114,11 @@ def main() -> NoReturn:
 
 
 def _program(file: Path) -> str:
-    """What a person types to come here: ``kubectl dtj`` where we are a plugin, the path where there is no other way."""
+    """What a person types to come here: ``kubectl dtj`` if this is a plugin, the path if there is no other way."""
     if file.name.startswith("kubectl-"):
         return file.name.replace("-", " ")
+    if file.name == "__main__.py":
+        return f"python -m {PROGRAM}"
     return PROGRAM if shutil.which(PROGRAM) else shown_path(file.absolute(), base=Path.cwd())
 
 

@@ -24,7 +24,7 @@ from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
-from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable
+from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable, transport_words
 from dtj.kube.fairness import FairSlots
 from dtj.kube.gateway import JOBS, PODS, Listing, Resource, WatchEvent
 from dtj.kube.job_body import decode_job
@@ -298,7 +298,7 @@ class KubeGateway:
             words = f"port {port} of pod {pod} cannot be forwarded: HTTP status {error.status}".encode()
             raise error_from_reply(error.status, words, headers={}) from error
         except _TRANSPORT_ERRORS as error:
-            raise Unavailable(f"{self.server}: {str(error) or type(error).__name__}") from error
+            raise Unavailable(f"{self.server}: {transport_words(error)}") from error
 
     async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
         """Those of the resources, of groups with names, that the server's discovery knows: not those whose CRD is not
@@ -416,7 +416,7 @@ class KubeGateway:
                     raise error_from_reply(status, await reply.read(), headers=reply.headers)
                 yield reply
         except _TRANSPORT_ERRORS as error:
-            raise Unavailable(f"{self.server}: {str(error) or type(error).__name__}") from error
+            raise Unavailable(f"{self.server}: {transport_words(error)}") from error
         except msgspec.DecodeError as error:
             raise Unavailable(f"{self.server}{path}: not the answer of an API server: {error}") from error
         finally:

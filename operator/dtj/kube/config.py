@@ -97,7 +97,11 @@ def _check_kubeconfig(path: Path) -> None:
     """What the client library would answer with a TypeError from its depths."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        raise ConfigError(f"kubeconfig {path}: {line}not YAML: {error.problem}") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"kubeconfig {path} cannot be read: {error}") from error
+        raise ConfigError(f"kubeconfig {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
         raise ConfigError(f"kubeconfig {path} is no kubeconfig: it has no list of clusters")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 
 class ApiError(Exception):
     """The API server refused or failed a call.
@@ -62,3 +64,13 @@ class TooManyRequests(ApiError):
 
 class Unavailable(ApiError):
     """No answer, a time-out or a 5xx: whether the call took effect is not known."""
+
+
+def transport_words(error: Exception) -> str:
+    """What kept an answer from coming, in the words of the system and not of the HTTP library."""
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, ConnectionRefusedError):
+        return "connection refused; is the server running, and the address right?"
+    if isinstance(cause, socket.gaierror):
+        return "the name of the server does not resolve"
+    return str(error) or type(error).__name__

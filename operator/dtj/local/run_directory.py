@@ -180,9 +180,14 @@ def find(run: str, runs: Path) -> RunDirectory:
             directory = RunDirectory(path.absolute())
             if directory.tensorboard.is_dir():
                 return directory
-    known = sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
+    known = jobs_with_runs(runs)
     there = f"in {runs} there are {', '.join(known)}" if known else f"{runs} holds none; dtj run makes them"
     raise NoSuchRun(f"--run {run}: neither the folder of a run nor the name of a job with a run here: {there}")
+
+
+def jobs_with_runs(runs: Path) -> list[str]:
+    """Names of the jobs that have run here, in order."""
+    return sorted(path.parent.name for path in runs.glob(f"*/{LATEST}"))
 
 
 def _names(now: datetime) -> Iterator[str]:

@@ -134,3 +134,32 @@ def test_help_lists_every_command_below_the_heading_of_its_section(capsys: Caugh
     assert [section for section in Section if f"\n{section}:\n" in text] == [
         section for section in Section if section in {entry.section for entry in cli.entries.values()}
     ]
+
+
+@pytest.mark.parametrize(
+    ("begun", "candidates"),
+    [
+        ("spec.runP", ["spec.runPolicy"]),
+        ("spec.runPolicy.onS", ["spec.runPolicy.onStall"]),
+        ("sp", ["spec"]),
+        ("spec.nothing.x", []),
+    ],
+)
+def test_the_fields_of_one_level_are_completed(begun: str, candidates: list[str]) -> None:
+    assert list(kubectl_lines(cli, ["explain", "--field", begun])) == [*candidates, ":4"]
+
+
+def test_the_jobs_that_have_run_on_this_machine_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for job in ("digits", "reviews"):
+        (tmp_path / "dtj-runs" / job / "latest").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert list(kubectl_lines(cli, ["report", "--run", "d"])) == ["digits", ":4"]
+    assert list(kubectl_lines(cli, ["report", "--run", "dtj-runs/"])) == [":0"]
+
+
+def test_the_package_can_be_run_by_python(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dtj", "rn"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: python -m dtj ")

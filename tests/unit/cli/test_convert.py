@@ -184,6 +184,37 @@ def test_unlimited_restarts_are_named(tmp_path: Path, capsys: Caught) -> None:
     assert "backoffLimit" not in Converted(tmp_path, capsys, SHAPES["servers and workers"]).printed
 
 
+@pytest.mark.parametrize(
+    ("shape", "note"),
+    [
+        ("workers alone", "runPolicy.cleanPodPolicy: not set, which means None in a TFJob; here Running"),
+        ("one worker with a claim", "worker.restartPolicy: Never: a pod that is evicted or drained fails a TFJob"),
+        ("one worker with a claim", "TF_CONFIG is set for one replica too"),
+        ("one worker with several GPUs", "the limits for GPUs were kept; spec.accelerator would also set"),
+    ],
+)
+def test_what_looks_the_same_and_behaves_otherwise_is_named(
+    tmp_path: Path, capsys: Caught, shape: str, note: str
+) -> None:
+    assert note in Converted(tmp_path, capsys, SHAPES[shape]).printed
+
+
+def test_what_does_not_change_is_not_named(tmp_path: Path, capsys: Caught) -> None:
+    printed = Converted(tmp_path, capsys, SHAPES["servers and workers"].replace("Never", "OnFailure")).printed
+    assert not any(words in printed for words in ("Never:", "TF_CONFIG is set", "GPUs"))
+    claimed = Converted(tmp_path, capsys, SHAPES["one worker with a claim"]).printed
+    assert "cleanPodPolicy" not in claimed
+
+
+def test_a_part_of_a_job_is_not_admitted_by_kueue(tmp_path: Path, capsys: Caught) -> None:
+    text = SHAPES["a gang in a queue of Volcano"].replace(
+        "{name: gang}", "{name: gang, labels: {kueue.x-k8s.io/queue-name: q}}"
+    )
+    made = Converted(tmp_path, capsys, text)
+    assert "minAvailable" not in made.spec["runPolicy"]["scheduling"]
+    assert "schedulingPolicy.minAvailable: left out: Kueue admits whole jobs only" in made.printed
+
+
 def test_a_field_that_nobody_knows_is_left_out_aloud(tmp_path: Path, capsys: Caught) -> None:
     text = SHAPES["workers alone"].replace("spec:\n  tfReplica", "spec:\n  paused: true\n  tfReplica", 1)
     assert "spec.paused: has no counterpart and was left out" in Converted(tmp_path, capsys, text).printed

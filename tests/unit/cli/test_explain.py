@@ -75,7 +75,7 @@ def test_tensorboard_beside_the_job_is_shown_too(tmp_path: Path, capsys: Caught)
     assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
     text = explained(capsys, write(tmp_path, body))
     assert section(text, "Pods")[-1].startswith("digits-tensorboard")
-    assert "image      example/trainer:1" in section(text, "Pod digits-tensorboard")
+    assert "image        example/trainer:1" in section(text, "Pod digits-tensorboard")
     assert "selects  training.dtj.dev/job-uid=<that of the job>, training.dtj.dev/role=tensorboard" in text
 
 
@@ -169,6 +169,18 @@ def test_each_role_says_what_its_pods_need(tmp_path: Path, capsys: Caught) -> No
         "tolerates    nvidia.com/gpu",
         "next to it   logger",
     ]
+
+
+def test_the_labels_and_annotations_of_the_template_its_account_and_affinity_are_shown(
+    tmp_path: Path, capsys: Caught
+) -> None:
+    body: Any = manifest()
+    template = body["spec"]["template"]
+    template["metadata"] = {"labels": {"team": "vision"}, "annotations": {"sidecar.istio.io/inject": "false"}}
+    template["spec"] |= {"serviceAccountName": "trains", "affinity": {"nodeAffinity": {}}}
+    lines = section(explained(capsys, write(tmp_path, body)), "Each worker")
+    assert {"labels       team=vision", "annotations  sidecar.istio.io/inject=false"} <= set(lines)
+    assert {"account      trains", "affinity     nodeAffinity"} <= set(lines)
 
 
 def test_tf_config_is_that_of_the_first_of_each_role_or_of_all_of_one(tmp_path: Path, capsys: Caught) -> None:
@@ -342,6 +354,11 @@ def test_a_field_is_shown_with_type_default_and_meaning(capsys: Caught) -> None:
     assert "DEFAULT:  3\n" in text
     assert "RANGE:    0..1000000\n" in text
     assert "    backoffLimit is the number of restarts that errors of the" in text
+
+
+def test_the_field_of_the_profile_lists_those_that_ship(capsys: Caught) -> None:
+    text = explained(capsys, "--field", "spec.accelerator.profile")
+    assert {"SHIPPED:", "nvidia,", "tpu-v5e,"} <= set(text.split())
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(tmp_path
         (None, None, "does not exist: give one with --kubeconfig"),
         ("", None, "has no list of clusters"),
         ("just text", None, "has no list of clusters"),
-        ("{", None, "cannot be read"),
+        ("{", None, r": line 1, column 2: not YAML: "),
         ("\x00", None, "cannot be read"),
         (json.dumps(KUBECONFIG), "elsewhere", "elsewhere"),
         (json.dumps({**KUBECONFIG, "current-context": None}), None, "current-context"),
@@ -137,3 +137,4 @@ async def test_a_kubeconfig_that_cannot_be_used_is_one_clear_error(
     with pytest.raises(ConfigError, match=complaint) as caught:
         await ConnectionSource(kubeconfig=str(file), context=context).load()
     assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from dtj.cli.common.connection import Place
 
@@ -33,7 +34,15 @@ def job_or_run(command: F) -> F:
     """Give a command ``--run RUN``, for a run on this machine in place of a job, and where such are kept."""
     kept = runs_option("With --run: the folder that holds the runs.")(command)
     words = "Show a run on this machine instead: its folder, or the name of its job."
-    return click.option("--run", metavar="RUN", help=words)(kept)
+    return click.option("--run", metavar="RUN", help=words, shell_complete=_complete_run)(kept)
+
+
+def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The jobs that have a run here; a shell also completes folders."""
+    from dtj.local.run_directory import jobs_with_runs
+
+    names = [name for name in jobs_with_runs(context.params.get("runs") or RUNS) if name.startswith(incomplete)]
+    return [*map(CompletionItem, names), *([] if names else [CompletionItem(incomplete, type="dir")])]
 
 
 def check_one_is_given(name: str | None, run: str | None, place: Place) -> None:

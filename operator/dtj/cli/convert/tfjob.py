@@ -95,6 +95,7 @@ class _Converter:
         roles = self._roles(mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs"), pods)
         strategy = wanted or _suggested(roles, pods)
         self._say_strategy(strategy, wanted, roles)
+        self._say_new_behaviour(roles, policy, pods)
         made: JsonObject = {
             "strategy": str(strategy),
             "replicaSpecs": pods.role_specs(roles),
@@ -195,6 +196,29 @@ class _Converter:
                 "without a chief worker 0 decides, as in a TFJob; TensorFlow 2's ParameterServerStrategy needs one",
             )
 
+    def _say_new_behaviour(self, roles: dict[Role, JsonObject], policy: JsonObject, pods: Pods) -> None:
+        """What is another default here, or has another meaning, although the manifest looks the same."""
+        kept = [str(role) for role in roles if roles[role].get("restartPolicy") == RestartPolicy.NEVER]
+        if kept:
+            self._note(
+                f"spec.replicaSpecs.{kept[0]}.restartPolicy",
+                "Never: a pod that is evicted or drained fails a TFJob, and is created again here, without limit: "
+                "the script must save checkpoints, or set runPolicy.disruptionLimit: 0",
+            )
+        if not policy.get("cleanPodPolicy"):
+            self._note(
+                "spec.runPolicy.cleanPodPolicy",
+                f"not set, which means None in a TFJob; here {RunPolicy().clean_pod_policy}: pods that still run at "
+                "the end of the job are deleted",
+            )
+        if sum(_count(roles, role) for role in roles) == 1:
+            self._note("spec.replicaSpecs", "TF_CONFIG is set for one replica too; a TFJob does not set it")
+        if pods.gpus():
+            self._note(
+                "spec.template",
+                "the limits for GPUs were kept; spec.accelerator would also set the node selector and tolerations",
+            )
+
     def _elastic(self, strategy: Strategy, roles: dict[Role, JsonObject]) -> JsonObject:
         workers = _count(roles, Role.WORKER)
         if strategy not in ELASTIC or workers < 1:
@@ -249,7 +273,9 @@ class _Converter:
             made |= {"gang": str(Gang.VOLCANO), "queue": queue}
             self._note(f"{path}.queue", "taken for a queue of Volcano: set runPolicy.scheduling.gang if it is not")
         least, pods = given.pop("minAvailable", None), sum(_count(roles, role) for role in roles)
-        if isinstance(least, int) and least > pods:
+        if least and kueue:
+            self._note(f"{path}.minAvailable", "left out: Kueue admits whole jobs only")
+        elif isinstance(least, int) and least > pods:
             self._note(f"{path}.minAvailable", f"{least} is more than the job's {pods} pods: left out, so all of them")
         elif least:
             made["minAvailable"] = least

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from dtj.core.platform import Platform
 
 
+def _complete_field(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The fields of one level; the next Tab goes a level down."""
+    from dtj.cli.explain.field_docs import fields_from
+
+    return fields_from(incomplete)
+
+
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE...]", type=click.Path(allow_dash=True))
 @click.option(
@@ -28,7 +35,12 @@ if TYPE_CHECKING:
 @click.option("--attempt", type=click.IntRange(min=1), default=1, metavar="N", help="Show the pods of this attempt.")
 @click.option("-n", "--namespace", metavar="NAME", help="The namespace of manifests that name none. Default: default.")
 @platform_option
-@click.option("--field", metavar="PATH", help="Show what a field means instead, such as spec.runPolicy.backoffLimit.")
+@click.option(
+    "--field",
+    metavar="PATH",
+    help="Show what a field means instead, such as spec.runPolicy.backoffLimit.",
+    shell_complete=_complete_field,
+)
 def explain(
     files: tuple[str, ...],
     output: str,

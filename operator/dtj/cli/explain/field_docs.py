@@ -9,8 +9,12 @@ from collections.abc import Iterator
 from dtj.api import names
 from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
+from dtj.api.profiles import SHIPPED_PROFILES
 
 _WIDEST = 100
+
+_PROFILE = "spec.accelerator.profile"
+"""Its values are names that an operator knows, so the schema cannot list them."""
 
 
 class NoSuchField(Exception):
@@ -26,6 +30,10 @@ def field_lines(path: str, *, width: int) -> Iterator[str]:
     yield ""
     yield f"FIELD:    {name} <{_type(schema)}>"
     yield from (f"{title + ':':9} {value}" for title, value in _facts(schema))
+    if name == _PROFILE:
+        yield "SHIPPED:"
+        shipped = ", ".join(SHIPPED_PROFILES)
+        yield from textwrap.wrap(shipped, min(width, _WIDEST), initial_indent="    ", subsequent_indent="    ")
     description = str(schema.get("description", ""))
     if description:
         yield ""
@@ -39,6 +47,17 @@ def field_lines(path: str, *, width: int) -> Iterator[str]:
         for child, inner in below.items():
             facts = "  ".join(f"{title.lower()} {value}" for title, value in _facts(inner))
             yield f"    {child.ljust(longest)}  <{_type(inner)}>  {facts}".rstrip()
+
+
+def fields_from(begun: str) -> list[str]:
+    """The paths that begin so, one level below the last dot: for a Tab."""
+    level = begun.rpartition(".")[0]
+    prefix = f"{level}." if level else ""
+    try:
+        schema = _find(level)[0] if level else job_schema()
+    except NoSuchField:
+        return []
+    return [f"{prefix}{name}" for name, _ in _below(schema) if f"{prefix}{name}".startswith(begun)]
 
 
 def _find(path: str) -> tuple[JsonObject, str]:

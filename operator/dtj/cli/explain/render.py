@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from dtj.api.base import SpecModel
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.api.names import Env, Label
+from dtj.api.names import Annotation, Env, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, RestartPolicy, Role, as_role
 from dtj.api.status import JobStatus
 from dtj.cli.common.console import Text
@@ -129,13 +129,27 @@ def _container(pod: JsonObject) -> list[str]:
         ("resources", _resources(main)),
         ("node labels", _pairs(dig(spec, "nodeSelector"))),
         ("tolerates", ", ".join(text(one.get("key")) or "all" for one in objects(dig(spec, "tolerations")))),
+        ("affinity", ", ".join(_fields(dig(spec, "affinity")))),
         ("scheduler", text(dig(spec, "schedulerName"))),
         ("priority", text(dig(spec, "priorityClassName"))),
+        ("account", text(dig(spec, "serviceAccountName"))),
+        ("labels", _pairs(_of_the_user(dig(pod, "metadata", "labels")))),
+        ("annotations", _pairs(_of_the_user(dig(pod, "metadata", "annotations")))),
         ("volumes", ", ".join(map(_mount, objects(main.get("volumeMounts"))))),
         ("next to it", ", ".join(text(c.get("name")) for c in others)),
         ("before it", ", ".join(text(c.get("name")) for c in objects(dig(spec, "initContainers")))),
     )
     return _columns([*rows, *((name, value) for name, value in facts if value)])
+
+
+_OUR_KEYS: Final = frozenset(
+    value for kind in (Label, Annotation) for name, value in vars(kind).items() if name.isupper()
+)
+
+
+def _of_the_user(labels: JsonValue) -> JsonObject:
+    """Labels or annotations without those that the operator sets."""
+    return {key: value for key, value in _fields(labels).items() if key not in _OUR_KEYS}
 
 
 def _resources(container: JsonObject) -> str:

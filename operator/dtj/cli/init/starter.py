@@ -30,9 +30,9 @@ _STRATEGIES: Final = {
 """What the script of a style can run under."""
 
 _MEANING: Final = {
-    Style.MODEL: "a model and data of one's own, which the trainer drives",
-    Style.SESSION: "a training loop of one's own, which a job can stop and resume",
-    Style.SCRIPT: "a script of one's own",
+    Style.MODEL: "your own model and data, which the trainer drives",
+    Style.SESSION: "your own training loop, which a job can stop and resume",
+    Style.SCRIPT: "your own script",
 }
 _ARGUMENTS: Final = {
     Style.MODEL: ["--model=train:model", "--data=train:data", "--epochs=10"],
@@ -89,7 +89,7 @@ spec:
   strategy: {strategy}
   replicaSpecs:
 {_roles(strategy, workers)}{_accelerator(strategy)}
-  # With a volume that all pods can write to, a job that is interrupted goes on where it was:
+  # With a volume that all pods can write to, an interrupted job resumes from its last checkpoint:
   # checkpoint:
   #   claimTemplate: {{storage: 1Gi}}
   #   everySeconds: 60
@@ -120,6 +120,6 @@ def _accelerator(strategy: Strategy) -> str:
     if strategy is Strategy.TPU:
         return "  accelerator:\n    profile: tpu-v5e\n    topology: 2x2"
     return (
-        "  # A GPU for each pod that trains; docs/reference.md lists the profiles:\n"
+        "  # A GPU for each pod that trains; `dtj explain --field spec.accelerator.profile` lists the profiles:\n"
         "  # accelerator: {profile: nvidia, count: 1}"
     )

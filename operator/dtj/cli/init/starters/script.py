@@ -1,9 +1,9 @@
-"""A script that knows nothing of jobs but TF_CONFIG, as TensorFlow's own guide writes it, and shows how far it is.
+"""A script as TensorFlow's own guide writes it: it reads TF_CONFIG, and shows its progress.
 
     python train.py        # here, alone
     dtj run job.yaml       # here, with as many processes as the job has workers
 
-It is tf_keras, since `fit` of Keras 3 does not work under MultiWorkerMirroredStrategy.
+It uses tf_keras. With `--script`, `fit` of Keras 3 works under MultiWorkerMirroredStrategy too.
 """
 
 import os
@@ -34,7 +34,7 @@ with strategy.scope():
 
 callbacks = [DTJCallback(batch_size=BATCH_SIZE)]
 directory = os.environ.get("DTJ_CHECKPOINT_DIR")
-if directory:  # a restarted job goes on with the epoch that was interrupted
+if directory:  # a restarted job resumes the epoch that was interrupted
     callbacks.append(keras.callbacks.BackupAndRestore(os.path.join(directory, "backup")))
 history = model.fit(batches, steps_per_epoch=len(labels) // BATCH_SIZE, epochs=EPOCHS, verbose=0, callbacks=callbacks)
 print(f"loss {history.history['loss'][-1]:.4f}")

@@ -3,7 +3,7 @@
     python train.py        # here, alone
     dtj run job.yaml       # here, with as many processes as the job has workers
 
-Killed at any time, it goes on from its last checkpoint and ends with the same numbers.
+If it is killed, it resumes from its last checkpoint and ends with the same numbers.
 """
 
 from typing import Any

@@ -1,0 +1,5 @@
+"""``python -m dtj`` is ``dtj``."""
+
+from dtj.cli.main import main
+
+main()
