@@ -50,6 +50,14 @@ def check(tag: str, root: Path = ROOT) -> None:
         raise ReleaseError(f"CHANGELOG.md: no section `## {tag[1:]} - YYYY-MM-DD`; date what is unreleased")
 
 
+def repository_of(values: str, section: str) -> str:
+    """The repository that values.yaml names in a section. Raises ReleaseError."""
+    found = re.search(rf"^{section}:\n(?:  .*\n)*?  repository: (.*)$", values, re.MULTILINE)
+    if found is None:
+        raise ReleaseError(f"values.yaml: {section} names no repository")
+    return found[1]
+
+
 def with_images(values: str, *, operator: str, trainer: str) -> str:
     """The text of values.yaml with these images, each `repository@sha256:...`. Raises ReleaseError."""
     for section, image in (("image", operator), ("trainerImage", trainer)):

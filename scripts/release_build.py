@@ -4,7 +4,7 @@
 
 Wheels and sdists of the three distributions, the chart as a package, an SBOM (CycloneDX) for each lock file that an
 image installs from, and the section of the changelog. The same tree gives the same bytes. With `--images`, the images
-too: scripts/images builds them, prints their names, and leaves them in Docker or in the cache.
+for nodes without accelerators too, as OCI archives, and the chart names them by digest.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import release
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -35,6 +38,9 @@ LOCKS = {
 }
 """What each image installs from."""
 
+IMAGES = {"operator": "image", "trainer": "trainerImage"}
+"""Images that are built here -> where the values of the chart name them."""
+
 CHECKSUMS = "SHA256SUMS"
 
 
@@ -42,7 +48,7 @@ class BuildError(Exception):
     """A part cannot be built; the message says why."""
 
 
-def build(output: Path, *, root: Path = ROOT, python: str = sys.executable) -> None:
+def build(output: Path, *, root: Path = ROOT, python: str = sys.executable, images: bool = False) -> None:
     """Replaces the folder by the files of a release, with `SHA256SUMS` over all of them. Raises BuildError."""
     version = version_of(root)
     if output.exists() and any(output.iterdir()) and not (output / CHECKSUMS).exists():
@@ -52,14 +58,26 @@ def build(output: Path, *, root: Path = ROOT, python: str = sys.executable) -> N
     for folder in DISTRIBUTIONS.values():
         _build_distribution(root / folder, output, python)
     (output / ".gitignore").unlink(missing_ok=True)
-    (output / f"dtj-{version}.tgz").write_bytes(package_chart(root / "charts" / "dtj"))
+    build_for_clusters(output, root=root, images=images)
     for image, lock in LOCKS.items():
         document = bill_of_materials(image, version, (root / lock).read_text())
         (output / f"{image}-{version}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
     (output / "RELEASE-NOTES.md").write_text(notes(version, (root / "CHANGELOG.md").read_text()))
     files = sorted(output.iterdir())
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    lines = [f"{_checksum(path)}  {path.name}\n" for path in files]
     (output / CHECKSUMS).write_text("".join(lines))
+
+
+def build_for_clusters(output: Path, *, root: Path = ROOT, images: bool) -> Path:
+    """Writes the package of the chart, and with `images` an archive of each image that it then names by digest.
+
+    Returns the path of the package. Raises BuildError and ReleaseError.
+    """
+    version, chart = version_of(root), root / "charts" / "dtj"
+    digests = _save_images(output, version, root) if images else {}
+    package = output / f"dtj-{version}.tgz"
+    package.write_bytes(package_chart(chart, with_digests(chart, digests)))
+    return package
 
 
 def version_of(root: Path) -> str:
@@ -79,8 +97,46 @@ def _build_distribution(folder: Path, output: Path, python: str) -> None:
         raise BuildError(f"{folder}: {done.stderr.strip()}")
 
 
-def package_chart(chart: Path) -> bytes:
-    """The archive that `helm package` would make; files that .helmignore names are left out."""
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _save_images(output: Path, version: str, root: Path) -> dict[str, str]:
+    """Writes an OCI archive of each image; returns their digests. Raises BuildError."""
+    command = [str(root / "scripts" / "images"), *IMAGES, "--save", str(output.resolve())]
+    if subprocess.run(command, check=False).returncode:
+        raise BuildError("the images were not built; leave them out with `make release IMAGES=0`")
+    return {image: digest_of(archive_of(image, output, version)) for image in IMAGES}
+
+
+def archive_of(image: str, output: Path, version: str) -> Path:
+    """Where a release has an image."""
+    return output / f"dtj-{image}-{version}.oci.tar"
+
+
+def digest_of(archive: Path) -> str:
+    """The digest of the only image in an OCI archive."""
+    with tarfile.open(archive) as opened:
+        index = opened.extractfile("index.json")
+        assert index is not None
+        (entry,) = json.load(index)["manifests"]
+    return str(entry["digest"])
+
+
+def with_digests(chart: Path, digests: Mapping[str, str]) -> bytes:
+    """The values of a chart, which name the images by these digests, if there are any. Raises ReleaseError."""
+    values = (chart / "values.yaml").read_text()
+    if digests:
+        named = {
+            image: f"{release.repository_of(values, section)}@{digests[image]}" for image, section in IMAGES.items()
+        }
+        values = release.with_images(values, **named)
+    return values.encode()
+
+
+def package_chart(chart: Path, values: bytes) -> bytes:
+    """The archive that `helm package` would make, with these values; files that .helmignore names are left out."""
     ignored = [line for line in (chart / ".helmignore").read_text().splitlines() if line]
     packed = io.BytesIO()
     # No time and no user: the same chart has the same digest.
@@ -90,13 +146,13 @@ def package_chart(chart: Path) -> bytes:
             if any(Path(part).match(pattern.rstrip("/")) for part in relative.parts for pattern in ignored):
                 continue
             entry = tarfile.TarInfo(f"{chart.name}/{relative}")
-            content = path.read_bytes()
+            content = values if relative == Path("values.yaml") else path.read_bytes()
             entry.size, entry.mode = len(content), 0o644
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
 
 
-def bill_of_materials(image: str, version: str, lock: str) -> dict[str, object]:
+def bill_of_materials(image: str, version: str, lock: str) -> dict[str, Any]:
     """The Python packages of an image as CycloneDX 1.6, from its lock file."""
     components = [
         {
@@ -139,19 +195,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output-dir", type=Path, default=ROOT / "dist", metavar="DIR", help="(default: dist)")
     parser.add_argument("--images", action="store_true", help="build the images too, if Docker or buildah is installed")
     given = parser.parse_args(argv)
+    images = given.images and any(map(shutil.which, ("docker", "buildah")))
+    if given.images and not images:
+        print("release: neither Docker nor buildah is installed: no images are built", file=sys.stderr)
     try:
-        build(given.output_dir)
-    except BuildError as error:
+        build(given.output_dir, images=images)
+    except (BuildError, release.ReleaseError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for path in sorted(given.output_dir.iterdir()):
         print(f"{path.stat().st_size / 1e3:8.0f} kB  {path.name}")
-    if not given.images:
-        return 0
-    if shutil.which("docker") is None and shutil.which("buildah") is None:
-        print("release: neither Docker nor buildah is installed: no images were built", file=sys.stderr)
-        return 0
-    return subprocess.run([ROOT / "scripts" / "images"], check=False).returncode
+    return 0
 
 
 if __name__ == "__main__":

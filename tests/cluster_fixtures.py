@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import pytest
 
+from support import older_release
 from testbed import Cluster, ControlPlane, KubectlError, NodeCluster, Unavailable, binaries, images, packages, runs
 from testbed.fake_nodes import FAKE_NODES, FakeNode
 from testbed.other_clusters import CurrentCluster, KindCluster, kind_works
@@ -72,6 +73,10 @@ def _provide_operator_image(config: pytest.Config) -> None:
     images.build(images.OPERATOR, docker=_in_docker(config))
 
 
+def _provide_older_operator_image(config: pytest.Config) -> None:
+    images.build(older_release.operator(), docker=_in_docker(config))
+
+
 def _provide_trainer_image(config: pytest.Config) -> None:
     images.build(images.TRAINER, docker=_in_docker(config))
 
@@ -84,6 +89,11 @@ NEEDS = (
     ),
     Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes, insisting="DTJ_REQUIRE_E2E"),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image, insisting="DTJ_REQUIRE_E2E"),
+    Need(
+        fixtures=frozenset({"older_operator_image"}),
+        provide=_provide_older_operator_image,
+        insisting="DTJ_REQUIRE_E2E",
+    ),
     Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image, insisting="DTJ_REQUIRE_E2E"),
 )
 SHARED = pytest.StashKey[SharedRun]()
@@ -251,6 +261,12 @@ def node_testbed(node_cluster: Cluster) -> NodeCluster:
 def operator_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
     """The name of the operator's image, built from its Dockerfile and on the nodes: pull it IfNotPresent."""
     return _load(images.OPERATOR, request.config, node_cluster)
+
+
+@pytest.fixture(scope="session")
+def older_operator_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
+    """The name of the operator's image of an older state, on the nodes."""
+    return _load(older_release.operator(), request.config, node_cluster)
 
 
 @pytest.fixture(scope="session")

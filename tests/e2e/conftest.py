@@ -13,14 +13,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import release_build
 
 from cluster_fixtures import SHARED
 from dtj.api.json import JsonObject
+from dtj.api.names import IMAGE_REGISTRY
 from support.chart import Helm
 from support.cluster_jobs import ClusterJobs
 from support.installation import Installation
 from testbed import Cluster, NodeCluster, binaries
 from testbed.cache import locked
+from testbed.cluster import CRDS
 
 LOCKED_NAMESPACE = "dtj-e2e-locked"
 """A namespace that enforces the Pod Security Standard "restricted"."""
@@ -132,6 +135,35 @@ def _await_end_of_all_other_tests(config: pytest.Config) -> None:
     config.stash[RUNNING].close()
     with locked(_notes(config) / "running"):
         pass
+
+
+@pytest.fixture
+def vacated(operator: Installation) -> Iterator[Installation]:
+    """The installation of the run, uninstalled. Afterwards it is there again, with the CRD of this checkout.
+
+    For tests that disturb. They install charts of their own in its place, with their CRD.
+    """
+    operator.uninstall()
+    yield operator
+    print(operator.logs())
+    operator.uninstall()
+    operator.cluster.kubectl("replace", "--filename", str(CRDS))
+    operator.install()
+
+
+@pytest.fixture(scope="session")
+def released_chart(
+    node_testbed: NodeCluster, operator_image: str, trainer_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The chart as `make release` packages it; the images that it names by digest are on the node, from archives."""
+    folder = tmp_path_factory.mktemp("release")
+    chart = release_build.build_for_clusters(folder, images=True)
+    version = release_build.version_of(release_build.ROOT)
+    for image in release_build.IMAGES:
+        archive = release_build.archive_of(image, folder, version)
+        node_testbed.import_image(archive, f"{IMAGE_REGISTRY}/dtj-{image}")
+        archive.unlink()  # 1.5 GB that nobody needs any more
+    return chart
 
 
 @pytest.fixture

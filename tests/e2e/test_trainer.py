@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 
 from builders import manifest
-from dtj.api.json import JsonObject
-from dtj.client.code_manifest import with_code
-from dtj.client.code_pack import pack
-from dtj.client.manifests import manifests_of
 from support.cluster_jobs import EXAMPLES, ClusterJobs, example, training
 from testbed import NodeCluster
 from testbed.processes import wait_until
@@ -69,16 +65,8 @@ class TestStrategies:
         assert accuracy(jobs.log("digits-data-service-worker-0")) > 0.9
 
 
-def submit_with_code(jobs: ClusterJobs, body: JsonObject, folder: Path) -> None:
-    """As ``dtj submit --code FOLDER -o json | kubectl apply -f -``: what is printed is complete."""
-    (found,) = manifests_of(body)
-    submitted = with_code(found, pack(folder))
-    jobs.submit(submitted.config_map)
-    jobs.submit(submitted.manifest.body)
-
-
 def test_a_loop_of_ones_own_runs_from_its_directory(jobs: ClusterJobs, trainer_image: str) -> None:
-    submit_with_code(jobs, example("own-loop", image=trainer_image), EXAMPLES / "own_loop")
+    jobs.submit_with_code(example("own-loop", image=trainer_image), EXAMPLES / "own_loop")
     complete(jobs, "own-loop")
 
 
@@ -95,7 +83,7 @@ def test_a_pod_of_a_restricted_namespace_runs_the_code_that_was_submitted(
     container = {"name": "trainer", "image": trainer_image, "args": ["--script=train.py"]}
     template = {"spec": {"containers": [container]}}
     body = manifest("coded", strategy="OneDevice", roles={"worker": 1}, template=template)
-    submit_with_code(locked_jobs, body, tmp_path)
+    locked_jobs.submit_with_code(body, tmp_path)
     complete(locked_jobs, "coded")
     log = locked_jobs.log("coded-worker-0")
     assert "this is the submitted code\n in /code of ['package', 'train.py', 'written.txt']" in log

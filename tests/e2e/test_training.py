@@ -173,20 +173,6 @@ class TestDisturbances:
         created = [call for call in _creations(node_testbed, mark, jobs.namespace) if call.code == 201]
         assert sorted(call.name for call in created) == ["handed-over-worker-0", "handed-over-worker-1"]
 
-    @pytest.mark.disturbs
-    def test_a_job_trains_on_through_an_upgrade_and_while_nothing_is_installed(
-        self, operator: Installation, jobs: ClusterJobs, trainer_image: str
-    ) -> None:
-        jobs.submit(training("carried-on", "--epochs=120", image=trainer_image, roles={"worker": 2}))
-        jobs.await_step("carried-on-worker-0")
-        before = {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()}
-        operator.upgrade({"workers": 4})
-        operator.uninstall()
-        assert {name: pod["metadata"]["uid"] for name, pod in jobs.pods().items()} == before
-        operator.install()
-        complete(jobs, "carried-on")
-        assert jobs.job("carried-on")["status"]["attempt"] == 1
-
     def test_deletion_leaves_nothing(self, jobs: ClusterJobs, trainer_image: str) -> None:
         jobs.submit(training("gone", LONG, image=trainer_image, roles={"worker": 1}, checkpoint=CHECKPOINT))
         jobs.await_condition("gone", "PodsReady")

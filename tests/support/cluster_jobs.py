@@ -11,6 +11,9 @@ import yaml
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
+from dtj.client.code_manifest import with_code
+from dtj.client.code_pack import pack
+from dtj.client.manifests import manifests_of
 from patience import PATIENCE_SECONDS
 from testbed import Cluster, tiny_image
 from testbed.processes import wait_until
@@ -34,6 +37,13 @@ class ClusterJobs:
     def submit(self, body: JsonObject) -> None:
         """``kubectl apply``."""
         self.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+    def submit_with_code(self, body: JsonObject, folder: Path) -> None:
+        """As ``dtj submit --code FOLDER -o json | kubectl apply -f -``: what is printed is complete."""
+        (found,) = manifests_of(body)
+        submitted = with_code(found, pack(folder))
+        self.submit(submitted.config_map)
+        self.submit(submitted.manifest.body)
 
     def await_condition(self, job: str, condition: str) -> None:
         """``kubectl wait`` while the job makes progress; fails with what the cluster reports about the job."""
@@ -75,6 +85,10 @@ class ClusterJobs:
         """A job."""
         path = f"/apis/training.dtj.dev/v1alpha1/namespaces/{self.namespace}/distributedtrainingjobs/{name}"
         return self.cluster.api.request("GET", path)
+
+    def uids(self) -> dict[str, str]:
+        """Which pods there are: UIDs by name."""
+        return {name: pod["metadata"]["uid"] for name, pod in self.pods().items()}
 
     def events(self, reason: str) -> list[Json]:
         """The events of a reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
@@ -22,21 +23,29 @@ class Installation:
     values: JsonObject
     mark: int = 0
 
-    def install(self) -> None:
-        """``helm install``; returns when the operator is ready."""
-        self._release("install", "--create-namespace", values=self.values)
+    def install(self, chart: Path = CHART, values: JsonObject | None = None) -> None:
+        """``helm install``, with the values of this installation if none are given; returns when the operator is ready.
 
-    def upgrade(self, changes: JsonObject) -> None:
-        """``helm upgrade`` to other values; returns when the new operator is ready."""
-        self._release("upgrade", values={**self.values, **changes})
+        A CRD that is there and belongs to the chart is taken over, as docs/operations.md describes.
+        """
+        take_over = ("--take-ownership", "--force-conflicts")
+        self._release("install", str(chart), "--create-namespace", *take_over, values=values or self.values)
 
-    def _release(self, command: str, *options: str, values: JsonObject) -> None:
-        options = (f"--namespace={NAMESPACE}", "--wait", f"--timeout={PATIENCE_SECONDS:.0f}s", *options)
-        self.helm.run(command, RELEASE, str(CHART), *options, values=values)
+    def upgrade(self, chart: Path, values: JsonObject) -> None:
+        """``helm upgrade`` to a chart with these values alone; returns when the new operator is ready."""
+        self._release("upgrade", str(chart), "--reset-values", values=values)
+
+    def rollback(self) -> None:
+        """``helm rollback`` to the revision before; returns when its operator is ready."""
+        self._release("rollback")
+
+    def _release(self, command: str, *options: str, values: JsonObject | None = None) -> None:
+        options = (*options, f"--namespace={NAMESPACE}", "--wait", f"--timeout={PATIENCE_SECONDS:.0f}s")
+        self.helm.run(command, RELEASE, *options, values=values)
 
     def uninstall(self) -> None:
-        """``helm uninstall``."""
-        self.helm.run("uninstall", RELEASE, f"--namespace={NAMESPACE}")
+        """``helm uninstall``, if it is installed."""
+        self.helm.run("uninstall", RELEASE, f"--namespace={NAMESPACE}", "--ignore-not-found")
 
     @property
     def user(self) -> str:

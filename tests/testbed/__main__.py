@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from testbed import binaries, images, packages, runs
+from testbed import binaries, images, oci, packages, runs
 from testbed.binaries import to_stderr
 from testbed.control_plane import ControlPlane
 from testbed.errors import KubectlError, StartError, Unavailable
@@ -60,7 +60,8 @@ def main() -> int:
     subparser = commands.add_parser("images", help="build the images, print their names and sizes")
     subparser.add_argument("names", nargs="*", default=[*images.RECIPES], help="which of them (%(default)s)")
     subparser.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE", help="for the Dockerfile")
-    subparser.set_defaults(run=lambda given: build_images(given.names, given.build_arg))
+    subparser.add_argument("--save", type=Path, metavar="DIR", help="write them to this folder, too, as OCI archives")
+    subparser.set_defaults(run=lambda given: build_images(given.names, given.build_arg, given.save))
     given = parser.parse_args()
     try:
         return int(given.run(given))
@@ -120,26 +121,34 @@ def install() -> int:
     if not isinstance(cluster, NodeCluster) or not cluster.running():
         raise Unavailable("no cluster with a node runs: start it by `make cluster`")
     helm = binaries.ensure(("helm",))["helm"]
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     for recipe in images.RECIPES.values():
         image = images.build(recipe, docker=False)
         to_stderr(f"putting {image.name} onto the node")
         cluster.load_image(image)
-        cluster.tag_image(image, f"{REGISTRY}/dtj-{recipe.name}:{version}")
+        cluster.tag_image(image, f"{REGISTRY}/dtj-{recipe.name}:{_version()}")
     # The CRDs are there: `up` has applied them.
     options = ("--namespace=dtj-system", "--create-namespace", "--set=crds.enabled=false", "--wait", "--timeout=120s")
     command = [str(helm), "upgrade", "--install", "dtj", str(CHART), f"--kubeconfig={cluster.kubeconfig}", *options]
     return subprocess.run(command, check=False).returncode
 
 
-def build_images(names: Sequence[str], build_arguments: Sequence[str]) -> int:
+def build_images(names: Sequence[str], build_arguments: Sequence[str], save: Path | None) -> int:
     """Build images, in Docker where its engine runs, print their names, unpacked sizes and where they are."""
     arguments = dict(argument.split("=", 1) for argument in build_arguments)
     docker = images.docker_works()
     for name in names:
         image = images.build(replace(images.RECIPES[name], arguments=arguments), docker=docker)
         print(f"{image.name:40} {images.size_of(image) / 1e6:6.0f} MB  {image.archive or 'in Docker'}")
+        if save is not None:
+            with images.docker_archive(image) as archive:
+                stem = f"dtj-{name}"
+                oci.write(archive, save / f"{stem}-{_version()}.oci.tar", name=f"{REGISTRY}/{stem}:{_version()}")
     return 0
+
+
+def _version() -> str:
+    """The version of the chart, which is that of the images."""
+    return str(yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -114,11 +115,23 @@ def size_of(image: Image) -> int:
         return sum(tar.getmember(layer).size for layer in layers)
 
 
+@contextmanager
+def docker_archive(image: Image) -> Iterator[Path]:
+    """The image as a docker archive, which exists as long as the context does if the image is in Docker."""
+    if image.archive is not None:
+        yield image.archive
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch) / "image.tar"
+        run("docker", "save", f"--output={archive}", image.name)
+        yield archive
+
+
 def _build_archive(recipe: Recipe, archive: Path, *, report: Report) -> None:
     with tempfile.TemporaryDirectory(dir=cache_root(), prefix="building-") as scratch:
         buildah = Buildah(Path(scratch))
         base = base_image.ensure(buildah, report=report)
-        report(f"building {recipe.image} from {recipe.dockerfile.relative_to(ROOT)}")
+        report(f"building {recipe.image} from {recipe.dockerfile.relative_to(recipe.context)}")
         arguments = _arguments(recipe, {BASE_ARGUMENT: base})
         options = ["--layers", f"--file={recipe.dockerfile}", f"--tag={recipe.image}", *_mounts()]
         buildah.run("bud", *arguments, *options, str(recipe.context))

@@ -79,6 +79,10 @@ class Node:
         if not self._ctr("images", "list", "--quiet", f"name=={name}"):
             self._ctr("images", "import", str(archive))
 
+    def import_image(self, archive: Path, repository: str) -> None:
+        """Import an OCI archive, so that pods can name its image by tag and by digest, as of this repository."""
+        self._ctr("images", "import", "--digests", f"--base-name={repository}", str(archive))
+
     def tag_image(self, name: str, other: str) -> None:
         """Let pods name the image `name` by another name, too."""
         self._ctr("images", "tag", "--force", name, other)

@@ -71,6 +71,10 @@ class NodeCluster(ControlPlane):
             raise StartError(f"the image {image.name} has no archive to import")
         self._node.load_image(image.name, image.archive)
 
+    def import_image(self, archive: Path, repository: str) -> None:
+        """Import an OCI archive into the real node, under a repository, with its tag and its digest."""
+        self._node.import_image(archive, repository)
+
     def tag_image(self, image: Image, name: str) -> None:
         """Give an image of the real node a second name."""
         self._node.tag_image(image.name, name)

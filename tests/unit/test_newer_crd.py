@@ -1,4 +1,4 @@
-"""Jobs with fields of a CRD that is newer than the operator, as after a rollback: Helm takes no CRD back."""
+"""Jobs with fields of a CRD that is newer than the operator, as after a rollback with `crds.enabled: false`."""
 
 from __future__ import annotations
 

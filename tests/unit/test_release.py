@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import re
 import shutil
 import tarfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import release
+import release_build
 import yaml
 
 from dtj import __version__
@@ -21,19 +21,6 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DIGEST = f"sha256:{'a' * 64}"
-
-
-def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-release = _script("release")
-release_build = _script("release_build")
 
 
 @pytest.fixture
@@ -121,13 +108,27 @@ def test_the_list_of_packages_names_each_package_of_the_lock_once() -> None:
 def test_the_package_of_the_chart_holds_its_files_and_is_the_same_each_time() -> None:
     chart = ROOT / "charts" / "dtj"
     files = [path for path in chart.rglob("*") if path.is_file()]
-    packed = release_build.package_chart(chart)
-    assert packed == release_build.package_chart(chart)
+    values = release_build.with_digests(chart, {})
+    packed = release_build.package_chart(chart, values)
+    assert packed == release_build.package_chart(chart, values)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         assert set(archive.getnames()) == {f"dtj/{path.relative_to(chart)}" for path in files}
         content = archive.extractfile("dtj/Chart.yaml")
         assert content is not None
         assert yaml.safe_load(content.read())["version"] == __version__
+
+
+def test_the_package_of_the_chart_names_the_images_that_were_built_by_digest(tmp_path: Path) -> None:
+    chart = ROOT / "charts" / "dtj"
+    digests = {"operator": DIGEST, "trainer": f"sha256:{'b' * 64}"}
+    packed = release_build.package_chart(chart, release_build.with_digests(chart, digests))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        content = archive.extractfile("dtj/values.yaml")
+        assert content is not None
+        values = yaml.safe_load(content.read())
+    for image, section in release_build.IMAGES.items():
+        assert values[section]["repository"] == f"{IMAGE_REGISTRY}/dtj-{image}"
+        assert values[section]["digest"] == digests[image]
 
 
 def test_notes_are_the_section_of_the_version_alone() -> None:

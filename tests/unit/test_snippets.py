@@ -45,6 +45,8 @@ NEEDED = {
     "aws": {"AWS"},
     "az": {"Azure"},
     "curl": {"TensorFlow Serving"},
+    "skopeo": {"a registry"},
+    "ctr": {"containerd"},
     "pip": {"network"},
 }
 """What a program needs that a test has not; one of these must stand in the block's marker."""
