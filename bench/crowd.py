@@ -27,7 +27,7 @@ def settled_operator(world: JobWorld, *arguments: str, log: Path, settle: float)
 
 
 def start_jobs(world: JobWorld, prefix: str, *, number: int, workers: int) -> None:
-    """Have the operator start so many jobs, and their pods run."""
+    """Have the operator start this many jobs, and their pods run."""
     path = common.pods_path(world.namespace)
     before = common.count(world.plane, path)
     jobs = [manifest(f"{prefix}-{index}", roles={"worker": workers}) for index in range(number)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def print_machine() -> None:
-    """The machine's size, which every figure needs beside it."""
+    """The machine's size, which every figure needs next to it."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     print(f"machine: {os.cpu_count()} cores, {gib:.0f} GiB, load {os.getloadavg()[0]:.1f}")
 

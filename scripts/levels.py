@@ -1,4 +1,4 @@
-"""Runs levels of tests, those that wait beside those that compute; says what passed and where the time went.
+"""Runs levels of tests, those that wait next to those that compute; says what passed and where the time went.
 
 `scripts/test.sh LEVEL...` calls it. Two levels run side by side: while the end-to-end tests wait for pods, TensorFlow
 computes. If several levels run, each line of output begins with its level.
@@ -77,7 +77,7 @@ LEVELS: dict[str, tuple[Step, ...]] = {
 }
 
 ORDER = ("e2e", "lint", "unit", "api", "campaigns", "browser", "trainer", "local")
-"""The end-to-end tests first: on a machine without the programs, their build runs beside lint and unit. Then next to
+"""The end-to-end tests first: on a machine without the programs, their build runs next to lint and unit. Then next to
 levels that wait, too: pods that train next to the trainer's own tests starve."""
 
 SIDE_BY_SIDE = 2

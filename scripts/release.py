@@ -1,4 +1,4 @@
-"""What a release needs beside the builds. `check TAG`: all files name the tag's version. `chart`: puts the released
+"""What a release needs next to the builds. `check TAG`: all files name the tag's version. `chart`: puts the released
 images into the chart's values, by digest. `registry`: sets the registry and owner that `dtj init` names. Standard
 library only.
 

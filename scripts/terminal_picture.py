@@ -80,7 +80,7 @@ def run(command: list[str], *, cwd: Path) -> str:
 
 
 def screen(output: str) -> list[str]:
-    """The lines on the screen at the end, with their colours; rich moves up, erases lines and writes them anew."""
+    """The lines on the screen at the end, with their colours; rich moves up, erases lines and writes them again."""
     lines, row = [""], 0
     for found in _CONTROL.finditer(output):
         argument, kind = found[1], found[2]

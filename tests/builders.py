@@ -93,7 +93,7 @@ def pod(
 
 
 def ended(exit_code: int, *, after_seconds: float = 0, reason: str = "", message: str = "") -> Termination:
-    """The end of a main container, so many seconds after :data:`NOW`."""
+    """The end of a main container, this many seconds after :data:`NOW`."""
     return Termination(
         exit_code=exit_code,
         reason=reason or ("Completed" if exit_code == 0 else "Error"),

@@ -111,7 +111,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The main pytest process names the shared run; its xdist workers are told."""
+    """The main pytest process names the shared run; its xdist workers get the name."""
     worker_input = getattr(config, "workerinput", None)
     config.stash[MISSING] = {}
     config.stash[SHARED] = (
@@ -277,7 +277,7 @@ def trainer_image(request: pytest.FixtureRequest, node_cluster: Cluster) -> str:
 
 @pytest.fixture(scope="session")
 def fake_nodes(node_cluster: Cluster) -> tuple[FakeNode, ...]:
-    """The nodes with accelerators that stand beside the real one, for scheduling alone: no container runs there."""
+    """The nodes with accelerators that stand next to the real one, for scheduling alone: no container runs there."""
     if isinstance(node_cluster, CurrentCluster):
         pytest.skip("no fake nodes are added to the current cluster")
     return FAKE_NODES

@@ -5,7 +5,7 @@ PATIENCE_SECONDS = 300.0
 
 
 def pause_after(took: float) -> float:
-    """Seconds to wait before a question is asked again that took so many.
+    """Seconds to wait before a question is asked again that took this many.
 
     A test that asks by a process such as kubectl without a pause takes a processor from the pods that it waits for.
     """

@@ -205,7 +205,7 @@ class World:
                 self.pods[name] = replace(pod, phase=Phase.RUNNING, ready=True)
 
     def take_away(self, replica: str) -> None:
-        """What a drain does, or a person: the pod is told to go."""
+        """What a drain does, or a person: the pod is asked to stop."""
         self._terminate(f"{self.job.name}-{replica}")
 
     def _terminate(self, name: str) -> None:

@@ -2,13 +2,13 @@
 
     PYTHONPATH=trainer-image:bench .venv-trainer/bin/python bench/trainer/loop.py [--rounds 5] [--seconds 6]
 
-All take turns in one process. Each measurement makes a model anew and leaves the first call, which traces, out of its
+All take turns in one process. Each measurement makes a model again and leaves the first call, which traces, out of its
 time. Ours is all that `python -m dtj_trainer` does between its first step and its last: the agreement at the end of
 each call, two metrics, progress lines, status. The bare loop is what one would write by hand for speed, with as many
 steps a call, and measures nothing. `fit` is Keras' own, compiled with the same loss and accuracy, and left to choose
 `jit_compile` by itself; at its defaults it takes one step an execution, and ours takes 20 at its own.
 
-Beside the wall-clock time stands the CPU time of the process, which other work on the machine disturbs less.
+Next to the wall-clock time stands the CPU time of the process, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Moment:
         return cls(time.perf_counter(), time.process_time())
 
     def pace(self, steps: int) -> Pace:
-        """Of so many steps since."""
+        """Of this many steps since."""
         now = self.now()
         return Pace((now.wall - self.wall) / steps, (now.cpu - self.cpu) / steps)
 
@@ -96,7 +96,7 @@ def ours(steps: int, *, steps_per_call: int) -> Pace:
 
 
 def configuration(steps: int, *, steps_per_call: int) -> Config:
-    """A run of about so many steps that keeps nothing."""
+    """A run of about this many steps that keeps nothing."""
     epochs = max(1, round(steps * BATCH / DATA.examples))
     arguments = [f"--epochs={epochs}", f"--batch-size={BATCH}", f"--steps-per-call={steps_per_call}"]
     config = parse(arguments, {"DTJ_JOB_NAME": "bench"})

@@ -77,7 +77,7 @@ class Digitless:
 
 
 def pipeline(micro_batches: int, devices: list[str]) -> Any:
-    """A function that takes so many steps and returns the seconds of one."""
+    """A function that takes this many steps and returns the seconds of one."""
     import keras
     import tensorflow as tf
 

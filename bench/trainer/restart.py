@@ -4,8 +4,8 @@
 
 One job of digits runs under the launcher as the image starts it (it forks each start from what it has imported), one
 under the same launcher without a preload (each start is a process of its own). A worker's process is killed with
-SIGKILL, and the leader's log is watched: when it has the checkpoint, and when it tells the first new step. "All
-processes anew" is what happens without a launcher, as if pods took no time: all processes are killed and started again
+SIGKILL, and the leader's log is watched: when it has the checkpoint, and when it shows the first new step. "All
+processes again" is what happens without a launcher, as if pods took no time: all processes are killed and started again
 at the moment of the loss.
 """
 

@@ -129,7 +129,7 @@ def none(found: object) -> None:
 
 
 def creations(proxy: ApiProxy) -> Counter[str]:
-    """How often each pod was created, whatever the operator was told."""
+    """How often each pod was created, whatever answer the operator got."""
     return Counter(call.name for call in proxy.calls if call.kind == "create pods" and call.writes and call.took_effect)
 
 

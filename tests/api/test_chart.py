@@ -449,7 +449,7 @@ def _arguments(bodies: list[JsonObject]) -> list[str]:
 
 
 def _is_alone(body: JsonObject) -> bool:
-    """Whether the object cannot be judged by what is beside it: the pod of `helm test`, which lives for seconds and
+    """Whether the object cannot be judged by what is next to it: the pod of `helm test`, which lives for seconds and
     serves nothing."""
     return dig(body, "metadata", "annotations", "helm.sh/hook") is not None
 

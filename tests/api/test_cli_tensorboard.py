@@ -24,7 +24,7 @@ POD = "digits-tensorboard"
 
 
 def tensorboard(world: JobWorld, *arguments: str) -> tuple[int, str]:
-    """Exit code, and all that it said."""
+    """Exit code, and all that it reported."""
     place = (f"--namespace={world.namespace}", f"--kubeconfig={world.plane.kubeconfig}")
     done = subprocess.run(
         [sys.executable, "-m", "dtj.cli.main", "tensorboard", *arguments, *place],

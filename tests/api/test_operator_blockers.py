@@ -1,4 +1,4 @@
-"""What keeps pods from starting is said in the job's status, in the words of who knows."""
+"""What keeps pods from starting is reported in the job's status, in the words of who knows."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class TestKubernetesOwnGangs:
         world.await_state("Running")
         world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
 
-        def bound_anew() -> None:  # the old ones stay, for want of a kubelet that ends them
+        def bound_anew() -> None:  # the old ones stay, for lack of a kubelet that ends them
             assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
 
         eventually(bound_anew)

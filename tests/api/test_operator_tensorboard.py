@@ -1,4 +1,4 @@
-"""TensorBoard beside a job, with the operator and a real API server; the kubelet is played."""
+"""TensorBoard next to a job, with the operator and a real API server; the kubelet is played."""
 
 from __future__ import annotations
 

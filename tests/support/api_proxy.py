@@ -73,7 +73,7 @@ class Call:
 
     @property
     def took_effect(self) -> bool:
-        """Whether the API server did what it was asked for, whatever the operator was told."""
+        """Whether the API server did what it was asked for, whatever answer the operator got."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property

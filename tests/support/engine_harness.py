@@ -125,7 +125,7 @@ def service_manifest(job: Job) -> JsonObject:
 
 
 def wants_pods(count: int) -> Planner:
-    """A planner that wants a Service and so many pods, and does nothing where a name is taken."""
+    """A planner that wants a Service and this many pods, and does nothing where a name is taken."""
 
     def planner(observed: Observed) -> Plan:
         job = observed.job

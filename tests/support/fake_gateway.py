@@ -68,10 +68,10 @@ class FakeGateway:
     def __init__(self, *, latency: float = 0.0) -> None:
         self.latency = latency
         self.terminates_slowly = False
-        """Whether what is deleted stays for its grace period; it must be told to go by somebody else then."""
+        """Whether what is deleted stays for its grace period; it must be asked to stop by somebody else then."""
 
         self.installed: set[Resource] = set()
-        """What discovery finds beside what every API server has."""
+        """What discovery finds next to what every API server has."""
 
         self.calls: list[Call] = []
         self.in_flight = 0

@@ -1,6 +1,6 @@
 """A FakeGateway that is spoken to by HTTP, on loopback: for clients that bring their own, such as kopf.
 
-Enough of an API server for discovery, lists, watches, creations, patches and deletions. What the gateway is told to do
+Enough of an API server for discovery, lists, watches, creations, patches and deletions. What the gateway is asked to do
 (fail, break watches, lag, restore a backup) reaches the client as a real API server would say it: an error before the
 first line of a watch is an HTTP status, one after it an ERROR line.
 """

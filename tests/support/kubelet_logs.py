@@ -22,7 +22,7 @@ class KubeletLogs:
 
     lines: dict[str, list[tuple[datetime, str]]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    """Pods whose containers have ended: who follows their logs is told the end."""
+    """Pods whose containers have ended: a reader of their logs sees the end."""
 
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Pod and query of each reading."""
@@ -31,7 +31,7 @@ class KubeletLogs:
     """Pods of which a reading that is followed breaks where it would tell this line, once."""
 
     def say(self, pod: str, *texts: str, second: float = 0.0) -> None:
-        """A pod prints lines, so many seconds after the start of all time."""
+        """A pod prints lines, this many seconds after the start of all time."""
         at = _START + timedelta(seconds=second)
         self.lines.setdefault(pod, []).extend((at, text) for text in texts)
 

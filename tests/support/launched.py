@@ -43,7 +43,7 @@ class Launched:
         self.process.send_signal(number)
 
     def wait_for(self, pattern: str, *, times: int = 1) -> None:
-        """Waits until its output has so many matches."""
+        """Waits until its output has this many matches."""
 
         def there() -> None:
             found = re.findall(pattern, self.output, re.MULTILINE)

@@ -20,7 +20,7 @@ USER = "dtj-operator"
 """Who the operator is to the API server; RBAC gives it what :func:`grant` lists, and nothing else."""
 
 GRACE_SECONDS = 25.0
-"""An end within these is in time: Kubernetes kills a pod 30 s after it was told to go."""
+"""An end within these is in time: Kubernetes kills a pod 30 s after it was asked to stop."""
 
 SOURCES = Path(__file__).parents[2] / "operator"
 
@@ -109,7 +109,7 @@ class OperatorProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL, as a node's crash would; no word is said to anybody."""
+        """SIGKILL, as a node's crash would; nobody hears of it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -39,7 +39,7 @@ class Trouble:
 
     name: str
     answer: Callable[[], web.Response] | None = None
-    """What the operator is told; None breaks the connection."""
+    """What the operator gets; None breaks the connection."""
 
     takes_effect: bool = False
     """Whether the call is carried out all the same."""

@@ -79,7 +79,7 @@ def mount(*arguments: str) -> None:
 
 
 def bury_orphans() -> None:
-    """Wait for whatever ends, for ever: the duty of a first process."""
+    """Wait for whatever ends, forever: the duty of a first process."""
     while True:
         signal.sigwait({signal.SIGCHLD})
         while any_ended():

@@ -87,7 +87,7 @@ def numbers_of(inputs: Any) -> list[int]:
 
 
 def taken(stream: Any, count: int) -> list[list[tuple[int, int]]]:
-    """(number, label) of so many batches."""
+    """(number, label) of this many batches."""
     return [
         list(zip(numbers_of(inputs), labels.numpy().tolist(), strict=True)) for inputs, labels in stream.take(count)
     ]

@@ -1,4 +1,4 @@
-"""Starts of the trainer that need not import TensorFlow anew: a process that has imported it, and forks.
+"""Starts of the trainer that need not import TensorFlow again: a process that has imported it, and forks.
 
 So the launcher starts a task again in its place, and its code does it here: the same imports before the fork, the same
 steps after it. A server belongs to the process that made it, and ends with it in whatever way that ends; what it has
@@ -48,7 +48,7 @@ class Forked:
         """The same, once it has ended.
 
         Raises:
-            subprocess.TimeoutExpired: it has not after so many seconds.
+            subprocess.TimeoutExpired: it has not after this many seconds.
         """
         code = self._ended(timeout)
         if code is None:
@@ -76,7 +76,7 @@ class ForkServer:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         """Args:
-        environ: what the server is started with, and what each of its children finds beside its job's variables.
+        environ: what the server is started with, and what each of its children finds next to its job's variables.
         """
         self._environ = dict(environ)
         self._process: subprocess.Popen[bytes] | None = None

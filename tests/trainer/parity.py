@@ -49,7 +49,7 @@ class Case:
     Attributes:
         name: of the function in `parity_models.py` that returns the compiled model.
         data: of the function there that returns the data.
-        arguments: of the trainer, beside those of all cases.
+        arguments: of the trainer, next to those of all cases.
         reference: of the function that returns the model for plain Keras, where it is another one.
         fit: of the function that returns more arguments for Keras' `fit`, such as `callbacks`.
         cells: where it is run.
@@ -233,7 +233,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 class Stop:
-    """As `signals.Termination`: told to go once so many steps are done."""
+    """As `signals.Termination`: asked to stop once this many steps are done."""
 
     saves = False
 

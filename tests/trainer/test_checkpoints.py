@@ -143,7 +143,7 @@ def test_a_task_that_does_not_write_for_the_job_leaves_nothing(tmp_path: Path) -
 
 @contextmanager
 def small_volume(directory: Path, size: str) -> Iterator[Path]:
-    """A file system of its own of so many bytes; gone afterwards, whatever happens."""
+    """A file system of its own of this many bytes; gone afterwards, whatever happens."""
     directory.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory], check=True)
     try:
@@ -269,7 +269,7 @@ def test_a_signal_during_a_save_leaves_nothing_half(folder: Path, alone: Job, nu
 
 
 def test_two_processes_that_save_to_one_directory_leave_it_sound(folder: Path, alone: Job) -> None:
-    # As when a node comes back from behind a partition: the old attempt's leader writes beside the new one's.
+    # As when a node comes back from behind a partition: the old attempt's leader writes next to the new one's.
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*SHORT, "--checkpoint-keep=2"]) as job:
         (folder / "old").mkdir()
         (job.checkpoints / ".lock").mkdir(parents=True)  # as on a volume that has no locks

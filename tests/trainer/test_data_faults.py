@@ -157,7 +157,7 @@ def test_a_disk_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def _chosen(data: Path, shard: str, *, workers: int) -> str:
-    """What the leader of so many workers says of the sharding, or why it is refused."""
+    """What the leader of this many workers says of the sharding, or why it is refused."""
     cluster = {"worker": [f"w{number}:2222" for number in range(workers)]}
     environ = {
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}),

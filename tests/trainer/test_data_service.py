@@ -14,7 +14,7 @@ ARGUMENTS = ("--batch-size=16", "--held-out=0.2", "--cache=none", "--checkpoint-
 
 
 class Service:
-    """A dispatcher and two data workers beside the tasks of a job."""
+    """A dispatcher and two data workers next to the tasks of a job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -101,7 +101,7 @@ def test_a_worker_that_dies_behind_the_start_gate_is_not_waited_for_longer(folde
 
 @contextmanager
 def past_the_gate(port: int) -> Iterator[None]:
-    """A task that has left its gate, so that it greets no more, and died before it said a word to TensorFlow."""
+    """A task that has left its gate, so that it greets no more, and died before it sent a word to TensorFlow."""
     silent: list[socket.socket] = []
 
     def listen() -> None:

@@ -46,7 +46,7 @@ def made(library: ModuleType, *argv: str, batch: int = 64) -> Any:
 
 
 def rate(optimizer: Any, step: int) -> float:
-    """What the optimizer would learn with in the step after so many, as it was restored from a checkpoint."""
+    """What the optimizer would learn with in the step after this many, as it was restored from a checkpoint."""
     optimizer.iterations.assign(step)
     schedule = optimizer._learning_rate
     return float(schedule(optimizer.iterations))

@@ -1,4 +1,4 @@
-"""Where models of every shape may be cut, and what is said where they may not."""
+"""Where models of every shape may be cut, and what is reported where they may not."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def layout(stages: int, *first_layers: str, by_cost: bool = False) -> Layout:
 
 
 def chain(*units: int) -> Any:
-    """Dense layers `a`, `b`, … of so many units on 10 inputs."""
+    """Dense layers `a`, `b`, … of this many units on 10 inputs."""
     from keras import Sequential, layers
 
     named = [layers.Dense(count, name="abcdefgh"[place]) for place, count in enumerate(units)]

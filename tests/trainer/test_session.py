@@ -1,4 +1,4 @@
-"""The library in a loop of the user's own: told to stop and killed, it ends with the bits of a run that was not."""
+"""The library in a loop of the user's own: asked to stop and killed, it ends with the bits of a run that was not."""
 
 import re
 import signal
@@ -31,14 +31,14 @@ def job(
     imported: bool = True,
     every: int = 20,
 ) -> Job:
-    """A job whose tasks run the script, with a checkpoint after every so many steps."""
+    """A job whose tasks run the script, with a checkpoint after every this many steps."""
     strategy = strategy or ("OneDevice" if roles == ONE else "MultiWorkerMirrored")
     options = (f"--script={script}", f"--checkpoint-every-steps={every}", "--checkpoint-keep=100", "--", *words)
     return Job(folder, strategy=strategy, roles=roles, arguments=options, imported=imported)
 
 
 def interrupted(started: Job, total: int) -> None:
-    """Runs a job to its end, after it was told to stop once and killed once."""
+    """Runs a job to its end, after it was asked to stop once and killed once."""
     started.start().wait_for_checkpoint(20)
     victim = next(reversed(started.replicas.values()))
     victim.kill(signal.SIGTERM)

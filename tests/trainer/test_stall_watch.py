@@ -1,4 +1,4 @@
-"""Nothing waits for ever: data that give no batch end the job, and the worker that is late is named."""
+"""Nothing waits forever: data that give no batch end the job, and the worker that is late is named."""
 
 from pathlib import Path
 

@@ -50,7 +50,7 @@ def test_a_runtime_that_accepts_and_never_answers_is_waited_for_no_longer_than_a
 
 
 class FakeTensorFlow:
-    """Notes what is asked of it, and fails where it is told to."""
+    """Notes what is asked of it, and fails where it is asked to."""
 
     def __init__(self, failing: str = "", error: Exception | None = None) -> None:
         self.asked: list[tuple[str, Any]] = []

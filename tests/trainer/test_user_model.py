@@ -279,7 +279,7 @@ def own_data(folder: Path, text: str, *, shuffle: bool):
 
 
 def numbers(source, *, batch: int, seed: int, steps: int, first_step: int = 0) -> list[int]:
-    """The labels of so many batches."""
+    """The labels of this many batches."""
     stream = source.batches(batch=batch, seed=seed, first_step=first_step).take(steps)
     return [int(n) for _, labels in stream for n in labels]
 

@@ -286,7 +286,7 @@ def test_a_test_step_of_the_models_own_is_not_left_out_in_silence(folder: Path) 
 
 @pytest.mark.parametrize("eager", [False, True])
 def test_a_long_validation_shows_between_its_batches_that_it_goes_on(eager: bool) -> None:
-    """By this, the watch for stalls begins again, and a task that is told to stop can stop."""
+    """By this, the watch for stalls begins again, and a task that is asked to stop can stop."""
     import overfits
     import tensorflow as tf
 

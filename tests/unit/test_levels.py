@@ -38,7 +38,7 @@ Steps = dict[str, list[tuple[str, str]]]
 
 
 def runner(steps: Steps, lanes: int) -> list[str]:
-    """The command that runs these levels, so many side by side; each step is a title and Python to run."""
+    """The command that runs these levels, this many side by side; each step is a title and Python to run."""
     code = textwrap.dedent(RUNNER).format(scripts=str(ROOT / "scripts"), steps=steps, lanes=lanes)
     return [sys.executable, "-c", code]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -108,6 +109,19 @@ TEXT_LIMITS: Final[dict[str, int]] = {}
 NAME_LIMITS: Final[dict[str, int]] = {}
 """Definitions with replaced names, by room."""
 
+DOCSTRING_LIMITS: Final[dict[str, int]] = {
+    "operator/dtj/api": 1,
+    "operator/dtj/cli": 20,
+    "operator/dtj/client": 8,
+    "operator/dtj/core": 7,
+    "operator/dtj/engine": 2,
+    "operator/dtj/local": 5,
+    "tests": 38,
+    "tests/trainer": 9,
+    "trainer-image": 23,
+}
+"""Avoided words in docstrings and comments, by room."""
+
 DOCUMENT_LIMIT: Final = 0
 """Avoided words in README, CONTRIBUTING, docs, examples and the chart."""
 
@@ -175,6 +189,19 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield node.lineno, node.value
+
+
+def documentation(path: Path) -> Iterator[tuple[int, str]]:
+    """The docstrings and the comments of a program, with their lines."""
+    for node in ast.walk(tree_of(path)):
+        for statement in getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ():
+            value = statement.value if isinstance(statement, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value.lineno, value.value
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
 
 
 def names(path: Path) -> Iterator[tuple[int, str]]:
@@ -278,6 +305,18 @@ def test_messages_are_written_in_plain_english(room: str) -> None:
         for one in avoided(text, f"{path.relative_to(ROOT)}:{line}")
     ]
     check(found, TEXT_LIMITS.get(room, 0), what=f"avoided words in the messages of {room}")
+
+
+@pytest.mark.parametrize("room", ALL_ROOMS)
+def test_docstrings_and_comments_are_written_in_plain_english(room: str) -> None:
+    found = [
+        one
+        for path in (*PROGRAMS, *TESTS)
+        if room_of(path) == room and path.name != "test_vocabulary.py"
+        for line, text in documentation(path)
+        for one in avoided(text, f"{path.relative_to(ROOT)}:{line}")
+    ]
+    check(found, DOCSTRING_LIMITS.get(room, 0), what=f"avoided words in docstrings and comments of {room}")
 
 
 @pytest.mark.parametrize("room", ALL_ROOMS)

@@ -35,7 +35,7 @@ class Tail:
         self._kept = b""
 
     def add(self, text: bytes) -> None:
-        """Remembers what was said."""
+        """Remembers what was reported."""
         self._kept = (self._kept + text)[-2 * TAIL_BYTES :]
 
     def text(self) -> str:

@@ -69,7 +69,7 @@ class Progress:
     restarts_in_place: int | None = None
     """How often the launcher started this task again without a new pod."""
     export: Mapping[str, Any] | None = None
-    """The exported model, as `dtj_trainer.export.bundle.Bundle` tells of it."""
+    """The exported model, as `dtj_trainer.export.bundle.Bundle` reports it."""
 
     @property
     def percent(self) -> int | None:
@@ -177,7 +177,7 @@ class Meter:
         self._first: tuple[float, int] | None = None
 
     def mark(self, step: int) -> None:
-        """Notes that so many steps are done."""
+        """Notes that this many steps are done."""
         now = self._clock()
         if self._first is None:
             # The first call traces and compiles: its time says nothing about the rate.
@@ -205,7 +205,7 @@ class Meter:
         return None if rate is None else rate * self._batch
 
     def eta(self, total_steps: int) -> float | None:
-        """Seconds until so many steps are done."""
+        """Seconds until this many steps are done."""
         rate = self.steps_per_second
         return None if not rate else max(0.0, (total_steps - self._marks[-1][1]) / rate)
 
@@ -442,7 +442,7 @@ class DTJCallback:
         self._params = params or {}
 
     def set_model(self, model: Any) -> None:
-        """Keras 2 adds up the means of all workers in what it tells of a batch (reduce_per_replica of its Model)."""
+        """Keras 2 adds up the means of all workers in what it reports a batch (reduce_per_replica of its Model)."""
         strategy: Any = getattr(model, "distribute_strategy", None)
         kinds = {f"{kind.__module__}.{kind.__name__}" for one in (model, strategy) for kind in type(one).__mro__}
         if any(name.endswith(".CollectiveAllReduceStrategy") for name in kinds) and any(".engine." in k for k in kinds):

@@ -303,7 +303,7 @@ def _parsed(received: bytes, kind: str, key: str) -> tuple[str, int] | None:
 
 
 def _received(caller: socket.socket, seconds: float) -> bytes:
-    """What the other says up to the end of its line, within so many seconds in total. Raises OSError."""
+    """What the other says up to the end of its line, within this many seconds in total. Raises OSError."""
     received, until = b"", time.monotonic() + seconds
     while not received.endswith(b"\n") and _may_be_greeting(received):
         caller.settimeout(max(0.001, until - time.monotonic()))

@@ -57,7 +57,7 @@ class Policy:
     def __init__(self, restart_role: RestartRole, *, most: int, replace_single_pod: bool = False) -> None:
         """Args:
         most: restarts in a row without progress.
-        mended_alone: whether a pod that goes is replaced alone. Then who has saved with it waits for the next one.
+        replace_single_pod: whether a pod that goes is replaced alone. Then a peer that saved with it waits for it.
         """
         self._replace_single_pod = replace_single_pod
         self._restart_role = restart_role

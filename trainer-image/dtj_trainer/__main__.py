@@ -39,7 +39,7 @@ def main() -> None:
     termination = Termination(leave=leave)
     termination.listen()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A log that is read through a pipe shows each line when it is said.
+        # A log that is read through a pipe shows each line when it is written.
         sys.stdout.reconfigure(line_buffering=True)
     with ProcessEnd():
         config = parse(sys.argv[1:], os.environ)

@@ -214,7 +214,7 @@ def _run(context: TaskContext) -> Run:
 
 @contextmanager
 def _fed(run: Run) -> Iterator[None]:
-    """While data are needed: says which file is to blame when they fail, and does not wait for a service for ever."""
+    """While data are needed: says which file is to blame when they fail, and does not wait for a service forever."""
     config = run.config
     from dtj_trainer.data import diagnosis, service
 

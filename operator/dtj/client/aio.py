@@ -153,7 +153,7 @@ class AsyncClient:
                 yield tuple(each.pod for each in owned(pods.values(), job))
 
     async def events(self, job: Job) -> tuple[Event, ...]:
-        """What was said of the job and of its pods, the newest last. The cluster forgets events after an hour or so."""
+        """The events of the job and of its pods, the newest last. The cluster forgets events after an hour or so."""
         about = {job.uid, *(pod.uid for pod in await self.pods(job))}
         of_job = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector=f"regarding.uid={job.uid}")
         of_pods = await self.gateway.list(EVENTS, namespace=job.namespace, field_selector="regarding.kind=Pod")
@@ -164,7 +164,7 @@ class AsyncClient:
         self, name: str, for_: str | None = None, *, timeout: float | None = None, namespace: str | None = None
     ) -> Job:
         """The job, once the condition ``for_`` (``complete``, ``failed``, ``ready``, ...) is True, or where that is
-        None, once it has ended, with success or without. ``timeout`` in seconds; None waits for ever.
+        None, once it has ended, with success or without. ``timeout`` in seconds; None waits forever.
 
         Raises InvalidRequest for an unknown condition, NotFound, WaitTimeout, ConditionUnreachable if the job has
         ended without it, and JobGone if it was deleted meanwhile.

@@ -157,7 +157,7 @@ def _stalled(overview: Overview, condition: ConditionStatus) -> Diagnosis:
 
 
 def _not_ready(overview: Overview, condition: ConditionStatus) -> Iterator[Diagnosis]:
-    """Pods are missing, or not ready: what the status says, and what each pod says beside it."""
+    """Pods are missing, or not ready: what the status says, and what each pod says next to it."""
     covered = set()
     if condition.message and condition.reason != Reason.WAITING_FOR_PODS:
         covered.add(condition.reason)

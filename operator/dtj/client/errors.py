@@ -1,4 +1,4 @@
-"""What can go wrong beside the API server's own refusals, which are :class:`~dtj.kube.errors.ApiError`."""
+"""What can go wrong next to the API server's own refusals, which are :class:`~dtj.kube.errors.ApiError`."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ async def _gangs(gateway: KubeGateway) -> tuple[GangApi, ...]:
 
 
 async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
-    """What is said against a small job; nothing where it would be taken."""
+    """Why the API server would refuse a small job; nothing if it would take it."""
     body: JsonObject = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -290,7 +290,7 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     try:
         await gateway.create(JOBS, namespace=namespace, body=body, dry_run=True)
     except Forbidden as error:
-        # A right that is missing is told of by another check; admission plugins say 403, too.
+        # Another check reports a missing right; admission plugins say 403, too.
         return Part(unread=error.message) if "cannot create resource" in error.message else Part((error.message,))
     except ApiError as error:
         return Part((error.message,))

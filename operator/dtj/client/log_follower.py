@@ -92,7 +92,7 @@ class _Follower:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Do something beside the others; an error of it ends the following."""
+        """Do something next to the others; an error of it ends the following."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)

@@ -46,10 +46,10 @@ class LogSelection:
     """Whether of each replica the pod before its newest is meant."""
 
     tail: int | None = None
-    """So many of the last lines of each pod."""
+    """This many of the last lines of each pod."""
 
     since: float | None = None
-    """Not what is older than so many seconds."""
+    """Not what is older than this many seconds."""
 
     def selects(self, each: JobPod) -> bool:
         """Whether the pod's replica is meant."""

@@ -24,14 +24,14 @@ from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES
 from dtj.kube.records import plain_from_object, pod_from_object
 
 _MAX_PODS_ASKED: Final = 5
-"""Of so many pods that do not run, the events are read."""
+"""Of this many pods that do not run, the events are read."""
 
 _MAX_NODES_ASKED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What was said of the job or of one of its pods; the same words are counted."""
+    """What was reported of the job or of one of its pods; the same words are counted."""
 
     type: str
     reason: str

@@ -82,7 +82,7 @@ class Client:
         return self._loop.run(lambda: self._client.pods(job))
 
     def events(self, job: Job) -> tuple[Event, ...]:
-        """What was said of the job and of its pods, the newest last."""
+        """The events of the job and of its pods, the newest last."""
         return self._loop.run(lambda: self._client.events(job))
 
     def logs(

@@ -1,6 +1,6 @@
 """All objects of a selection as they are now, and again after each change, across broken connections.
 
-The operator's informer waits out whatever happens; who asks from a terminal or a notebook wants to be told at once
+The operator's informer waits out whatever happens; who asks from a terminal or a notebook wants to know at once
 what cannot work, and after some minutes what no longer does.
 """
 

@@ -77,8 +77,8 @@ def _deletion_requested_at(record: PodRecord, *, ended_at: datetime | None) -> d
     """A deletion's timestamp is when its grace period ends.
 
     A kubelet that has ended a pod deletes it again with a grace period of 0, which moves the timestamp: when it was
-    told to go is not known any more, but it was before it ended. The API server also gives a pod that had ended
-    before a grace period of 0; such a pod stays where it has a finalizer, and was not told to go while it ran.
+    asked to stop is not known any more, but it was before it ended. The API server also gives a pod that had ended
+    before a grace period of 0; such a pod stays where it has a finalizer, and was not asked to stop while it ran.
     (kubernetes: staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go, pkg/registry/core/pod/strategy.go)
     """
     metadata = record.metadata

@@ -159,7 +159,7 @@ class PatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class BestEffort:
-    """Do this where it can be done: the job goes on without. That it cannot be is said in an event, and it is tried
+    """Do this where it can be done: the job goes on without. An event reports that it cannot be, and it is tried
     again later; nothing else waits for it."""
 
     action: CreateService | CreatePod | DeletePod | DeleteService
@@ -183,7 +183,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """Plan this job again after so many seconds, whether or not anything happens until then."""
+    """Plan this job again after this many seconds, whether or not anything happens until then."""
 
     seconds: float
 

@@ -36,14 +36,14 @@ _BACK_OFF: Final = re.compile(r'Back-off pulling image "[^"]*": (?:[A-Za-z]+: )?
 _LONGEST_TEXT: Final = 1024
 
 PATIENCE: Final = timedelta(seconds=10)
-"""How old a pod gets before it is said what keeps it from starting.
+"""How old a pod gets before the job reports what keeps it from starting.
 
 Much of that passes within moments (a volume is bound, a node is freed), and a start that goes well would cost two
 writes more.
 """
 
 REASONS: Final = frozenset({Reason.UNSCHEDULABLE, Reason.IMAGE_PULL_FAILED, Reason.CONTAINER_CONFIG_ERROR})
-"""What a job may say it waits for. Each is told by an event when it first shows."""
+"""What a job may say it waits for. An event reports each when it first shows."""
 
 
 def blocked(pods: Iterable[Pod]) -> tuple[Pod, ...]:

@@ -143,7 +143,7 @@ _STEPS = (State.PENDING, State.STARTING, State.RUNNING)
 
 
 def state(desired: DesiredConditions, *, started: bool, before: str = "") -> tuple[State, Reason]:
-    """The one word for the printer column, and the reason beside it; ``before`` is the word of this attempt so far.
+    """The one word for the printer column, and the reason next to it; ``before`` is the word of this attempt so far.
 
     An attempt never goes back a step: a job whose pods were all ready is Running until it ends, is suspended or starts
     again, though a pod that completes is not ready in its last second; the reason says what is the matter.

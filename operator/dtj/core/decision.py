@@ -39,5 +39,5 @@ class Decision:
         return replace(self, actions=(*actions, *self.actions))
 
     def if_written(self, *actions: Action) -> Decision:
-        """The same; followed by these actions if the status is written, as an event that tells of a change is."""
+        """The same; followed by these actions if the status is written, as an event that reports a change is."""
         return self.then(*actions) if self.status is not None else self

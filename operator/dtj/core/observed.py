@@ -56,8 +56,8 @@ class Blocker:
 class Pod:
     """A pod that carries a job's labels, whoever owns it. ``role``, ``index`` and ``attempt`` come from the labels.
 
-    ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was told to go,
-    ``deletion_due`` when its grace period is over. ``sidecars`` tells whether an ordinary container besides the main
+    ``disrupted`` is its condition DisruptionTarget; ``deletion_requested_at`` is when it was asked to stop,
+    ``deletion_due`` when its grace period is over. ``sidecars`` shows whether an ordinary container besides the main
     one has not ended, ``probed`` whether the main one has a probe for which the kubelet kills it.
     """
 
@@ -113,7 +113,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class SeenProgress:
-    """What a pod said of the training, and when it said something else than before.
+    """What a pod reported of the training, and when it reported something else than before.
 
     ``still_for`` is the time between the first and the latest answer to this process that show the same place, with all
     pods ready in between: 0 after one answer, and it does not grow while the pod is silent.
@@ -150,7 +150,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class GangApi:
-    """An API in which somebody wants to be told which pods belong together."""
+    """An API through which a scheduler learns which pods belong together."""
 
     gang: Gang
     api_version: str
@@ -198,7 +198,7 @@ class Flavor:
 
 @dataclass(frozen=True, slots=True)
 class TemplateVerdict:
-    """What the API server's strict dry run said of the first pod of each role, at one generation, and when.
+    """What the API server's strict dry run reported of the first pod of each role, at one generation, and when.
 
     ``errors`` are the server's own words, empty when it accepted all. ``restricted`` says whether the pods were
     made to fit the Pod Security Standard "restricted", as those that follow are then; ``wants_restricted``, whether

@@ -12,7 +12,7 @@ MIN_FAILURES: Final = 3
 
 
 def worth_reporting(failures: int, *, permanent: bool) -> bool:
-    """Whether so many failures in a row are reported. ``permanent`` ones do not pass by themselves."""
+    """Whether this many failures in a row are reported. ``permanent`` ones do not pass by themselves."""
     return permanent or failures >= MIN_FAILURES
 
 

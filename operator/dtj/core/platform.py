@@ -75,7 +75,7 @@ class PodDirectories:
         return spec.export.path if spec.export is not None else None
 
     def logs(self, spec: JobSpec) -> str | None:
-        """TensorBoard's logs lie beside the checkpoints, the one place that all pods share."""
+        """TensorBoard's logs lie next to the checkpoints, the one place that all pods share."""
         directory = self.checkpoint(spec)
         return f"{directory.rstrip('/')}/logs" if directory is not None else None
 
@@ -112,4 +112,4 @@ class Platform:
     """The address that the start gates and the status servers listen on; all interfaces where it is empty."""
 
     tensorboard: bool = True
-    """Whether a job's TensorBoard can be a pod beside the others."""
+    """Whether a job's TensorBoard can be a pod next to the others."""

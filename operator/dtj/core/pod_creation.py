@@ -1,4 +1,4 @@
-"""Actions that create the pods of a job, and the object that tells a gang scheduler of them."""
+"""Actions that create the pods of a job, and the object by which a gang scheduler knows them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def first_pods(context: JobContext, *, restricted: bool = False) -> tuple[JsonOb
 
 
 def new_gang(context: JobContext, api: GangApi) -> CreateGang:
-    """What creates the PodGroup or Workload that tells ``api`` of this job."""
+    """What creates the PodGroup or Workload by which ``api`` knows this job."""
     verdict = context.template_verdict
     priority = verdict.priority if verdict is not None else None
     metadata = gang_metadata(context.job)

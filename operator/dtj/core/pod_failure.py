@@ -23,7 +23,7 @@ LATEST: Final = datetime.max.replace(tzinfo=UTC)
 """When something ended of which no time is known."""
 
 GRACEFUL_EXIT_CODES: Final = frozenset({42, 143})
-"""Exit codes of a trainer that was told to go: everything saved, or nothing to save (SIGTERM)."""
+"""Exit codes of a trainer that was asked to stop: everything saved, or nothing to save (SIGTERM)."""
 
 SIGTERM_EXIT_CODE: Final = 143
 
@@ -59,7 +59,7 @@ def by_infrastructure(failure_class: PodFailureClass) -> bool:
 def terminated_pods(pods: Iterable[Pod]) -> tuple[TerminatedPod, ...]:
     """The pods of one attempt that have ended or are being taken away by others, the earliest first.
 
-    Where one pod was told to go, its peers may save and leave with it: their 42 or 143 is believed at once.
+    Where one pod was asked to stop, its peers may save and leave with it: their 42 or 143 is believed at once.
     """
     pods = tuple(pods)
     together = any(_taken_away(pod) for pod in pods)
@@ -118,7 +118,7 @@ def _taken_away(pod: Pod) -> bool:
 
 
 def _left_with_0_on_request(pod: Pod) -> bool:
-    """Whether a script may have left with 0 because it was told to go: it has not completed then.
+    """Whether a script may have left with 0 because it was asked to stop: it has not completed then.
 
     The clocks of its node and of the API server differ, so that the times of its end and of its deletion are not
     compared where a drain has left its mark. Training that was done in fact resumes at its end, and leaves at once.
@@ -134,7 +134,7 @@ def _left_unasked(pod: Pod) -> bool:
     """Whether a 42 or 143 is believed of a pod that nobody was seen telling to go.
 
     The kubelet leaves no mark on a pod whose liveness or startup probe failed: its SIGTERM is an error of the training.
-    A trainer that has saved before it left (42) goes on from there, whoever told it.
+    A trainer that has saved before it left (42) goes on from there, whoever asked it to stop.
     """
     end = pod.termination
     if end is None or end.started_at is None or end.finished_at is None:

@@ -24,7 +24,7 @@ def format_deadline(moment: datetime) -> str:
 
 
 def time_after(begin: datetime | None, seconds: int | None) -> datetime | None:
-    """``begin`` and so many seconds; None if either is None, or if that lies beyond all times."""
+    """``begin`` and this many seconds; None if either is None, or if that lies beyond all times."""
     if begin is None or seconds is None:
         return None
     try:
@@ -105,7 +105,7 @@ def ready_text(spec: JobSpec, counts: dict[str, ReplicaStatus]) -> str:
 
 
 def without_a_guess(status: JobStatus) -> JobStatus:
-    """``status`` of a job whose pods do not run: what they wait for is no progress any more. What they said stays."""
+    """``status`` of a job whose pods do not run: what they wait for is no progress. What they reported stays."""
     is_reported = status.progress is not None and status.progress.reported
     return status if is_reported else status.model_copy(update={"progress": None})
 

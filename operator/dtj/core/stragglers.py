@@ -1,4 +1,4 @@
-"""Replicas that are slower than the others, by what each says of its own steps. It is said; nothing is done about it.
+"""Replicas that are slower than the others, by what each reports of its own steps. Nothing is done about it.
 
 Where all go at one pace, since each step waits for all, only a replica itself knows how long its own part of a step
 takes (``stepSeconds``); else the time between its steps tells.
@@ -20,7 +20,7 @@ FEWEST: Final = 3
 """Replicas without which there is no median to speak of."""
 
 READINGS: Final = 3
-"""In so many readings in a row a replica must be slow to be named."""
+"""In this many readings in a row a replica must be slow to be named."""
 
 MIN_STEPS: Final = 10
 """Steps that the median replica must do between two readings: of fewer, the time is not known well."""
@@ -28,7 +28,7 @@ MIN_STEPS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a pod said: ``at`` in seconds of any clock that is the same for all."""
+    """What a pod reported: ``at`` in seconds of any clock that is the same for all."""
 
     at: float
     step: int | None

@@ -63,7 +63,7 @@ def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ..
 
 
 _SURELY_FIT: Final = 300
-"""So many addresses are below the limit, however long their names: a DNS name has 253 characters at most."""
+"""This many addresses are below the limit, however long their names: a DNS name has 253 characters at most."""
 
 
 def _accelerator(spec: JobSpec, role: Role, platform: Platform) -> list[Problem]:

@@ -33,7 +33,7 @@ MAX_PLANS_A_PASS: Final = 5
 """How often a pass may plan again at once, because something new is known, before it must wait like a failed one."""
 
 CONFLICTS_TO_DOUBT: Final = 3
-"""Conflicts in a row after which it is no lag of a moment: the watch is silent, or what it said is true no more."""
+"""Conflicts in a row after which it is no lag of a moment: the watch is silent, or what it reported is true no more."""
 
 
 class Controller:

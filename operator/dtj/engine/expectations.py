@@ -2,7 +2,7 @@
 
 After a create or a delete the informer lags by a moment. A plan made in that moment would see the pod missing
 still, and ask for it again. So a job with open expectations is not planned until they are settled, or until a
-time limit has passed: a lost event must not stop a job for ever.
+time limit has passed: a lost event must not stop a job forever.
 
 They belong to the job's namespace and UID, not to its name: a job that is deleted and created again under the same
 name is not held up by what its predecessor did (training-operator#1306). The namespace is part of it because a pod of

@@ -1,7 +1,7 @@
 """The way of jobs into the engine: one by one as a watch reports them, and all at once from a list.
 
 The watch is for speed, the list is the truth. kopf never hears of a job that vanished while its watch was renewed,
-and would keep it for ever; an API server whose etcd was restored from a backup leaves a watch without any event. What
+and would keep it forever; an API server whose etcd was restored from a backup leaves a watch without any event. What
 is believed of either, and in which order, is for :mod:`dtj.engine.job_store` to say.
 """
 

@@ -1,7 +1,7 @@
 """The gang schedulers of the cluster: which there are, and the objects that declare jobs to them.
 
 Neither is asked for before the first job that wants one: most clusters have none, and an operator that lists what is
-not served would log errors for ever.
+not served would log errors forever.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Gangs:
         )
 
     async def _may_watch(self, api: GangApi) -> bool:
-        """An informer without the right to list would wait for it for ever, and the job with it."""
+        """An informer without the right to list would wait for it forever, and the job with it."""
         try:
             for namespace in self._namespaces:
                 await self._gateway.list(resource_of(api), namespace=namespace, selector=self._selector)

@@ -1,6 +1,6 @@
 """Has the pods of a job that stands still print where they are: what a collective waits for is in no other place.
 
-A word to the pods, as an event is one to people: it is said once, nobody waits for an answer, and an image that does
+A word to the pods, as an event is one to people: it is sent once, nobody waits for an answer, and an image that does
 not know it answers 404.
 """
 
@@ -22,7 +22,7 @@ REQUEST: Final = "POST /stacks"
 
 
 class StackRequests:
-    """Tells pods to print the stacks of all their threads."""
+    """Asks pods to print the stacks of all their threads."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform

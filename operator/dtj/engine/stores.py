@@ -161,7 +161,7 @@ def job_of(metadata: Metadata) -> Key:
 
 
 def labelled(convert: Callable[[R], C]) -> Callable[[R], Labelled[C]]:
-    """``convert``, with the job that the object's labels name beside it."""
+    """``convert``, with the job that the object's labels name next to it."""
 
     def converted(record: R) -> Labelled[C]:
         return Labelled(job_of(record.metadata), convert(record))

@@ -19,7 +19,7 @@ V = TypeVar("V")
 
 
 class FairShare(Generic[T]):
-    """So many places, and which tenant holds how many of them."""
+    """This many places, and which tenant holds how many of them."""
 
     def __init__(self, places: int) -> None:
         self._free = places

@@ -42,7 +42,7 @@ class LogTimes:
             await asyncio.sleep(INTERVAL)
 
     def note(self, *, at_least: float = 0.0) -> None:
-        """Note each log that has grown, if the last note about it is ``at_least`` so many seconds old."""
+        """Note each log that has grown, if the last note about it is ``at_least`` this many seconds old."""
         for log in self.directory.replica_logs():
             now = monotonic()
             known, then = self._known.get(log, (0, now - MIN_SECONDS))

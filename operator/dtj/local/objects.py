@@ -117,7 +117,7 @@ class Objects:
 
 
 def timestamp(in_seconds: float = 0) -> str:
-    """Now, or a moment to come, finer than an API server writes it, so that the first of two failures can be told."""
+    """Now, or a moment to come, finer than an API server writes it, so that the first of two failures can be found."""
     return (datetime.now(UTC) + timedelta(seconds=in_seconds)).isoformat().replace("+00:00", "Z")
 
 

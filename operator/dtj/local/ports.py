@@ -47,7 +47,7 @@ class ReservedPort:
 
 
 def reserve(count: int) -> tuple[ReservedPort, ...]:
-    """So many ports, outside the range of outgoing connections: from there any client could take one.
+    """This many ports, outside the range of outgoing connections: from there any client could take one.
 
     Raises NoFreePort.
     """

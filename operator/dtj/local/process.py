@@ -1,4 +1,4 @@
-"""One process of this machine that plays a pod's main container: started, told to stop, killed, waited for."""
+"""One process of this machine that plays a pod's main container: started, asked to stop, killed, waited for."""
 
 from __future__ import annotations
 

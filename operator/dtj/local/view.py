@@ -52,7 +52,7 @@ def run_view(
     elapsed: float,
     stopped: bool,
 ) -> RunView:
-    """The job as it is now. ``pods`` are its own; ``stopped`` tells whether one that is missing has been there, and
+    """The job as it is now. ``pods`` are its own; ``stopped`` shows whether one that is missing has been there, and
     does not come again."""
     on_request = stopped_on_request(pods.values())
     return RunView(

@@ -164,7 +164,7 @@ class ModelApi(FakeGateway):
     # -- what others do ----------------------------------------------------------------------------------------
 
     def end(self, resource: Resource, name: str, *, namespace: str = "default") -> None:
-        """What DELETE does: a pod that runs is told to go, anything else vanishes."""
+        """What DELETE does: a pod that runs is asked to stop, anything else vanishes."""
         body = self.body(resource, name, namespace=namespace)
         graceful = resource == PODS and dig(body, "status", "phase") not in ("Succeeded", "Failed")
         if not graceful or dig(body, "spec", "nodeName") is None:

@@ -86,7 +86,7 @@ class ModelCluster:
         self.api = ModelApi()
         self.api.on_line.append(self._on_line)
         self.stop_code = 143
-        """With which exit code a container ends that is told to go."""
+        """With which exit code a container ends that is asked to stop."""
 
         self.operator: Operator | None = None
         self.operator_clock = 0.0
@@ -117,7 +117,7 @@ class ModelCluster:
         self.start_operator()
 
     def meanwhile(self, work: Coroutine[object, object, None]) -> None:
-        """Have something happen beside all else."""
+        """Have something happen next to all else."""
         self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
@@ -182,7 +182,7 @@ class ModelCluster:
         await self.until(f"{name} is {condition}", lambda: self.status(name).is_true(condition))
 
     def live_pods(self, name: str = "digits") -> set[str]:
-        """The job's replicas that run and are not told to go; TensorBoard is none."""
+        """The job's replicas that run and are not asked to stop; TensorBoard is none."""
         return {
             pod
             for pod in self.api.names(PODS)
@@ -212,7 +212,7 @@ class ModelCluster:
         self._end(f"{name}-{replica}", code, message=message)
 
     def drain(self, replica: str, *, name: str = "digits") -> None:
-        """The node is drained: the pod is told to go, with the condition that says why."""
+        """The node is drained: the pod is asked to stop, with the condition that says why."""
         pod = f"{name}-{replica}"
         body = self.api.body(PODS, pod)
         target: JsonObject = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -366,7 +366,7 @@ def _owner(body: JsonObject) -> str:
 
 
 def _stops(effect: Effect) -> bool:
-    """Whether a pod was deleted that ran and had not been told to go."""
+    """Whether a pod was deleted that ran and had not been asked to stop."""
     return (
         effect.verb == "delete"
         and effect.plural == PODS.plural
@@ -387,7 +387,7 @@ def _is_needed(effect: Effect) -> bool:
 
 
 class Operator:
-    """One operator at work: the engine, and beside it what kopf does in a process."""
+    """One operator at work: the engine, and next to it what kopf does in a process."""
 
     def __init__(self, api: ModelApi, *, clock: float = 0.0) -> None:
         self._api = api
@@ -429,7 +429,7 @@ class Operator:
         return late.answer.set
 
     async def _watch_jobs(self) -> NoReturn:
-        """kopf tells of each version of a job, and after a 410 of all jobs that there are; of none that is gone."""
+        """kopf reports each version of a job, and after a 410 of all jobs that there are; of none that is gone."""
         while True:
             try:
                 listing = await self._api.list(JOBS, namespace=None)
@@ -478,5 +478,5 @@ class _LateList:
 
 
 def _wall(ahead: float = 0.0) -> datetime:
-    """A clock on the wall, which follows the loop's and is so many seconds ahead."""
+    """A clock on the wall, which follows the loop's and is this many seconds ahead."""
     return EPOCH + timedelta(seconds=loop_time() + ahead)

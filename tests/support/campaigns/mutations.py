@@ -115,7 +115,7 @@ _SAMPLES: Final[dict[str, tuple[JsonValue, ...]]] = {
     "replicaSpecs": ({"worker": {"replicas": 2}, "chief": {"replicas": 1}}, {}),
     "terminationGracePeriodSeconds": (5, 60),
 }
-"""Values that are told apart by more than their type, or would only be waited for."""
+"""Values that differ by more than their type, or would only be waited for."""
 
 _FRAGMENTS: Final = frozenset({"template", "env", "resources", "tolerations", "volume"})
 """Fields whose insides are Kubernetes' own."""

@@ -32,7 +32,7 @@ def chosen(environment: Mapping[str, str] = os.environ, *, directory: Path = Pat
 
 
 def part(plans: Iterable[P], shard: int, *, shards: int = SHARDS) -> list[P]:
-    """The plans of one of so many shards. Which one a plan is in depends on its text alone."""
+    """The plans of one of this many shards. Which one a plan is in depends on its text alone."""
     return [plan for plan in plans if zlib.crc32(str(plan).encode()) % shards == shard]
 
 

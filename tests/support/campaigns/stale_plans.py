@@ -177,7 +177,7 @@ async def _run(story: str, plan: Plan | None) -> Outcome:
 
 
 def outcome_of(cluster: ModelCluster, *, seconds: float, defects: Sequence[str]) -> Outcome:
-    """What became of a story that came to its end after so many seconds."""
+    """What became of a story that came to its end after this many seconds."""
     return Outcome(
         end=cluster.end(),
         events={stream: len(cluster.api.lines(plurals_of(cluster, stream))) for stream in STREAMS},

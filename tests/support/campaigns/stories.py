@@ -98,7 +98,7 @@ async def drain(cluster: ModelCluster) -> None:
 async def chief_alone_until_a_server_is_lost(cluster: ModelCluster) -> None:
     """A ParameterServer job's chief comes back alone twice; then a server is lost, and all start again.
 
-    Pods that are told to go leave with 1: with 143, one that is seen only after its end would be free of charge.
+    Pods that are asked to stop leave with 1: with 143, one that is seen only after its end would be free of charge.
     """
     cluster.stop_code = 1
     cluster.submit(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})

@@ -1,4 +1,4 @@
-"""`fit` with the callback out of a single file beside this one; then what its port says of it."""
+"""`fit` with the callback out of a single file next to this one; then what its port says of it."""
 
 import os
 import sys

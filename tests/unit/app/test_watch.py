@@ -32,7 +32,7 @@ pytestmark = pytest.mark.unit
 
 
 class RecordedFeed(JobFeed):
-    """Remembers what it was told, in order."""
+    """Remembers what it got, in order."""
 
     news: list[str]
 

@@ -1,4 +1,4 @@
-"""``dtj convert``: TFJobs of all shapes become jobs that are valid, and what is lost is said."""
+"""``dtj convert``: TFJobs of all shapes become jobs that are valid, and what is lost is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def file_of(folder: Path, text: str) -> Path:
 
 
 class Converted:
-    """What became of a TFJob: the one job, its comment, and what was said."""
+    """What became of a TFJob: the one job, its comment, and what was reported."""
 
     def __init__(self, folder: Path, caught: Caught, text: str, *options: str) -> None:
         assert run("convert", file_of(folder, text), *options) == 0

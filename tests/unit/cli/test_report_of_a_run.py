@@ -38,7 +38,7 @@ pytestmark = pytest.mark.unit
 
 
 async def run(body: JsonObject, runs: Path, **more: Any) -> RunDirectory:
-    """Run a job, and leave its manifest beside it as `dtj run` does; where it was run."""
+    """Run a job, and leave its manifest next to it as `dtj run` does; where it was run."""
     await run_locally(body, runs, **more)
     directory = run_directory.find("tiny", runs)
     directory.manifest.write_text(yaml.safe_dump(body))

@@ -64,7 +64,7 @@ class CommandLine:
         return self.folder / "dtj-runs" / job / "latest"
 
     def wait_until_up(self, replicas: int = 2) -> None:
-        """Until so many replicas have said so."""
+        """Until this many replicas have said so."""
 
         def up() -> None:
             logs = list(self.run_folder().glob("logs/worker-*.log"))

@@ -1,4 +1,4 @@
-"""Manifests as Python users have them, and what is said of those that cannot be submitted."""
+"""Manifests as Python users have them, and what is reported of those that cannot be submitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All pods of a job or none: who is told, in which words, and what becomes of the job meanwhile."""
+"""All pods of a job or none: which scheduler learns of them, in which words, and what becomes of the job meanwhile."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ class TestThroughTheLifeOfAJob:
 
 
 class TestAnIncompleteGang:
-    """Two jobs that each hold half of a quota would wait for each other for ever (training-operator#1264)."""
+    """Two jobs that each hold half of a quota would wait for each other forever (training-operator#1264)."""
 
     def refused(self) -> World:
         story = world(VOLCANO)

@@ -1,4 +1,4 @@
-"""Which pods are made to fit the Pod Security Standard "restricted", and what is said of those that cannot be."""
+"""Which pods are made to fit the Pod Security Standard "restricted", and what is reported of those that cannot be."""
 
 from __future__ import annotations
 

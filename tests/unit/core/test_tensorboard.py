@@ -1,4 +1,4 @@
-"""TensorBoard beside a job: when it is there, and that it is in nobody's way."""
+"""TensorBoard next to a job: when it is there, and that it is in nobody's way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carrying out what a job can do without: its failure is said, and stops nothing."""
+"""Carrying out what a job can do without: its failure is reported, and stops nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUOTA = Forbidden('pods "digits-worker-1" is forbidden: exceeded quota', status=
 
 
 def beside(observed: Observed) -> Plan:
-    """A planner that wants one pod, and another one beside it."""
+    """A planner that wants one pod, and another one next to it."""
     job = observed.job
     present = {pod.name for pod in observed.pods}
     aside = () if "digits-worker-1" in present else (BestEffort(CreatePod.of(pod_manifest(job, 1))),)

@@ -1,4 +1,4 @@
-"""What the API server keeps refusing is told to the planner, for the status, until it works."""
+"""What the API server keeps refusing reaches the planner, for the status, until it works."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ async def test_a_server_that_forgets_our_place_at_once_is_asked_ever_more_rarely
 )
 @virtual_time
 async def test_a_watch_that_the_server_ends_with_an_error_is_followed_by_a_list(error: ApiError) -> None:
-    """A watch from a version of the future shows nothing, for ever: etcd was restored from a backup."""
+    """A watch from a version of the future shows nothing, forever: etcd was restored from a backup."""
     gateway = FakeGateway()
     gateway.put(PODS, pod("ghost"))
     async with watching(gateway) as watched:

@@ -1,4 +1,4 @@
-"""Processes that play pods: they end as they were told, and leave nothing behind however the runner ends."""
+"""Processes that play pods: they end as they were asked to, and leave nothing behind however the runner ends."""
 
 from __future__ import annotations
 

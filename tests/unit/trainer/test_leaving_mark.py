@@ -1,4 +1,4 @@
-"""The mark by which a worker of a pipeline says that it was told to go, on a machine that others use, too."""
+"""The mark by which a worker of a pipeline says that it was asked to stop, on a machine that others use, too."""
 
 import os
 import tempfile

@@ -157,7 +157,7 @@ def _tell(strategy: Any, unsynchronized: list[Any]) -> None:
 
 
 def _specification(iterator: Any) -> Any:
-    """The data as tensors of one replica without values; None where only a batch tells their shapes."""
+    """The data as tensors of one replica without values; None where only a batch shows their shapes."""
     known = True
 
     def of_replica(spec: Any) -> Any:

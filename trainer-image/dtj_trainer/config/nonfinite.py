@@ -1,4 +1,4 @@
-"""What happens when a loss is NaN or infinite: what the user chose, and how it is said. Must not import TensorFlow."""
+"""What happens when a loss is NaN or infinite: the choice of the user, and the messages. Must not import TensorFlow."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ def learning(args: ParsedArgs, rates: Mapping[str, float]) -> Learning:
         rates: name of an optimizer -> its rate where none is given; of those that are not there, Keras'.
 
     Raises:
-        UsageError: an option that has no meaning beside the others.
+        UsageError: an option that has no meaning next to the others.
     """
     optimizer, schedule = args.value(options.OPTIMIZER), args.value(options.SCHEDULE)
     if optimizer != "sgd":

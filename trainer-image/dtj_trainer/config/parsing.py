@@ -45,7 +45,7 @@ class BatchSize:
     per_replica: bool
 
     def over(self, replicas: int) -> int:
-        """The global batch size of so many replicas.
+        """The global batch size of this many replicas.
 
         Raises:
             UsageError: a global batch with less than one example for each replica.
@@ -300,7 +300,7 @@ def _checkpoint(args: ParsedArgs, output: Path | None) -> CheckpointPolicy:
 
 
 def _number_from(environ: Mapping[str, str], variable: str, otherwise: float) -> float:
-    """What the launcher tells of a restart in place."""
+    """What the launcher reports a restart in place."""
     text = environ.get(variable) or ""
     try:
         return float(text) if text else otherwise

@@ -20,7 +20,7 @@ _SMALLER = (
 
 @dataclass(frozen=True)
 class Interval:
-    """So many steps, or so many epochs."""
+    """This many steps, or this many epochs."""
 
     count: int
     epochs: bool = False

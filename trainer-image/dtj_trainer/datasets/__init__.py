@@ -1,7 +1,7 @@
 """Data sets as arrays. A module of this package offers `load() -> Dataset`; `dtj_trainer.registry` names it.
 
 NumPy only: the same arrays feed every kind of model. Where each file comes from, and under which licence, stands in
-the `.md` beside it.
+the `.md` next to it.
 """
 
 import gzip

@@ -39,7 +39,7 @@ class State:
     in_call: bool
     """Whether it is in a step, or in such a sum."""
     doing: str
-    """What a person is told of it."""
+    """How it is shown."""
 
 
 class StallWatch(Watchdog):
@@ -121,7 +121,7 @@ def sums_begun(waits: Waiting | None, where: str) -> State:
 
     Args:
         waits: counts them; None where the replicas are all in this process.
-        where: what a person is told of the step.
+        where: how the step is shown.
     """
     begun, ended = waits.begun_and_ended if waits else (0, 0)
     what = "waits for the others" if begun > ended else "waits for its data, or is in the script's own code,"

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def serve(cluster: Cluster, progress_store: ProgressStore) -> None:
-    """Serves until the process is told to go; never returns."""
+    """Serves until the process is asked to stop; never returns."""
     start(cluster, progress_store)
     threading.Event().wait()
 

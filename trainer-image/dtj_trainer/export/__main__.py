@@ -1,6 +1,6 @@
 """`python -m dtj_trainer.export TFLite MODEL/1`: adds a format to a SavedModel that is there already.
 
-The trainer runs it for each format beside SavedModel; a person may, where the trainer's image lacks a converter.
+The trainer runs it for each format next to SavedModel; a person may, where the trainer's image lacks a converter.
 """
 
 import ctypes
@@ -61,7 +61,7 @@ def _converter(name: str) -> Callable[[Path, Path], str | None]:
 
 
 def _end_with_parent() -> None:
-    """A trainer that is told to stop leaves at once; nothing of it may stay behind (Linux)."""
+    """A trainer that is asked to stop leaves at once; nothing of it may stay behind (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

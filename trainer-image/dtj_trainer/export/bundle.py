@@ -1,4 +1,4 @@
-"""An exported model as files: published whole, measured, and told to whoever asks. Standard library alone."""
+"""An exported model as files: published whole, measured, and described for those who ask. Standard library alone."""
 
 import hashlib
 import json

@@ -26,7 +26,7 @@ def draft_of(saved_model: Path, name: str) -> Path:
 
 
 def add(name: str, saved_model: Path, *, limit: float = LIMIT_SECONDS) -> str:
-    """Converts a SavedModel to the named format; the result appears beside it, whole.
+    """Converts a SavedModel to the named format; the result appears next to it, whole.
 
     Returns:
         How the converted model is asked otherwise than the SavedModel; empty where it is not.

@@ -10,7 +10,7 @@ TENSORFLOW_JS = "TensorFlowJS"
 FORMATS = (SAVED_MODEL, TFLITE, TENSORFLOW_JS)
 
 PLACES = {TFLITE: Path("model.tflite"), TENSORFLOW_JS: Path("tfjs")}
-"""Where a converted model lies, beside the SavedModel that it was made from; a reader of that ignores it."""
+"""Where a converted model lies, next to the SavedModel that it was made from; a reader of that ignores it."""
 
 
 def parse(text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ class OwnPart:
         self._meter = Meter(batch=1, step=0, clock=lambda: self._own)
 
     def mark(self, step: int, *, waited: float) -> float | None:
-        """Notes that so many steps are done; the seconds of the own part of one of the last, once that is known.
+        """Notes that this many steps are done; the seconds of the own part of one of the last, once that is known.
 
         Args:
             waited: seconds, in all so far.
@@ -32,7 +32,7 @@ class OwnPart:
 
 
 class Every:
-    """True once each so many seconds, beginning one period from now."""
+    """True once each this many seconds, beginning one period from now."""
 
     def __init__(self, seconds: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 
 def balance(costs: Sequence[float], parts: int) -> tuple[int, ...]:
-    """Cuts a chain into so many parts, none empty, so that the heaviest is as light as it can be.
+    """Cuts a chain into this many parts, none empty, so that the heaviest is as light as it can be.
 
     Args:
         costs: of the links, in order; none below 0.

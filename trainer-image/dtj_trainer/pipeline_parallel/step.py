@@ -79,7 +79,7 @@ class Pipeline:
         self._batch = batch
 
     def run(self, iterator: Any, steps: int) -> tuple[Measured, int | None]:
-        """Takes so many steps.
+        """Takes this many steps.
 
         Returns:
             The mean of each metric over their examples; and of these steps, counted from 1, the first whose loss is

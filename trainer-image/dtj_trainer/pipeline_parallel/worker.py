@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.1
 
 
 def leaving_mark(address: Address, *, job_uid: str) -> Path:
-    """The file by which the worker with this address shows that it was told to go. The leader looks for it there.
+    """The file by which the worker with this address shows that it was asked to stop. The leader looks for it there.
 
     It is in a directory that only this worker uses. On a shared machine, nobody else knows its name beforehand: the
     UID of a job is random.
@@ -52,7 +52,7 @@ def prepare_mark(mark: Path) -> None:
 
 
 def serve(cluster: Cluster, progress_store: ProgressStore, termination: Termination, *, job_uid: str) -> None:
-    """Serves until the process is told to go and the leader has saved what is here; never returns.
+    """Serves until the process is asked to stop and the leader has saved what is here; never returns.
 
     Raises:
         Terminated: asked to stop.

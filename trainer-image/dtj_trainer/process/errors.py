@@ -18,7 +18,7 @@ class UsageError(TrainerError):
 
 
 class Preempted(TrainerError):
-    """Told to stop, and all tasks have saved the same step."""
+    """Asked to stop, and all tasks have saved the same step."""
 
     exit_code = ExitCode.PREEMPTED
 
@@ -30,7 +30,7 @@ class PeerLost(TrainerError):
 
 
 class Terminated(TrainerError):
-    """Told to stop where there was nothing to save."""
+    """Asked to stop where there was nothing to save."""
 
     exit_code = ExitCode.TERMINATED
 

@@ -10,10 +10,10 @@ class ExitCode(IntEnum):
     FAILED = 1
     """An error in the training itself; a traceback was printed."""
     USAGE = 2
-    """Bad input: one line said which argument or variable, its value and the remedy."""
+    """Bad input: one line has reported which argument or variable, its value and the remedy."""
     PREEMPTED = 42
-    """Told to go; every task saved the same step first. The code of TensorFlow's own preemption handling."""
+    """Asked to stop; every task saved the same step first. The code of TensorFlow's own preemption handling."""
     PEER_LOST = 75
     """Another task went away or never came (EX_TEMPFAIL): a follow-up, not a cause."""
     TERMINATED = 143
-    """Told to go with nothing to save (128 + SIGTERM)."""
+    """Asked to stop with nothing to save (128 + SIGTERM)."""

@@ -33,7 +33,7 @@ _SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class Termination:
-    """Whether this process was told to go.
+    """Whether this process was asked to stop.
 
     While there is something to save (`saves` is set) the first signal is a request, which the training loop
     answers by saving and leaving; otherwise, and at the second signal, the process ends at once.
@@ -105,7 +105,7 @@ class Termination:
             if self._thread is None:
                 return
             if self._attended.is_set() or signal.sigpending() & _SIGNALS:
-                # One that is pending now is the wake-up of `unattended`, or came beside it.
+                # One that is pending now is the wake-up of `unattended`, or came next to it.
                 self._on_request(number)
             else:
                 self._aside.release()
@@ -129,7 +129,7 @@ class Termination:
         """PID 1 only receives what it has a handler for; blocked signals still go to `_take`."""
 
     def _open(self, number: int, _: object) -> None:
-        """The pipe has told `_read` already, unless the script, as asyncio does, has put another in its place."""
+        """`_read` has it from the pipe already, unless the script, as asyncio does, has put another in its place."""
         if signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False) != self._pipe:
             self._on_request(number)
 
@@ -174,7 +174,7 @@ class _Reader:
             self._reads = False
 
     def stop(self) -> None:
-        """Has it wait for no signal at all, and so for ever: a read under way cannot be called back."""
+        """Has it wait for no signal at all, and so forever: a read under way cannot be called back."""
         if self._reads:
             self._library.signalfd(self._descriptor, _mask(frozenset()), 0)
             _STOPPED.append(self)

@@ -11,7 +11,7 @@ from dtj_trainer.process.startup_timer import Startup
 
 @dataclass(frozen=True, kw_only=True)
 class TaskContext:
-    """This task, where its progress is shown, whether it was told to go, and how long it took to start."""
+    """This task, where its progress is shown, whether it was asked to stop, and how long it took to start."""
 
     config: Config
     progress_store: ProgressStore

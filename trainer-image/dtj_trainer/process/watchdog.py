@@ -1,4 +1,4 @@
-"""Ends the process when nothing moves: the main thread may be waiting inside TensorFlow for ever.
+"""Ends the process when nothing moves: the main thread may be waiting inside TensorFlow forever.
 
 TensorFlow waits for its peers in two places (connecting to them, and telling them of a new function) without
 letting go of the interpreter's lock, so that no Python code runs any more, on no thread. What a watchdog in
@@ -21,7 +21,7 @@ _EXIT_AFTER = 2.0
 
 
 class Watchdog:
-    """Ends the process with an error, from a thread of its own, when it was not fed for so many seconds.
+    """Ends the process with an error, from a thread of its own, when it was not fed for this many seconds.
 
     Where Python is stuck as a whole, the stacks of all threads are printed a second later, and after another one
     the process ends with the error's exit code all the same. A context manager: it watches from entering to leaving.
@@ -36,7 +36,7 @@ class Watchdog:
         self._over = threading.Event()
 
     def feed(self, seconds: float | None = None) -> None:
-        """Something moved, or may take so many seconds to move."""
+        """Something moved, or may take this many seconds to move."""
         patience = self._seconds if seconds is None else seconds
         self._until = time.monotonic() + patience
         faulthandler.dump_traceback_later(patience + _DUMP_AFTER)
@@ -80,7 +80,7 @@ class LastResort:
             self._works = False
 
     def set(self, seconds: float) -> None:
-        """The process ends so many seconds from now, unless this is called again."""
+        """The process ends this many seconds from now, unless this is called again."""
         if self._works:
             fraction, whole = math.modf(seconds)
             spec = _TimerSpec(value_seconds=int(whole), value_nanoseconds=int(fraction * 1e9))

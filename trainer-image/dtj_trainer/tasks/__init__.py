@@ -23,7 +23,7 @@ class Serving:
     Attributes:
         spec: tf.TensorSpec of a batch.
         encode: from such a batch to one of the model's inputs, by TensorFlow operations alone.
-        files: name -> content of what somebody needs who does this without TensorFlow, to lie beside the model.
+        files: name -> content of what somebody needs who does this without TensorFlow, to lie next to the model.
     """
 
     spec: Any
@@ -53,7 +53,7 @@ class Task(Protocol):
         ...
 
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-        """Each metric of each example: name -> float32 [batch]. What is told is the mean over examples."""
+        """Each metric of each example: name -> float32 [batch]. What is shown is the mean over examples."""
         ...
 
     def serve(self, outputs: Tensor) -> dict[str, Tensor]:

@@ -99,7 +99,7 @@ class MultiClass:
 
 
 def head_for(classes: int) -> Head:
-    """The head for so many classes; 0: the label is a number."""
+    """The head for this many classes; 0: the label is a number."""
     if classes == 0:
         return Regression()
     return Binary() if classes == 2 else MultiClass(classes)

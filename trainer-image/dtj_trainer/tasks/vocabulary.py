@@ -2,7 +2,7 @@
 
 Standardised as Keras' TextVectorization does it by default (lower case, punctuation left out, cut at white space).
 Words are looked up by their hash in a sorted constant: a lookup table is a resource, which would have to be made
-anew on each worker of a ParameterServer job and carried beside the exported model.
+again on each worker of a ParameterServer job and carried next to the exported model.
 """
 
 import re
@@ -62,7 +62,7 @@ class Vocabulary:
 
 
 def most_frequent(batches: Iterable[Any], *, most: int) -> list[bytes]:
-    """The words of all texts, string arrays [batch], most frequent first and then by letters: at most so many."""
+    """The words of all texts, string arrays [batch], most frequent first and then by letters: at most this many."""
     counts: Counter[bytes] = Counter()
     for texts in batches:
         counts.update(words_of(tf.constant(texts)).flat_values.numpy().tolist())

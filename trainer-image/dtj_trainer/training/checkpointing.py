@@ -33,7 +33,7 @@ class Checkpointing:
         all_tasks_save: bool = True,
     ) -> None:
         """Args:
-        store: None: the loop has said nothing yet of what a checkpoint holds.
+        store: None: the loop has not yet named what a checkpoint holds.
         strategy: of a collective, over which its tasks agree that a checkpoint is saved.
         total_steps: None if the last step is not known.
         saving: what a checkpoint is written in: a watch that lets it take its time.

@@ -77,7 +77,7 @@ def finish(
 
 
 def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:
-    """Exports the model in each form, tells of it, and keeps the result; then raises what failed, if anything did."""
+    """Exports the model in each form, reports it, and keeps the result; then raises what failed, if anything did."""
     run.progress_store.update(phase=Phase.EXPORTING)
     path = saved_model.save(run.task, model, run.data, directory, job=run.config.job)
     made, failures = [SAVED_MODEL], []

@@ -82,7 +82,7 @@ def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_c
         model: of either Keras, built.
         optimizer: of the same Keras, built.
         loss: (outputs, labels, weights, inputs) -> what this replica adds to the loss, penalties of layers included.
-        steps_per_call: after so many steps Keras calls its callbacks.
+        steps_per_call: after this many steps Keras calls its callbacks.
 
     Raises:
         UsageError: `fit` is not known to work with this Keras.
@@ -117,7 +117,7 @@ def fit(
 ) -> None:
     """Runs `model.fit` from the step where the loop stands to the last, or until a callback stops the training.
 
-    An epoch of Keras' is so many whole steps; the stream of examples itself runs on over its end. Where the first or
+    An epoch of Keras' is this many whole steps; the stream of examples itself runs on over its end. Where the first or
     the last epoch has fewer steps, `fit` is called for it alone, and the callbacks see one training all the same.
 
     Args:

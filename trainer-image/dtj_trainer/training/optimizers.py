@@ -27,7 +27,7 @@ DECAY_TO = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """An optimizer, and what a person is told of it: `adam  learning rate 0.003`."""
+    """An optimizer, and how it is shown: `adam  learning rate 0.003`."""
 
     optimizer: Any
     description: str
@@ -119,7 +119,7 @@ def _make(keras: ModuleType, model: Any, learning: Learning, *, batch: int, tota
 
 
 def _kind(keras: ModuleType, learning: Learning) -> tuple[Any, dict[str, Any]]:
-    """The class of the optimizer, and its arguments beside the rate.
+    """The class of the optimizer, and its arguments next to the rate.
 
     Raises:
         UsageError: this Keras has no such optimizer, or the optimizer no such option.

@@ -155,7 +155,7 @@ class _Training:
         self._done = self._scheduled = int(self._step.numpy())
         self._reported = self._sums.numpy()
         self._meter = Meter(batch=self.batch, step=self._done)
-        # A worker behind a dead network hangs the coordinator for ever: TensorFlow sends it no heartbeat.
+        # A worker behind a dead network hangs the coordinator forever: TensorFlow sends it no heartbeat.
         self.watch = StallWatch(config)
         if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
             log.info(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")

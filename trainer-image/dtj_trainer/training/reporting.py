@@ -1,4 +1,4 @@
-"""One run as its leader, or its only process, tells of it: progress lines, status, TensorBoard, result.
+"""One run as its leader, or its only process, reports it: progress lines, status, TensorBoard, result.
 
 Shared by the synchronous strategies, the coordinator of parameter servers and the evaluator.
 Imports TensorFlow.
@@ -44,12 +44,12 @@ class Run:
 
     @property
     def termination(self) -> Termination:
-        """Whether this task was told to go."""
+        """Whether this task was asked to stop."""
         return self.context.termination
 
 
 class Reporter:
-    """Tells how far the training is, at a bearable pace; keeps silent where this task is not the leader."""
+    """Reports how far the training is, at a bearable pace; keeps silent where this task is not the leader."""
 
     def __init__(self, run: Run, summaries: Summaries, *, batch: int, step: int, total_steps: int) -> None:
         self._run = run
@@ -73,7 +73,7 @@ class Reporter:
         return time.monotonic() - self._paused
 
     def pause(self, seconds: float) -> None:
-        """Notes that so many seconds were spent on something else than steps."""
+        """Notes that this many seconds were spent on something else than steps."""
         self._paused += seconds
 
     def report(

@@ -7,7 +7,7 @@
             model, optimizer = ...
         s.checkpoint(model=model, optimizer=optimizer)      # restores the newest
         batches = iter(s.strategy.experimental_distribute_dataset(dataset.skip(s.step)))
-        for _ in s.steps(1000):                             # saves when due, leaves with 42 when told to
+        for _ in s.steps(1000):                             # saves when due, leaves with 42 when asked to stop
             s.report(loss=train_step(next(batches)))
 
 Works in `--script` of the trainer, and under plain Python, where the session does what `--script` would have done:
@@ -140,7 +140,7 @@ class Session:
         self.task: Task = config.cluster.task
         """This task's role and index."""
         self.is_leader = config.cluster.leads
-        """Whether this is the task that writes, exports and tells; exactly one is."""
+        """Whether this is the task that writes, exports and logs progress; exactly one is."""
         self.export_dir: Path | None = config.export_dir
         self.log_dir: Path | None = config.log_dir
         self.step = 0
@@ -236,7 +236,7 @@ class Session:
         self._context.termination.saves = False
 
     def advance(self, steps: int = 1) -> None:
-        """Says that so many steps more are done; for loops that do not fit into `steps`, such as one call of many.
+        """Says that this many steps more are done; for loops that do not fit into `steps`, such as one call of many.
 
         Saves what is due, and agrees with the other tasks about twice a second. All tasks must call it as often.
 

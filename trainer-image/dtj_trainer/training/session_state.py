@@ -64,7 +64,7 @@ def variables_of(name: str, part: Any, weights: Sequence[tuple[Any, str]]) -> li
             f"session: checkpoint({name}=...): {type(part).__name__} has no variables; give models, optimizers, "
             "tf.Variables, or lists and dicts of them"
         )
-    # Of metrics, Keras makes the variables when it sees the first batch; they begin anew with each epoch.
+    # Of metrics, Keras makes the variables when it sees the first batch; they begin again with each epoch.
     metrics = {id(one) for one in getattr(part, "metrics_variables", ())}
     found = [each for each in found if id(each) not in metrics]
     variables = [of_tensorflow(each) for each in found]

@@ -9,7 +9,7 @@ CALL_SECONDS = 0.5
 
 
 def steps_within(most: int, steps_per_second: float | None, seconds: float = CALL_SECONDS) -> int:
-    """Steps of a call that takes no longer than so many seconds at this rate: at least 1, at most `most`."""
+    """Steps of a call that takes no longer than this many seconds at this rate: at least 1, at most `most`."""
     return most if steps_per_second is None else max(1, min(most, int(seconds * steps_per_second)))
 
 

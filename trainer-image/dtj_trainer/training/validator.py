@@ -2,7 +2,7 @@
 
 Each replica takes whole batches, in turn, and adds up what they give. So every batch is computed as on one device, no
 replica waits for another within a batch, and the sums of any number of workers are the same: Keras' numbers for batches
-of this size. Between batches the workers agree on whether one of them was told to stop.
+of this size. Between batches the workers agree on whether one of them was asked to stop.
 """
 
 import time
@@ -76,11 +76,11 @@ class Validator:
         """Evaluates every held-out example once.
 
         Args:
-            stops: whether this task was told to stop.
+            stops: whether this task was asked to stop.
             alive: called between batches.
 
         Returns:
-            The metrics by name, the same on all workers to the bit; None if a task was told to stop.
+            The metrics by name, the same on all workers to the bit; None if a task was asked to stop.
 
         Raises:
             UsageError: a batch does not fit into the memory of a device.
@@ -123,7 +123,7 @@ class Validator:
 
     @as_written
     def _batches(self) -> Iterator[Any]:
-        """Those of this worker's replicas: each replica has one of every so many."""
+        """Those of this worker's replicas: each replica has one of every few."""
         first, last = self._own[0], self._own[-1]
         stream = self._data.validation(batch=self._batch)
         if len(self._own) < self._replicas:

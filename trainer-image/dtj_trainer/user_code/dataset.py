@@ -39,7 +39,7 @@ class _Parts:
 class OwnData:
     """See `dtj_trainer.data.source.Source`.
 
-    Every epoch goes over the user's dataset anew, shuffled with a seed of its own. A run that resumes goes straight
+    Every epoch goes over the user's dataset again, shuffled with a seed of its own. A run that resumes goes straight
     to its epoch and reads past what it has seen of it.
     """
 

@@ -25,7 +25,7 @@ def override(config: Config) -> None:
 
     Args:
         config: of this task. If the job has several replicas that train one model, a version of Keras that is not
-            known is told.
+            known is reported.
     """
 
     def install() -> None:

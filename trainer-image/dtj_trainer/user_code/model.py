@@ -230,7 +230,7 @@ def synchronise_batch_normalization(model: Any) -> int:
 
 
 class _Loss:
-    """The loss of a user's model by example, and which metric is told beside it."""
+    """The loss of a user's model by example, and which metric is shown next to it."""
 
     def __init__(self, name: Name, model: Any, asked: str | None) -> None:
         self._name = name
@@ -299,7 +299,7 @@ def _options(loss: Any) -> Mapping[str, Any]:
 
 
 def _like(labels: Tensor, outputs: Tensor) -> Tensor:
-    """Labels [batch] as [batch, 1] beside outputs [batch, 1]: together they would be broadcast to [batch, batch]."""
+    """Labels [batch] as [batch, 1] next to outputs [batch, 1]: together they would be broadcast to [batch, batch]."""
     if outputs.shape.rank == 2 and outputs.shape[-1] == 1 and labels.shape.rank == 1:
         labels = labels[:, tf.newaxis]
         return tf.cast(labels, outputs.dtype)

@@ -314,7 +314,7 @@ def unpacked(examples: Any) -> tuple[Any, Any, Any]:
 
 
 def compiled_metrics(model: Any) -> list[str]:
-    """The names of the metrics that a model was compiled with, beside its accuracy."""
+    """The names of the metrics that a model was compiled with, next to its accuracy."""
     compiled = keras3.metrics_of(model) if keras_compat.keras_of(model) is keras else model.compiled_metrics
     given = [] if compiled is None else keras3.given_metrics(compiled)
     names = [

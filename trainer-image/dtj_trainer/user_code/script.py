@@ -1,4 +1,4 @@
-"""`--script`: which program a task runs in place of the trainer's own loop, as far as the command line tells.
+"""`--script`: which program a task runs in place of the trainer's own loop, by the command line.
 
 Must not import TensorFlow, nor anything of the script's.
 """

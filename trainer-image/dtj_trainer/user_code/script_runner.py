@@ -1,4 +1,4 @@
-"""Runs a script as Python itself would, and tells its end as a job needs it told.
+"""Runs a script as Python itself would, and reports its end as a job needs it.
 
 The script is `__main__`, with its own folder first among the places of imports, its arguments, and the environment as
 the operator set it. `sys.exit` ends with its code; an error shows the script's frames and ends with 1; what TensorFlow

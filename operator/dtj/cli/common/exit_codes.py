@@ -11,7 +11,7 @@ class Exit(IntEnum):
     """The job failed."""
 
     USAGE = 2
-    """Bad input: one line said what is wrong, and nothing was run."""
+    """Bad input: one line has reported what is wrong, and nothing was run."""
 
     TIMEOUT = 3
     """The time that was given is over."""

@@ -1,7 +1,7 @@
-"""From a TFJob of Kubeflow to a DistributedTrainingJob: what can be said here is said, the rest becomes notes. Pure.
+"""From a TFJob of Kubeflow to a DistributedTrainingJob: what has a counterpart is converted, the rest is noted. Pure.
 
 Sources: ``pkg/apis/kubeflow.org/v1/{tensorflow,common}_{types,defaults,validation}.go`` of kubeflow/training-operator,
-and the shape before it, with the run policy's fields beside the roles (``kubeflow.org/v1beta1`` and ``v1beta2``).
+and the shape before it, with the run policy's fields next to the roles (``kubeflow.org/v1beta1`` and ``v1beta2``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RUN_POLICY: Final = (
     "backoffLimit",
     "schedulingPolicy",
 )
-"""What stood beside tfReplicaSpecs before there was a runPolicy."""
+"""What stood next to tfReplicaSpecs before there was a runPolicy."""
 
 _PLAIN: Final = ("suspend", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished", "cleanPodPolicy")
 """What is called the same, and means the same, on both sides."""

@@ -21,7 +21,7 @@ _GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 _TPUS: Final = ("google.com/tpu", "cloud-tpus.google.com/")
 _GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 _DIFFERENCES: Final[dict[str, JsonValue]] = {"command": [], "args": [], "resources": {}}
-"""What of the trainer's container a role can have of its own beside a shared template, and how it says "nothing"."""
+"""What of the trainer's container a role can have of its own next to a shared template, and how it says "nothing"."""
 
 
 _SHARERS: Final = (Role.WORKER, *(role for role in Role if role is not Role.WORKER))

@@ -29,7 +29,7 @@ _LITTLE_MEMORY: Final = 2**30
 """Bytes below which TensorFlow hardly starts."""
 
 _MAX_NAMED: Final = 3
-"""So many fields or rights are named; of more, only the number."""
+"""This many fields or rights are named; of more, only the number."""
 
 
 class Verdict(StrEnum):

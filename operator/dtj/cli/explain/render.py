@@ -33,7 +33,7 @@ _SHOWN: Final = 6
 _FURTHER: Final = " " * 6
 
 _GRACE: Final = 30
-"""What Kubernetes takes for terminationGracePeriodSeconds where nothing is said."""
+"""What Kubernetes takes for terminationGracePeriodSeconds if nothing is given."""
 
 _LOSS_EXIT: Final = 3
 """An exit code that stands for errors in general: none that is known to be hopeless."""

@@ -43,7 +43,7 @@ _ADMITTED: Final[JsonObject] = {"conditions": [{"type": "Admitted", "status": "T
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What would be created, in this order. ``gang`` is who would be told which pods belong together, if anybody."""
+    """What would be created, in this order. ``gang`` is the API that learns which pods belong together, if any."""
 
     job: Job
     objects: tuple[JsonObject, ...]

@@ -29,7 +29,7 @@ Typed = Callable[[Sequence[str]], str]
 """Makes of a command's words the line that a person types for this cluster and namespace."""
 
 _MAX_ROWS: Final = 20
-"""So many pods are shown one by one; of more only those that do not run."""
+"""This many pods are shown one by one; of more only those that do not run."""
 
 _MAX_EVENTS: Final = 8
 _MAX_LOG_LINES: Final = 12
@@ -67,7 +67,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
 
 
 def change_line(overview: Overview) -> str:
-    """The job in one line, for where no screen can be drawn anew."""
+    """The job in one line, for where no screen can be drawn again."""
     status = overview.job.status
     words = [status.state or "Pending", status.ready]
     if status.state != State.SUCCEEDED:
@@ -302,7 +302,7 @@ def _conditions(overview: Overview) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     for condition in shown:
         moment = parse_time(condition.last_transition_time)
-        # What is said of a job that does not run stands above, with what to do.
+        # The reasons of a job that does not run stand above, with what to do.
         told_above = not condition.message or not status.terminal
         words = condition.reason if told_above else f"{condition.reason}: {condition.message}"
         table.add_row(

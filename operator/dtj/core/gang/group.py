@@ -59,7 +59,7 @@ class GangScheduler(Protocol):
 
 
 def size(spec: JobSpec) -> str:
-    """What a gang's object says of the job: it is made anew where this differs."""
+    """What a gang's object says of the job: it is made again where this differs."""
     roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
     return f"{roles};min={least(spec)}"
 

@@ -48,7 +48,7 @@ def _largest(one: dict[str, Fraction], other: dict[str, Fraction]) -> dict[str, 
 
 
 def _asked(container: JsonObject) -> dict[str, Fraction]:
-    """Requests; a limit is one, too, where nothing else is said."""
+    """Requests; a limit is one, too, if nothing else is given."""
     return {
         **_quantities(dig(container, "resources", "limits")),
         **_quantities(dig(container, "resources", "requests")),

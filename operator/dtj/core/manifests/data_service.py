@@ -14,7 +14,7 @@ from dtj.core.replicas import Replica
 
 
 def environment(job: Job, spec: JobSpec, replica: Replica, network: Network) -> dict[str, str]:
-    """What a replica is told of the job's data service, where there is one: the dispatcher's address; and the service's
+    """What a replica learns of the job's data service, if any: the dispatcher's address; and the service's
     own replicas, by which host and port they are reached."""
     if spec.replicas(Role.DISPATCHER) == 0:
         return {}

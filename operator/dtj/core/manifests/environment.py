@@ -42,7 +42,7 @@ def environment(
         Env.CHECKPOINT_EVERY_SECONDS: checkpoint.every_seconds if checkpoint is not None else None,
         Env.CHECKPOINT_KEEP: checkpoint.keep if checkpoint is not None else None,
         Env.ON_NAN: spec.run_policy.on_nan.lower() if spec.run_policy.on_nan is not None else None,
-        # Tells a launcher how long a lost peer may take to come back: as long as a pod's start if it comes alone.
+        # By it a launcher knows how long a lost peer may take to come back: as long as a pod's start if it comes alone.
         Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
     }
     return {

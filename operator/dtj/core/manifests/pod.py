@@ -171,7 +171,7 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
 
 
 def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
-    """What a role gets whose pods were killed for want of memory: more each time, up to a most."""
+    """What a role gets whose pods were killed for lack of memory: more each time, up to a most."""
     policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(role)
     if policy is None or counts is None or counts.memory_increases == 0:
         return
@@ -240,7 +240,7 @@ def apply_security(pod_spec: JsonObject, *, restricted: bool) -> None:
 
 
 def _may_escalate(context: JsonObject) -> bool:
-    """The API server refuses allowPrivilegeEscalation=false beside what implies the contrary."""
+    """The API server refuses allowPrivilegeEscalation=false next to what implies the contrary."""
     added = dig(context, "capabilities", "add")
     return context.get("privileged") is True or (
         isinstance(added, list) and ("SYS_ADMIN" in added or "CAP_SYS_ADMIN" in added)

@@ -30,7 +30,7 @@ A node that refuses every pod at once must not be asked without end.
 
 LONGEST_BACKOFF: Final = timedelta(seconds=60)
 GOOD_RUN: Final = timedelta(minutes=10)
-"""A pod that ran so long was no quick failure: the backoff begins anew."""
+"""A pod that ran so long was no quick failure: the backoff begins again."""
 
 
 def replaced(status: JobStatus, replica: Replica, due: datetime, *, had_started: bool) -> dict[str, ReplicaStatus]:

@@ -72,7 +72,7 @@ def charged(counts: RestartCounts, failure_class: PodFailureClass) -> RestartCou
 
 
 def out_of_memory(status: JobStatus, role: str) -> dict[str, ReplicaStatus]:
-    """The counts by role where one more pod of this role was killed for want of memory.
+    """The counts by role where one more pod of this role was killed for lack of memory.
 
     ``runPolicy.onOutOfMemory`` says what that means for the pods to come.
     """

@@ -31,7 +31,7 @@ def to_stop(context: JobContext) -> tuple[Pod, ...]:
     """Our pods that the clean-up policy wants gone and that are not gone yet.
 
     Under any policy it wants those gone that nothing but their sidecars keep running: they do no work, and would
-    hold what they hold for ever.
+    hold what they hold forever.
     """
     spec = context.job.spec
     policy = spec.run_policy.clean_pod_policy if spec is not None else CleanPodPolicy.NONE
@@ -101,7 +101,7 @@ def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
 
 
 def _left_when_told(pod: Pod) -> bool:
-    """By its exit code: who told it, or a peer of it, may be gone."""
+    """By its exit code: the pod that shows the request may be gone."""
     return pod.succeeded or (pod.termination is not None and pod.termination.exit_code in GRACEFUL_EXIT_CODES)
 
 
@@ -113,7 +113,7 @@ def seconds_until_given_up(pod: Pod, status: JobStatus, now: datetime) -> float 
     """Seconds until a job that ends waits no longer for a pod: it hangs, on a dead node most likely.
 
     Counted from when the outcome was recorded, by the operator's own clock; None where it is not recorded, or where
-    the pod was not told to go.
+    the pod was not asked to stop.
     """
     outcomes = (status.condition(kind) for kind in (Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET))
     decided = next((each.last_transition_time for each in outcomes if each is not None and each.status == "True"), None)

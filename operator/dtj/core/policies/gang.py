@@ -1,4 +1,4 @@
-"""Gangs: which scheduler is told of the job, and what happens to a gang that cannot be complete."""
+"""Gangs: which scheduler learns of the job, and what happens to a gang that cannot be complete."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def drop(context: JobContext) -> tuple[DeleteGang, ...]:
 def release_incomplete(context: JobContext) -> Decision | None:
     """Stop the pods of a gang that cannot be complete because the API server refuses some of them.
 
-    Two such jobs could wait for each other's quota for ever. It is recorded first, so that these ends are never taken
+    Two such jobs could wait for each other's quota forever. It is recorded first, so that these ends are never taken
     for failures.
     """
     ready = context.job.status.condition(Condition.PODS_READY)
     giving_back = ready is not None and ready.reason == Reason.GANG_RELEASED
-    # Between the end of a container and the disappearance of its pod it still counts as one that was told to go.
+    # Between the end of a container and the disappearance of its pod it still counts as one that was asked to stop.
     holding = [pod for pod in context.current if not pod.stopped or pod.terminating]
     refusal = context.observed.refusal
     begins = refusal is not None and context.gang is not None and not _is_complete(context, context.gang)

@@ -1,4 +1,4 @@
-"""TensorBoard beside a job: when it is there, and what it is made of.
+"""TensorBoard next to a job: when it is there, and what it is made of.
 
 It is no replica. Nothing that happens to it matters to the job, and it is never in the way of one: it comes when all
 replicas run, and makes room when one cannot start, since it may be what holds the volume, the node or the quota.
@@ -40,7 +40,7 @@ ROOM_SECONDS: Final = 10.0
 """For how long a replica's pod may be pending until TensorBoard makes room."""
 
 REMADE_AFTER: Final = timedelta(seconds=60)
-"""How old TensorBoard's pod must be to be made anew after its end: a node may refuse each at once."""
+"""How old TensorBoard's pod must be to be made again after its end: a node may refuse each at once."""
 
 DEFAULT_RESOURCES: Final[JsonObject] = {
     "requests": {"cpu": "50m", "memory": "256Mi"},
