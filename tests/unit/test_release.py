@@ -172,3 +172,9 @@ def test_a_workflow_puts_no_expression_into_a_shell(path: Path) -> None:
     for job in jobs.values():
         for step in job["steps"]:
             assert "${{" not in step.get("run", "")
+
+
+def test_the_release_stops_if_a_command_of_a_pipe_fails() -> None:
+    """GitHub's default shell has no pipefail; `shell: bash` has."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    assert workflow["defaults"]["run"]["shell"] == "bash"
