@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.spec import JobSpec, Role
 from dtj.cli.common.formatting import counted
 from dtj.cli.report.evidence import Evidence, Setting
@@ -24,7 +24,7 @@ MAX_VALUE: Final = 300
 def configuration(evidence: Evidence) -> tuple[Setting, ...]:
     """Everything that is known, in the order in which it is shown. Values are as the evidence has them: cleaned."""
     job = Job.from_object(evidence.job)
-    found = [*_arguments(job.spec), *_job(job.spec), *evidence.settings, *_nodes(evidence)]
+    found = [*_arguments(job.spec), *_environment(job.spec), *_job(job.spec), *evidence.settings, *_nodes(evidence)]
     return tuple(
         Setting(each.group, each.name, each.value if len(each.value) <= MAX_VALUE else f"{each.value[:MAX_VALUE]} …")
         for each in found
@@ -49,11 +49,28 @@ def _arguments(spec: JobSpec | None) -> Iterator[Setting]:
             return
 
 
-def _words(spec: JobSpec, role: Role) -> Iterator[tuple[str, str]]:
+def _environment(spec: JobSpec | None) -> Iterator[Setting]:
+    """The variables of the container that trains; one that roles set to several values has them all."""
+    values: dict[str, dict[str, None]] = {}
+    for role in spec.roles() if spec is not None else ():
+        assert spec is not None
+        replica = spec.replica_specs.get(role)
+        own = (replica.env if replica is not None else None) or []
+        for variable in (*objects(_container(spec, role).get("env")), *own):
+            values.setdefault(text(variable.get("name")), {})[text(variable.get("value"), "from an object")] = None
+    for name, given in values.items():
+        yield Setting("Environment", name, " or ".join(given))
+
+
+def _container(spec: JobSpec, role: Role) -> JsonObject:
     replica = spec.replica_specs.get(role)
     template = (replica.template if replica is not None else None) or spec.template or {}
     pod_spec = dig(template, "spec")
-    container = main_container(pod_spec if isinstance(pod_spec, dict) else {})
+    return main_container(pod_spec if isinstance(pod_spec, dict) else {})
+
+
+def _words(spec: JobSpec, role: Role) -> Iterator[tuple[str, str]]:
+    replica, container = spec.replica_specs.get(role), _container(spec, role)
     command = (replica.command if replica is not None else None) or _strings(container.get("command"))
     args = (replica.args if replica is not None else None) or _strings(container.get("args"))
     if command:

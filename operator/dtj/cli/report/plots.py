@@ -17,8 +17,6 @@ from dtj.cli.report.curves import Curve, Point
 from dtj.cli.report.markup import safe
 
 PLOT_HEIGHT: Final = 170
-MAX_RUNS: Final = 8
-"""Lines of so many colours can be told apart."""
 
 _MAX_CIRCLES: Final = 80
 """More would hide the line."""
@@ -37,6 +35,8 @@ class _Axis:
 
 def plot(curves: Iterable[tuple[str, Curve]], *, number: int) -> str:
     """The curves of one quantity in one plot, each with the name of its run, which may be empty.
+
+    A run without this quantity has a curve without points, so that each run keeps its colour in all plots.
 
     ``number`` is another one for each plot of the page.
     """
@@ -72,7 +72,7 @@ def _drawn(named: tuple[tuple[str, Curve], ...], points: list[Point], axis: _Axi
         _circles(curve, title, place, x, axis, most=_MAX_CIRCLES // len(named))
         for place, (title, curve) in enumerate(named)
     )
-    words = "; ".join(_summary(title, curve) for title, curve in named)
+    words = "; ".join(_summary(title, curve) for title, curve in named if curve.points)
     return (
         f'<div class="plot {kind}"><svg class="scale" height="{PLOT_HEIGHT}" role="presentation">{labels}</svg>'
         f'<svg height="{PLOT_HEIGHT + 22}" role="img" aria-label="{safe(words)}">'
