@@ -173,7 +173,6 @@ class Reason(StrEnum):
     NOT_RESTARTING = "NotRestarting"
     NOT_SUSPENDED = "NotSuspended"
     SUSPENDED = "Suspended"
-    SUSPENDING = "Suspending"
     RESUMED = "Resumed"
     QUEUED = "Queued"
     ADMITTED = "Admitted"

@@ -158,9 +158,9 @@ class Progress(_Foreign):
         le=MOST,
         description="examplesPerSecond is the recent speed over all replicas.",
     )
-    metrics: dict[
-        Annotated[str, StringConstraints(max_length=64)], Annotated[str, StringConstraints(max_length=32)]
-    ] = Field(default={}, max_length=32, description="metrics holds the latest metrics by name, as text.")
+    metrics: dict[_MetricName, _MetricValue] = Field(
+        default={}, max_length=32, description="metrics holds the latest metrics by name, as text."
+    )
     last_checkpoint_step: int | None = Field(
         default=None, ge=0, le=MOST, description="lastCheckpointStep is the step of the newest checkpoint."
     )

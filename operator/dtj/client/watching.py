@@ -16,6 +16,7 @@ from dtj.kube.backoff import Backoff
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Gone, TooManyRequests, Unavailable
 from dtj.kube.gateway import Resource, WatchEvent
+from dtj.kube.loop_time import loop_time
 from dtj.kube.records import decode_plain
 
 OUTAGE_SECONDS: Final = 300.0
@@ -87,21 +88,17 @@ class _Outage:
 
     def answered(self) -> None:
         """A list came."""
-        self._answered_at = _now()
+        self._answered_at = loop_time()
 
     def over(self) -> None:
         """The watch lives, too."""
-        self._answered_at = _now()
+        self._answered_at = loop_time()
         self._failures = 0
 
     async def wait(self, error: ApiError) -> None:
         """Some time, before the next attempt. Raises ``error`` where another one makes no sense."""
         passing = isinstance(error, Gone | Unavailable | TooManyRequests)
-        if not passing or self._answered_at is None or _now() - self._answered_at > OUTAGE_SECONDS:
+        if not passing or self._answered_at is None or loop_time() - self._answered_at > OUTAGE_SECONDS:
             raise error
         self._failures += 1
         await asyncio.sleep(max(self._backoff.delay(self._failures), error.retry_after or 0.0))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

@@ -29,6 +29,7 @@ from dtj.engine.slow_start import slow_start
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.gateway import PODS, SERVICES, Gateway, Resource
+from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key, plain_from_object, pod_from_object, service_from_object
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Creator:
 
     def held(self, job: Job) -> float:
         """Seconds for which nothing may be created for this job, after a refusal."""
-        return max(0.0, self._memories.of(job.uid).hold_until - _loop_time())
+        return max(0.0, self._memories.of(job.uid).hold_until - loop_time())
 
     async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
         """Create all, in parallel with a slow start; the first refusal stops the batch.
@@ -150,7 +151,7 @@ class Creator:
         """Refresh what was learned long ago: the object may be gone by now."""
         unlabelled = self._memories.of(job.uid).unlabelled
         for (resource, name), sighting in list(unlabelled.items()):
-            if _loop_time() - sighting.checked_at < SIGHTING_TTL:
+            if loop_time() - sighting.checked_at < SIGHTING_TTL:
                 continue
             try:
                 body = await self._gateway.get(resource, namespace=job.namespace, name=name)
@@ -229,7 +230,7 @@ class Creator:
         if isinstance(error, Forbidden) and error.wants_restricted:
             memory.verdict = None  # the namespace enforces it since the check: the next one will find out
         delay = max(self._backoff.delay(memory.refusals), error.retry_after or 0.0)
-        memory.hold_until = _loop_time() + delay
+        memory.hold_until = loop_time() + delay
         log.warning(
             "%s was refused: %s; next attempt in %.0f s",
             name,
@@ -254,7 +255,7 @@ def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child |
             index=instead_of.index,
             attempt=instead_of.attempt,
         )
-    return UnlabelledObject(value=found, checked_at=_loop_time())
+    return UnlabelledObject(value=found, checked_at=loop_time())
 
 
 def _seen(resource: Resource, body: JsonObject) -> Pod | Child | GangObject:
@@ -263,7 +264,3 @@ def _seen(resource: Resource, body: JsonObject) -> Pod | Child | GangObject:
     if resource == SERVICES:
         return service_from(service_from_object(body))
     return seen_gang(resource, body) or claim_from(plain_from_object(body))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from dtj.kube.backoff import Backoff
 from dtj.kube.fairness import FairShare, TakingTurns
+from dtj.kube.loop_time import loop_time
 
 K = TypeVar("K", bound=Hashable)
 
@@ -85,17 +86,17 @@ class WorkQueue(Generic[K]):
 
     def longest_running(self) -> float:
         """Seconds for which the oldest pass has been running; 0 if none is."""
-        return max((_now() - since for since in self._working_since.values()), default=0.0)
+        return max((loop_time() - since for since in self._working_since.values()), default=0.0)
 
     def unfinished_work(self) -> float:
         """Seconds of all running passes together."""
-        return sum(_now() - since for since in self._working_since.values())
+        return sum(loop_time() - since for since in self._working_since.values())
 
     def add(self, key: K) -> None:
         """Have ``key`` processed; again, if that is happening right now."""
         if self._shut_down or key in self._waiting_since:
             return
-        held = self._not_before.get(key, 0.0) - _now()
+        held = self._not_before.get(key, 0.0) - loop_time()
         if held > 0.0:
             self.add_after(key, held)
             return
@@ -104,7 +105,7 @@ class WorkQueue(Generic[K]):
         if key in self._working_since or key in self._resting:
             self._again.add(key)
             return
-        self._waiting_since[key] = _now()
+        self._waiting_since[key] = loop_time()
         self._ready.push(self._tenant_of(key), key)
         self._observer.added(len(self._ready))
         self._wake_one()
@@ -116,7 +117,7 @@ class WorkQueue(Generic[K]):
             return
         if self._shut_down:
             return
-        at = _now() + delay
+        at = loop_time() + delay
         timer = self._timers.get(key)
         if timer is not None and timer.at <= at:
             return
@@ -132,7 +133,7 @@ class WorkQueue(Generic[K]):
         self._failures[key] = self._failures.get(key, 0) + 1
         delay = max(at_least, self._backoff.delay(self._failures[key]))
         if at_least > 0.0:
-            self._not_before[key] = _now() + at_least
+            self._not_before[key] = loop_time() + at_least
         self._observer.retried()
         self.add_after(key, delay)
         return delay
@@ -159,7 +160,7 @@ class WorkQueue(Generic[K]):
                 if getter.done() and not getter.cancelled():
                     self._wake_one()  # the call that woke us must wake another
                 raise
-        now = _now()
+        now = loop_time()
         self._observer.started(len(self._ready), waited=now - self._waiting_since.pop(key))
         self._working_since[key] = now
         return key
@@ -169,7 +170,7 @@ class WorkQueue(Generic[K]):
         if self._share is not None:
             self._share.give_back(self._tenant_of(key))
             self._wake_one()
-        self._observer.finished(worked=_now() - self._working_since.pop(key))
+        self._observer.finished(worked=loop_time() - self._working_since.pop(key))
         if self._rest > 0.0 and not self._shut_down:
             self._resting[key] = asyncio.get_running_loop().call_later(self._rest, self._rested, key)
         else:
@@ -223,7 +224,3 @@ class WorkQueue(Generic[K]):
             if not getter.done():
                 getter.set_result(None)
                 return
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

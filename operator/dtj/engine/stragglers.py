@@ -21,6 +21,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.status_port import fetch, read_step_timing
 from dtj.kube.backoff import Backoff
+from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key
 
 INTERVAL: Final = 30.0
@@ -63,7 +64,7 @@ class StragglerFinder:
         if job.spec is None or not is_running(job):
             return False
         memory = self._state.caches.of(job.uid)
-        return memory.progress is not None and _loop_time() >= memory.step_timings.ask_after
+        return memory.progress is not None and loop_time() >= memory.step_timings.ask_after
 
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}
@@ -88,13 +89,13 @@ class StragglerFinder:
         timings.readings, timings.uids = readings, uids
         speaks = sum(1 for reading in readings.values() if reading.step_seconds is not None or not in_step)
         timings.silences = 0 if speaks >= FEWEST else timings.silences + 1
-        timings.ask_after = _loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
+        timings.ask_after = loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
     async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading]) -> None:
         port = self._state.platform.network.status_port(role=replica.role, index=replica.index)
         async with self._slots:
             body = await fetch(pod.ip, port)
-        reading = read_step_timing(body, at=_loop_time()) if body is not None else None
+        reading = read_step_timing(body, at=loop_time()) if body is not None else None
         if reading is not None:
             readings[replica.hostname] = reading
 
@@ -105,7 +106,3 @@ class StragglerFinder:
         if changed:
             timings.stragglers = named
             self._queue.add(job.key)
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

@@ -24,6 +24,7 @@ from dtj.api.json import JsonObject, dig, text
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from dtj.kube.gateway import Gateway, Resource
+from dtj.kube.loop_time import loop_time
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class Lease:
 
     async def _attempt(self) -> bool:
         """Take or renew the lease. Returns False if another has it. Raises ApiError."""
-        began = _loop_time()
+        began = loop_time()
         try:
             lease = await self._gateway.get(LEASES, namespace=self._namespace, name=self._name)
         except NotFound:
@@ -170,8 +171,8 @@ class Lease:
         holder = _holder(lease)
         spec = dig(lease, "spec")
         if self._observed is None or self._observed.spec != spec:
-            self._observed = _ObservedLease(spec if isinstance(spec, dict) else {}, _loop_time())
-        if holder in ("", self._identity) or _loop_time() >= self._runs_out_at(self._observed):
+            self._observed = _ObservedLease(spec if isinstance(spec, dict) else {}, loop_time())
+        if holder in ("", self._identity) or loop_time() >= self._runs_out_at(self._observed):
             return True
         if holder != self.holder and not self.leading:
             log.info("stands by: lease %s is held by %s", self._title, holder)
@@ -186,7 +187,7 @@ class Lease:
     def _until_next_attempt(self) -> float:
         """Seconds to the next attempt: a usual pause, or up to the moment at which the lease runs out."""
         pause = self._pause.delay(1)
-        left = self._runs_out_at(self._observed) - _loop_time() if self._observed is not None else 0.0
+        left = self._runs_out_at(self._observed) - loop_time() if self._observed is not None else 0.0
         return left if 0.0 < left < pause else pause
 
     async def _create(self) -> None:
@@ -231,7 +232,3 @@ class Lease:
 
 def _holder(lease: JsonObject) -> str:
     return text(dig(lease, "spec", "holderIdentity"))
-
-
-def _loop_time() -> float:
-    return asyncio.get_running_loop().time()

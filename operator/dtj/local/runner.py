@@ -30,6 +30,7 @@ from dtj.core.pod_state import replica_of
 from dtj.core.replicas import Replica
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.gateway import JOBS
+from dtj.kube.loop_time import loop_time
 from dtj.local.gateway import LocalGateway
 from dtj.local.kubelet import Kubelet
 from dtj.local.log_times import LogTimes
@@ -178,9 +179,9 @@ class LocalRun:
     async def _end_processes(self, kubelet: Kubelet, scene: _Scene, show: Callable[[RunView], None]) -> None:
         """End what still runs: all of it after a stop, and after the job's own end what its policy left running."""
         kubelet.terminate()
-        deadline = _now() + GRACE_SECONDS
+        deadline = loop_time() + GRACE_SECONDS
         while kubelet.running:
-            if self._kill.is_set() or _now() > deadline:
+            if self._kill.is_set() or loop_time() > deadline:
                 kubelet.kill()
             show(replace(scene.view(), state="Stopping"))
             await asyncio.sleep(VIEW_INTERVAL)
@@ -220,7 +221,7 @@ class _Scene:
         self._first = job
         self._spec = spec
         self._network = network
-        self._started = _now()
+        self._started = loop_time()
         self.progress = ProgressBoard(self._status_ports)
 
     @property
@@ -253,7 +254,7 @@ class _Scene:
             self._spec,
             pods=self._pods(),
             progress=self.progress.latest,
-            elapsed=_now() - self._started,
+            elapsed=loop_time() - self._started,
             stopped=self.status.start_time is not None,
         )
 
@@ -322,7 +323,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
