@@ -111,7 +111,7 @@ NAME_LIMITS: Final[dict[str, int]] = {}
 
 DOCSTRING_LIMITS: Final[dict[str, int]] = {
     "operator/dtj/api": 1,
-    "operator/dtj/cli": 20,
+    "operator/dtj/cli": 19,
     "operator/dtj/client": 8,
     "operator/dtj/core": 7,
     "operator/dtj/engine": 2,
