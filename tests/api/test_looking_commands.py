@@ -141,7 +141,7 @@ def test_status_names_the_root_cause_of_a_failed_job(world: JobWorld, person: Pe
     world.await_condition(Condition.FAILED)
     text = person.says("status", "digits")
     assert "worker-1 (pod digits-worker-1) exited with code 1: ModuleNotFoundError" in text
-    assert "hint: the image lacks a Python package" in text
+    assert "hint: a Python package is missing" in text
     assert "dtj logs digits --first-error" in text
 
 
@@ -322,7 +322,7 @@ def test_the_first_error_is_found_in_the_log_of_the_root_cause(world: JobWorld, 
     text = reader.says("logs", "digits", "--first-error")
     assert "step 24\n" not in text
     assert "  step 29\n> Traceback (most recent call last):\n" in text
-    assert "hint: the image lacks a Python package" in text
+    assert "hint: a Python package is missing" in text
     world.delete("pods", "digits-worker-1")
     gone = reader.says("logs", "digits", "--first-error")
     assert "pod digits-worker-1 is gone, and its log with it" in gone

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -193,6 +194,11 @@ def variable_in_function() -> None:
 
 def eager_only() -> None:
     tf.function(lambda x: x.numpy())(tf.ones([1]))
+
+
+def tensorboard_missing() -> None:
+    with mock.patch.dict(sys.modules, {"tensorboard": None}):
+        tf.summary.scalar("loss", 1.0, step=0)
 
 
 def module_missing() -> None:

@@ -77,7 +77,7 @@ def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> Non
         worker = job.start()["worker-0"]
         assert worker.wait() == 1
     assert re.findall(r'File "([^"]+)"', worker.log) == ["broken.py", "broken.py"]
-    assert worker.last_words == "KeyError: 'weights'"
+    assert worker.last_words == "broken.py:2: KeyError: 'weights'"
 
 
 def test_a_script_that_ends_with_words_has_failed(folder: Path) -> None:

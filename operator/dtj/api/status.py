@@ -276,7 +276,11 @@ class RootCause(_Foreign):
     exit_code: int | None = Field(default=None, description="exitCode is the exit code of its trainer container.")
     signal: int | None = Field(default=None, description="signal is the signal that ended it, if one did.")
     reason: str = Field(default="", description="reason is the kubelet's word for the end, such as OOMKilled.")
-    message: str = Field(default="", max_length=32768, description="message is the last line that the pod wrote.")
+    message: str = Field(
+        default="",
+        max_length=32768,
+        description="message is the line that names the error, or else the last line that the pod wrote.",
+    )
     log_tail: str = Field(
         default="", max_length=32768, description="logTail is the last lines of the pod's log, message included."
     )

@@ -145,7 +145,7 @@ HINTS: Final = (
     ),
     Hint(
         "no-such-file",
-        "a path does not exist in the pod: send your files with --code, mount the volume that holds it, or correct it",
+        "a path does not exist where the program runs: correct it; for pods, send your files with --code or mount them",
         "No such file or directory|Could not find directory|FileNotFoundError",
     ),
     # -- the program
@@ -200,8 +200,13 @@ HINTS: Final = (
         "'SymbolicTensor' object has no attribute 'numpy'|numpy\\(\\) is only available when eager",
     ),
     Hint(
+        "tensorboard-missing",
+        "tf.summary needs the Python package tensorboard: add it to the image",
+        "TBNotInstalledError|No module named 'tensorboard",
+    ),
+    Hint(
         "module-missing",
-        "the image lacks a Python package: add it to the image",
+        "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run",
         "ModuleNotFoundError|No module named",
     ),
     Hint("syntax", "the program is no valid Python for the image's version: see the line that it names", "SyntaxError"),

@@ -13,6 +13,7 @@ from dtj.core.hints import hint
 from dtj.core.messages import MAX_LOG_TAIL, cut
 from dtj.core.observed import Pod
 from dtj.core.pod_failure import PodFailureClass, TerminatedPod, by_its_own_fault
+from dtj.core.python_errors import error_line
 
 CLOCKS_DIFFER: Final = timedelta(seconds=5)
 """By how much the clocks of two nodes differ that are in order, and more."""
@@ -78,7 +79,7 @@ def root_cause(ended: TerminatedPod) -> RootCause:
         exit_code=exit_code,
         signal=_signal(pod),
         reason=reason,
-        message=cut(words.rpartition("\n")[2]),
+        message=cut(error_line(words)),
         log_tail=words,
         hint=hint(message=words, reason=reason, exit_code=exit_code),
     )

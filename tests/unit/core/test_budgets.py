@@ -182,7 +182,9 @@ def test_the_cause_comes_with_what_to_do() -> None:
     world.set_pod("worker-0", Phase.FAILED, exit_code=1, message="ModuleNotFoundError: No module named 'x'")
     world.settle()
     assert world.job.status.root_cause is not None
-    assert world.job.status.root_cause.hint == "the image lacks a Python package: add it to the image"
+    assert world.job.status.root_cause.hint == (
+        "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run"
+    )
 
 
 def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:

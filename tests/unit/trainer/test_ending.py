@@ -63,6 +63,46 @@ def test_each_end_has_its_exit_code_and_its_last_words(
     assert (written.read_text() if written.exists() else None) == (words and f"{words}\n")
 
 
+ERRORS = {
+    "a place in a module": ("raise KeyError('rate')", "KeyError: 'rate'"),
+    "several lines": ("raise TypeError('elements of {\\nof type\\n}')", "TypeError: elements of {\nof type\n}"),
+    "many lines": ("raise TypeError('\\n'.join('abcdefghij'))", "TypeError: a\nb\nc\nd\n...\ng\nh\ni\nj"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_names_its_place_in_the_code_of_the_user_first(tmp_path: Path, name: str) -> None:
+    raising, words = ERRORS[name]
+    (tmp_path / "user.py").write_text(f"def train():\n    {raising}\n")
+    code = f"""
+        import sys
+        from dtj_trainer.process.ending import ProcessEnd
+        sys.path.insert(0, {str(tmp_path)!r})
+        with ProcessEnd():
+            import user
+            user.train()
+        """
+    assert finished(tmp_path, code)[0] == 1
+    assert (tmp_path / "words").read_text() == f"user.py:2: {words}\n"
+
+
+def test_an_error_of_a_traced_function_names_the_place_that_its_message_has(tmp_path: Path) -> None:
+    message = (
+        'in user code:\\n\\n    File "/x/train.py", line 8, in step  *\\n        add()\\n\\n    ValueError: 4 and 5\\n'
+    )
+    (tmp_path / "user.py").write_text(f"def train():\n    raise ValueError('{message}')\n")
+    code = f"""
+        import sys
+        from dtj_trainer.process.ending import ProcessEnd
+        sys.path.insert(0, {str(tmp_path)!r})
+        with ProcessEnd():
+            import user
+            user.train()
+        """
+    finished(tmp_path, code)
+    assert (tmp_path / "words").read_text() == "train.py:8: ValueError: 4 and 5\n"
+
+
 def test_coming_to_the_end_is_success(tmp_path: Path) -> None:
     assert finished(tmp_path, "from dtj_trainer.process.ending import ProcessEnd\nwith ProcessEnd(): print('all')") == (
         0,

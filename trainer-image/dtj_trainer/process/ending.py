@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -16,6 +17,15 @@ log = logging.getLogger(__name__)
 
 _KUBERNETES_LOG = Path("/dev/termination-log")
 _KUBERNETES_LIMIT = 4096
+
+_MAX_LINES, _MAX_LINE = 4, 450
+"""Lines from the beginning and from the end of an error, and characters of each: together below Kubernetes' limit."""
+
+_TRAINER = tuple(str(Path(__file__).parents[2] / package) + os.sep for package in ("dtj_trainer", "dtj_launch"))
+_LIBRARY = re.compile(r"^<|/(site|dist)-packages/|/lib/python\d|/__autograph_generated_file")
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_ERROR = re.compile(r"^\s+[A-Za-z_][\w.]*(Error|Exception): ")
+"""The error itself, indented, in the message of an error "in user code"."""
 
 
 class ProcessEnd:
@@ -40,10 +50,38 @@ def end_with(error: BaseException) -> NoReturn:
         line, code = str(error), error.exit_code
         log.error(line)
     else:
-        line, code = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1], ExitCode.FAILED
-        log.error(line, exc_info=error)
+        line, code = error_text(error), ExitCode.FAILED
+        log.error(line.splitlines()[0], exc_info=error)
     leave_message(line)
     leave(code)
+
+
+def error_text(error: BaseException) -> str:
+    """The error in a few lines, with the place in the user's code: ``train.py:12: ValueError: ...``.
+
+    TensorFlow's and Keras' errors have many lines. The first ones name the error, the last ones the operation; those
+    between are left out. An error inside a ``tf.function`` carries its place in its message.
+    """
+    lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+    place = _user_place(error)
+    if lines[0].endswith("in user code:"):
+        frames = [found for found in map(_FRAME.match, lines) if found and not _LIBRARY.search(found["file"])]
+        place = (frames[-1]["file"], int(frames[-1]["line"])) if frames else place
+        named = [number for number, line in enumerate(lines) if _ERROR.match(line)]
+        lines = lines[named[-1] :] if named else lines
+        lines[0] = lines[0].strip()
+    if place is not None:
+        lines[0] = f"{os.path.basename(place[0])}:{place[1]}: {lines[0]}"
+    if len(lines) > 2 * _MAX_LINES:
+        lines = [*lines[:_MAX_LINES], "...", *lines[-_MAX_LINES:]]
+    return "\n".join(line if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE - 4]} ..." for line in lines)
+
+
+def _user_place(error: BaseException) -> tuple[str, int] | None:
+    """File and line of the innermost frame that is neither a library's nor the trainer's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not _LIBRARY.search(f.filename) and not f.filename.startswith(_TRAINER)]
+    return (own[-1].filename, own[-1].lineno or 0) if own else None
 
 
 def leave(code: int) -> NoReturn:
@@ -53,13 +91,13 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def leave_message(line: str) -> None:
-    """Writes the line where Kubernetes looks for a container's last words; a later one takes its place."""
+def leave_message(words: str) -> None:
+    """Writes the words where Kubernetes looks for a container's last words; later ones take their place."""
     given = os.environ.get("DTJ_TERMINATION_LOG")
     path = Path(given) if given else _KUBERNETES_LOG
     if not given and not os.access(path, os.W_OK):
         return
     try:
-        path.write_text(line[:_KUBERNETES_LIMIT] + "\n")
+        path.write_text(words[:_KUBERNETES_LIMIT] + "\n")
     except OSError as error:
         log.warning(f"termination message not written to {path}: {error.strerror}")

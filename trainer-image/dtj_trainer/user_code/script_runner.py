@@ -13,7 +13,6 @@ import logging
 import os
 import runpy
 import sys
-import traceback
 from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +20,7 @@ from typing import NoReturn
 
 from dtj_launch import progress
 from dtj_trainer.process import environment, logs
-from dtj_trainer.process.ending import leave_message
+from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.exit_codes import ExitCode
 from dtj_trainer.process.task_context import TaskContext
@@ -111,10 +110,10 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     except Exception as error:
         if lost := _peer_loss(error, context):
             raise lost from error
-        line = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        text = error_text(error)
         logs.enable()
-        log.error(line, exc_info=(type(error), error, _of_the_script(error.__traceback__)))
-        leave_message(line)
+        log.error(text.splitlines()[0], exc_info=(type(error), error, _of_the_script(error.__traceback__)))
+        leave_message(text)
         tear_down.code = int(ExitCode.FAILED)
     raise SystemExit(tear_down.code)
 

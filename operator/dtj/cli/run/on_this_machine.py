@@ -81,7 +81,7 @@ def run_files(
             command=command,
         )
         return _run_all(checked.manifests, options, output)
-    except (Refused, NoTrainer) as error:
+    except (Refused, NoTrainer, RunIsActive) as error:
         for line in error.args:
             errors.print(Text(line), soft_wrap=True)
         return Exit.USAGE
