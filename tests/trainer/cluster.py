@@ -111,7 +111,9 @@ class Replica:
         until = time.monotonic() + timeout
         while (match := re.search(pattern, self.log)) is None:
             ended = self.process.poll()
-            assert ended is None or re.search(pattern, self.log), f"{self.name} ended with {ended} before {pattern!r}"
+            assert ended is None or re.search(pattern, self.log), (
+                f"{self.name} ended with {ended} before {pattern!r}: {self.log[-1500:]}"
+            )
             assert time.monotonic() < until, f"{self.name} did not say {pattern!r} in {timeout} s"
             time.sleep(0.02)
         return match
