@@ -1,5 +1,6 @@
 """ParameterServer by real processes: one coordinator, two workers, one parameter server."""
 
+import os
 import re
 import signal
 import subprocess
@@ -95,6 +96,18 @@ def test_servers_forget_the_variables_of_a_coordinator_that_is_gone(folder: Path
             assert job["ps-0"].own_memory < full - 180 * 2**20
 
         eventually(forgotten)
+
+
+def test_servers_on_one_cpu_train(folder: Path) -> None:
+    """A pod under a static CPU policy, or a small node, has one: TensorFlow alone would have one thread there."""
+    cpus = os.sched_getaffinity(0)
+    with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=["--epochs=1"], plain=True) as job:
+        os.sched_setaffinity(0, {min(cpus)})
+        try:
+            job.start()
+        finally:
+            os.sched_setaffinity(0, cpus)
+        assert job["chief-0"].wait() == 0
 
 
 def test_a_lost_parameter_server_ends_the_coordinator_as_peer_lost(folder: Path) -> None:

@@ -15,7 +15,7 @@ from dtj_launch import progress
 from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
 from dtj_trainer.metrics.step_timing import Every, OwnPart
-from dtj_trainer.process.environment import cpu_limit
+from dtj_trainer.process.environment import cpu_limit, set_threads
 from dtj_trainer.training.stepping import EverySteps, steps_within
 from log_lines import log_lines
 
@@ -238,3 +238,15 @@ def test_threads_follow_the_quota_of_the_container(tmp_path: Path, files: dict[s
         (tmp_path / name).write_text(text)
     unlimited = cpu_limit(tmp_path / "nowhere")
     assert cpu_limit(tmp_path) == (unlimited if cpus is None else cpus)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(0, None), (4096, "128")])
+def test_more_operations_run_at_a_time_than_the_cluster_has_tasks(workers: int, threads: str | None) -> None:
+    """Tasks that wait for each other on one CPU would wait forever."""
+    tasks = {"ps": ["a:1"], "worker": [f"b{number}:1" for number in range(workers)]}
+    environ = {"TF_CONFIG": json.dumps({"cluster": tasks, "task": {"type": "ps", "index": 0}})} if workers else {}
+    set_threads(environ)
+    assert environ.get("TF_NUM_INTEROP_THREADS") == threads
+    environ["TF_NUM_INTEROP_THREADS"] = "3"
+    set_threads(environ)
+    assert environ["TF_NUM_INTEROP_THREADS"] == "3"

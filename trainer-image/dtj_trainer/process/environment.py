@@ -5,7 +5,11 @@ import os
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
+from dtj_launch import tf_config
+
 _CGROUP = Path("/sys/fs/cgroup")
+_MAX_WAITING = 128
+"""Threads, which cost memory, and of which few wait at the same time in a large cluster."""
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
@@ -19,13 +23,24 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     # A variable that is there and empty means no cluster to us; TensorFlow would stumble over it.
     if not environ.get("TF_CONFIG", "").strip():
         environ.pop("TF_CONFIG", None)
-    limit_threads(environ)
+    set_threads(environ)
 
 
-def limit_threads(environ: MutableMapping[str, str]) -> None:
-    """Has TensorFlow start as many threads as there are CPUs for this process, unless the user says how many."""
+def set_threads(environ: MutableMapping[str, str]) -> None:
+    """Has TensorFlow start as many threads as there are CPUs for this process, unless the user says how many.
+
+    Of those that run whole operations it starts more than the cluster has tasks. TensorFlow's guide to parameter
+    servers asks for it: an operation that waits for another task keeps its thread, and where there is one CPU, and so
+    one thread, the tasks wait for each other forever.
+    """
     if "OMP_NUM_THREADS" not in environ:
         environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cpu_limit()))
+    try:
+        tasks = sum(map(len, tf_config.parse(environ).cluster.values()))
+    except tf_config.TfConfigError:
+        return  # reported when the options are read
+    if tasks and cpu_count() <= tasks:
+        environ.setdefault("TF_NUM_INTEROP_THREADS", str(min(tasks + 1, _MAX_WAITING)))
 
 
 def configure(*, eager: bool) -> None:
@@ -47,10 +62,15 @@ def cpu_limit(cgroup: Path = _CGROUP) -> int:
 
     TensorFlow itself sees all CPUs of the node, and one thread for each of them fights over a small quota.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = cpu_count()
     version_1 = _read(cgroup, "cpu/cpu.cfs_quota_us"), _read(cgroup, "cpu/cpu.cfs_period_us")
     quota = _quota(_read(cgroup, "cpu.max").split() or version_1)
     return max(1, min(allowed, allowed if quota is None else round(quota)))
+
+
+def cpu_count() -> int:
+    """The CPUs that this process may run on, whatever its quota of their time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _quota(limit: Sequence[str]) -> float | None:

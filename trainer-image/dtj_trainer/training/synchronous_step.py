@@ -1,7 +1,7 @@
 """The step loop of the synchronous strategies: one TensorFlow call for several steps and one agreement.
 
 At the end of each call one small all-reduce carries the metrics of its steps, and with them what the tasks have
-to agree on: whether one was told to stop, whether the leader wants a checkpoint, and how many steps come next.
+to agree on: whether one received a signal to stop, whether the leader wants a checkpoint, and how many steps come next.
 So all tasks save and leave at the same step without a word on another channel. Between these ends no loss is
 reduced. Imports TensorFlow.
 """

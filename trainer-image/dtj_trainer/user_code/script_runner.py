@@ -42,7 +42,7 @@ def prepare(script: Script, environ: MutableMapping[str, str]) -> None:
         UsageError: there is no such file or module, it cannot be read, or it is not Python.
     """
     environ.update(script.environ)
-    environment.limit_threads(environ)
+    environment.set_threads(environ)
     if script.path is None:
         sys.path.insert(0, os.getcwd())
         _check_module(script.name)
