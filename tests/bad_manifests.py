@@ -131,6 +131,7 @@ SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "no accelerators at all": manifest(accelerator={"profile": "nvidia", "count": 0}),
     "checkpoints every zero steps": manifest(checkpoint={"path": "/c", "everySteps": 0}),
     "checkpoints every minus one second": manifest(checkpoint={"path": "/c", "everySeconds": -1}),
+    "an integer of more than 64 bits": manifest(checkpoint={"path": "/c", "everySteps": 10**19}),
     "keep nothing": manifest(checkpoint={"path": "/c", "keep": 0}),
     "an empty export path": manifest(export={"path": ""}),
     "an export as something unheard of": manifest(export={"path": "/e", "formats": ["SavedModel", "ONNX"]}),

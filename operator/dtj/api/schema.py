@@ -129,6 +129,8 @@ def _type_hint(value: JsonValue, kinds: list[str]) -> str:
     """What the server does not say either: the value, and how it is written as what is wanted."""
     if "string" in kinds and isinstance(value, int | float):
         return "put the value in quotes"
+    if "integer" in kinds and isinstance(value, int | float) and not _fits_int64(value):
+        return f"the largest integer is {_MAX_INT64}"
     if isinstance(value, str) and any(matches(_WRITTEN[kind], value) for kind in kinds if kind in _WRITTEN):
         return f"remove the quotes around the value: {value}"
     shown = _show(value)
@@ -227,15 +229,23 @@ def _object(schema: JsonObject, key: str) -> JsonObject:
 def _has_type(value: JsonValue, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
-    if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
+    if kind == "integer" and isinstance(value, int | float):
+        return _fits_int64(value) and value == int(value)
     return isinstance(value, _PYTHON_TYPES[kind])
+
+
+_MAX_INT64: Final = 2**63 - 1
+
+
+def _fits_int64(value: float) -> bool:
+    """The API server reads a larger whole number as a floating point number."""
+    return -_MAX_INT64 <= value <= _MAX_INT64
 
 
 def _type_name(value: JsonValue) -> str:
     if value is None:
         return "null"
-    if isinstance(value, float):
+    if isinstance(value, float) or (isinstance(value, int) and not _fits_int64(value)):
         return "number"
     return next(kind for kind, types in _PYTHON_TYPES.items() if _has_type(value, kind) and isinstance(value, types))
 

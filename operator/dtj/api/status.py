@@ -16,6 +16,9 @@ from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.printable import one_line, printable
 
+_Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""A moment as metav1.Time writes it (RFC 3339)."""
+
 _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
@@ -54,7 +57,7 @@ class ConditionStatus(_Model):
         default="", max_length=1024, description="reason is a CamelCase word that explains the last transition."
     )
     message: str = Field(default="", max_length=32768, description="message describes what happened and what to do.")
-    last_transition_time: str = Field(
+    last_transition_time: _Time = Field(
         default="", description="lastTransitionTime is the time of the last change of status (RFC 3339)."
     )
     observed_generation: int = Field(
@@ -96,7 +99,7 @@ class ReplicaStatus(_Model):
         description="replacedIndexes lists the replicas that were replaced on their own in this attempt, "
         "such as 0-1,3.",
     )
-    restarting: dict[str, str] = Field(
+    restarting: dict[str, _Time] = Field(
         default={},
         max_length=10_000,
         description="restarting is when the next pod of a replica that is replaced on its own is due, by index.",
@@ -185,7 +188,7 @@ class Progress(_Foreign):
         "steps is unknown. Before the first step it is the phase, such as waiting for peers. It "
         "is done when the replica that decides has completed.",
     )
-    updated_at: str = Field(
+    updated_at: _Time = Field(
         default="",
         max_length=32,
         description="updatedAt is when the training last advanced (RFC 3339).",
@@ -290,7 +293,7 @@ class RootCause(_Foreign):
 class PendingRestart(_Model):
     """A restart of all replicas that waits for its time: it takes place also when the pod that failed is deleted."""
 
-    not_before: str = Field(default="", description="notBefore is when it may begin (RFC 3339).")
+    not_before: _Time = Field(default="", description="notBefore is when it may begin (RFC 3339).")
     message: str = Field(default="", description="message is what ended.")
     kind: str = Field(default="", alias="class", description="class is what kind of end it was.")
     role: str = Field(default="", description="role is its task type.")
@@ -317,21 +320,21 @@ class JobStatus(_Model):
         "FailureTarget, Complete and Failed. The operator leaves conditions of other types "
         "unchanged.",
     )
-    start_time: str | None = Field(
+    start_time: _Time | None = Field(
         default=None,
         description="startTime is when the pods of this run were first created (RFC 3339). A suspended job "
         "has no startTime.",
     )
-    ready_time: str | None = Field(
+    ready_time: _Time | None = Field(
         default=None, description="readyTime is when all pods of this run were ready for the first time (RFC 3339)."
     )
-    completion_time: str | None = Field(
+    completion_time: _Time | None = Field(
         default=None, description="completionTime is when the job succeeded or failed (RFC 3339)."
     )
     attempt: int = Field(
         default=0, description="attempt is the number of the current attempt of the whole job. The first attempt is 1."
     )
-    last_restart_time: str | None = Field(
+    last_restart_time: _Time | None = Field(
         default=None, description="lastRestartTime is when the latest attempt after the first one began (RFC 3339)."
     )
     ready_attempt: int = Field(
