@@ -153,20 +153,20 @@ def create(runs: Path, *, job: str, now: datetime) -> RunDirectory:
 
 
 def latest(runs: Path, *, job: str) -> RunDirectory | None:
-    """The newest run of the job, ready to be used again; None where there is none. Raises OSError, RunIsActive."""
+    """The newest run of the job; None if there is none."""
     path = runs.resolve() / job / LATEST
-    if not path.is_dir():
-        return None
-    directory = RunDirectory(path.resolve())
-    if directory.running:
-        raise RunIsActive(directory)
+    return RunDirectory(path.resolve()) if path.is_dir() else None
+
+
+def prepare_again(directory: RunDirectory) -> None:
+    """Make the folder of an earlier run ready for its next start, within :meth:`RunDirectory.locked`: another process
+    may run it until then. Raises OSError."""
     directory.path.chmod(_PRIVATE)  # older versions made it readable by all
     _make_folders(directory)
     # What was found at the old run's end must not pass for the new one's.
     directory.result.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         directory.objects.rename(directory.path / f"objects-{len(directory.earlier_objects()) + 1}.json")
-    return directory
 
 
 class NoSuchRun(Exception):

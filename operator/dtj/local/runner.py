@@ -73,8 +73,12 @@ class Result(msgspec.Struct, frozen=True, rename="camel"):
     mean_absolute_error: float | None = msgspec.field(name="mean_absolute_error", default=None)
     loss: float | None = None
     steps: int | None = None
+    first_step: int = 0
+    """Where this start of the run began: 0, or the step of the checkpoint that it resumed."""
     examples_per_second: float | None = None
+    """The average of the steps alone: without compilation, checkpoints and validations."""
     duration_seconds: float | None = None
+    """With them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
     assert end_text(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place) == (
         "digits succeeded after 14s\n"
         "  accuracy     98.33 % on held-out examples  (loss 0.0556)\n"
-        "  speed        2.5k examples/s  (225 steps in 7s)\n"
+        "  speed        2.5k examples/s on average  (225 steps; 7s with compilation and checkpoints)\n"
         "  model        runs/digits/1/export/1  (SavedModel, TFLite; 1.9M bytes)\n"
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
@@ -157,6 +157,14 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  dtj run 'my digits.yaml'  # run it again\n"
         "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
     )
+
+
+def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: Place) -> None:
+    result = Result(steps=225, first_step=64, examples_per_second=2543.4, duration_seconds=4.0)
+    assert (
+        "  speed        2.5k examples/s on average  "
+        "(225 steps, resumed at step 64; 4s with compilation and checkpoints)\n"
+    ) in end_text(ended(End.SUCCEEDED, result=result), place)
 
 
 @pytest.mark.parametrize(

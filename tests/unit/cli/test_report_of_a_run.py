@@ -81,6 +81,7 @@ async def resume(body: JsonObject, runs: Path) -> RunDirectory:
     """The same run, started once more, as `dtj run --resume` does it."""
     directory = run_directory.latest(runs, job="tiny")
     assert directory is not None
+    run_directory.prepare_again(directory)
     with local_network(JobSpec.model_validate(body["spec"])) as network:
         trainer = Trainer(Path(sys.executable), versions=(("keras", "3.99"),))
         running = LocalRun(
@@ -131,7 +132,7 @@ async def test_the_page_shows_what_a_run_was_started_with(tmp_path: Path) -> Non
 async def test_a_resumed_run_that_goes_on_does_not_show_the_end_of_the_start_before(tmp_path: Path) -> None:
     directory = await run(python_job("", roles={"worker": 1}), tmp_path)
     assert page_view(gather(directory)).state == "Succeeded"
-    run_directory.latest(tmp_path, job="tiny")
+    run_directory.prepare_again(directory)
     recorder = Recorder(directory.record, trainer=Trainer(Path(sys.executable)), command=("dtj", "run"))
     recorder.see(view_of("Training"))
     with directory.locked():

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ import yaml
 from builders import manifest
 from dtj.api.json import JsonObject
 from dtj.cli.main import cli
-from dtj.local import machine
+from dtj.local import machine, run_directory
+from dtj.local.run_directory import RunDirectory
 from support.local_runs import fake_trainer, marked_processes, new_mark, python_job, write
 from support.waiting import eventually
 
@@ -275,6 +277,63 @@ def test_resume_goes_on_in_the_latest_runs_folder(dtj: CommandLine) -> None:
     assert dtj.run(file).returncode == 0
     assert (dtj.run_folder() / "logs/worker-0.log").read_text().split() == ["0"]
     assert len(list((dtj.folder / "dtj-runs/tiny").iterdir())) == 3, "two runs and the link"
+
+
+def test_of_two_resumes_at_the_same_time_one_runs_and_the_other_is_one_line(dtj: CommandLine) -> None:
+    file = write(dtj.folder, dtj.job("pass", roles={"worker": 1}))
+    assert dtj.run(file).returncode == 0
+    write(dtj.folder, dtj.job(WAITS, roles={"worker": 1}))
+    both = [dtj.start(file, "--resume") for _ in range(2)]
+    (refused,) = eventually(lambda: _one([each for each in both if each.poll() is not None]))
+    output, errors = refused.communicate(timeout=60)
+    assert (refused.returncode, output) == (2, "")
+    assert re.fullmatch(r"--resume: \S+ is still running: wait for its end, or stop it with Ctrl-C\n", errors)
+    dtj.wait_until_up(replicas=1)
+    (running,) = (each for each in both if each is not refused)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+
+
+def _one(found: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+    assert len(found) == 1
+    return found
+
+
+def test_a_resume_that_another_process_was_ahead_of_changes_nothing_in_the_folder(
+    dtj: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other process begins between the search for the run and the start of it."""
+    file = write(dtj.folder, dtj.job("pass", roles={"worker": 1}))
+    assert dtj.run(file).returncode == 0
+    folder = dtj.run_folder().resolve()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    search = run_directory.latest
+    with ExitStack() as other:
+
+        def search_too_late(runs: Path, *, job: str) -> RunDirectory | None:
+            found = search(runs, job=job)
+            other.enter_context(RunDirectory(folder).locked())
+            return found
+
+        monkeypatch.setattr(run_directory, "latest", search_too_late)
+        monkeypatch.setenv("DTJ_TRAINER_PYTHON", str(dtj.trainer))
+        monkeypatch.chdir(dtj.folder)
+        write(dtj.folder, dtj.job("print('another')", roles={"worker": 1}))
+        assert cli(["run", str(file), "--resume"], standalone_mode=False) == 2
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert capsys.readouterr().err == (
+        f"--resume: {folder} is still running: wait for its end, or stop it with Ctrl-C\n"
+    )
+
+
+def test_the_step_of_a_resumed_run_is_shown_when_its_log_reports_it(dtj: CommandLine) -> None:
+    code = "import time; print('resumed: step 64 of 250 from /checkpoint/ckpt-64', flush=True); time.sleep(1)"
+    file = write(dtj.folder, dtj.job(code, roles={"worker": 1}))
+    assert "resumed at" not in dtj.run(file).stdout
+    assert re.findall(r"^ +\d+s  resumed at (.*)$", dtj.run(file, "--resume").stdout, re.MULTILINE) == [
+        "step 64 of 250"
+    ]
 
 
 @pytest.mark.parametrize("place", ["job.yaml", "/proc/dtj-runs"])

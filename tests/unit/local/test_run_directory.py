@@ -42,6 +42,7 @@ def test_a_folder_of_an_older_version_is_closed_when_its_run_goes_on(tmp_path: P
     directory.path.chmod(0o755)
     again = run_directory.latest(tmp_path, job="digits")
     assert again is not None
+    run_directory.prepare_again(again)
     assert mode(again.path) == 0o700
 
 
@@ -63,7 +64,10 @@ def test_a_run_that_a_process_runs_is_not_taken_up_again_before_its_end(tmp_path
     assert not directory.running
     with directory.locked():
         assert directory.running
-        with pytest.raises(RunIsActive, match=r"is still running: wait for its end"):
-            run_directory.latest(tmp_path, job="digits")
+        again = run_directory.latest(tmp_path, job="digits")
+        assert again is not None
+        with pytest.raises(RunIsActive, match=r"is still running: wait for its end"), again.locked():
+            pass
     assert not directory.running
-    assert run_directory.latest(tmp_path, job="digits") is not None
+    with again.locked():
+        assert directory.running

@@ -60,6 +60,7 @@ def finish(
     result = {
         **score,
         "steps": step,
+        "firstStep": reporter.first_step,
         "bestStep": best_step,
         "examplesPerSecond": rate and round(rate, 1),
         "durationSeconds": round(seconds, 3),
@@ -72,8 +73,8 @@ def finish(
     else:
         _keep(run, result)
     run.progress_store.update(phase=Phase.DONE)
-    pace = "" if rate is None else f" at {short_number(rate)} examples/s"
-    log.info(f"done: {step} steps in {short_time(seconds)}{pace}")
+    pace = "" if rate is None else f", {short_number(rate)} examples/s on average without compilation and checkpoints"
+    log.info(f"done: {step - reporter.first_step} steps in {short_time(seconds)}{pace}")
 
 
 def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object]) -> None:

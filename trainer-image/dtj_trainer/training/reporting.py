@@ -55,6 +55,7 @@ class Reporter:
         self._run = run
         self._summaries = summaries
         self._batch = batch
+        self.first_step = step
         self._total_steps = total_steps
         self._line_due = Every(run.config.progress_seconds)
         self._paused = 0.0

@@ -1,6 +1,6 @@
 """Runs a script as Python itself would, and reports its end as a job needs it.
 
-The script is `__main__`, with its own folder first among the places of imports, its arguments, and the environment as
+The script is `__main__`: its folder comes first on `sys.path`, it gets its arguments, and the environment as
 the operator set it. `sys.exit` ends with its code; an error shows the script's frames and ends with 1; what TensorFlow
 raises when another task is gone ends with 75. Its exit handlers run and its threads are awaited, as always in Python.
 

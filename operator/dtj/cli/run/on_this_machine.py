@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,12 +21,15 @@ from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed, shown_path
 from dtj.cli.run.render_end import Place, end_lines
+from dtj.cli.run.render_lines import stamped
+from dtj.cli.run.resume_line import ResumeLine
 from dtj.cli.run.screen import Screen, screen
 from dtj.client.checks import Manifest, check
 from dtj.client.manifest_files import STDIN
 from dtj.core.manifests.accelerators import accelerator_of
 from dtj.core.manifests.pod import first_pods
 from dtj.core.platform import Platform
+from dtj.core.pod_state import main_container_of
 from dtj.engine.logs import TextFormatter
 from dtj.local import machine, run_directory
 from dtj.local.platform import local_network
@@ -35,6 +38,7 @@ from dtj.local.ports import NoFreePort
 from dtj.local.run_directory import RunDirectory, RunIsActive
 from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
+from dtj.local.view import RunView
 
 
 class Refused(Exception):
@@ -81,7 +85,7 @@ def run_files(
             command=command,
         )
         return _run_all(checked.manifests, options, output)
-    except (Refused, NoTrainer, RunIsActive) as error:
+    except (Refused, NoTrainer) as error:
         for line in error.args:
             errors.print(Text(line), soft_wrap=True)
         return Exit.USAGE
@@ -107,26 +111,34 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     _check_environment(manifest, pods)
     if not options.ignore_memory:
         _check_memory(manifest)
-    earlier, directory = _directory(manifest, options)
     base = Path.cwd()
     needs = cluster_needs(pods, base)
-    place = Place(document=manifest.document, directory=directory, base=base, command=options.command, needs=needs)
-    shown = screen(console)
-    for line in _first_lines(manifest, pods, options.trainer, place):
-        shown.say(line)
-    if options.resume and not earlier:
-        shown.say("There is no earlier run to resume: this is the first.")
-    with directory.locked(), _logging_to(directory.runner_log):
-        ended, code = asyncio.run(_follow(manifest, directory, options, shown))
+    with ExitStack() as stack:
+        earlier, directory = _directory(manifest, options, stack)
+        place = Place(document=manifest.document, directory=directory, base=base, command=options.command, needs=needs)
+        shown = screen(console)
+        for line in _first_lines(manifest, pods, options.trainer, place):
+            shown.say(line)
+        if options.resume and not earlier:
+            shown.say("There is no earlier run to resume: this is the first.")
+        stack.enter_context(_logging_to(directory.runner_log))
+        ended, code = asyncio.run(_follow(manifest, directory, options, shown, resumed=earlier))
     for text in end_lines(ended, place):
         console.print(text, soft_wrap=True)
     return code
 
 
 async def _follow(
-    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen
+    manifest: Manifest, directory: RunDirectory, options: Options, shown: Screen, *, resumed: bool
 ) -> tuple[FinishedRun, int]:
     """Run the job and show it; the exit code says how it ended."""
+    resume_line = ResumeLine(directory) if resumed else None
+
+    def show(view: RunView) -> None:
+        if resume_line is not None and (words := resume_line.find()):
+            shown.say(stamped(view, words))
+        shown.show(view)
+
     try:
         with local_network(manifest.spec) as network, shown.shown():
             running = LocalRun(
@@ -139,7 +151,7 @@ async def _follow(
             )
             stop_signals = _StopSignals(running, shown)
             with stop_signals.installed(timeout=options.timeout):
-                ended = await running.run(shown.show)
+                ended = await running.run(show)
     except NoFreePort as error:
         raise Refused(f"{manifest.document.title}: {error}") from error
     return ended, _exit_code(ended, stop_signals)
@@ -221,12 +233,15 @@ def _check_environment(manifest: Manifest, pods: tuple[JsonObject, ...]) -> None
         raise Refused(*(f"{manifest.document.title}: {problem}" for problem in found))
 
 
-def _directory(manifest: Manifest, options: Options) -> tuple[bool, RunDirectory]:
-    """Where to run, and whether an earlier run was there. Raises Refused."""
+def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[bool, RunDirectory]:
+    """Where to run, and whether an earlier run was there. ``stack`` keeps the folder locked. Raises Refused."""
     job = manifest.job.name
     try:
         earlier = run_directory.latest(options.runs, job=job) if options.resume else None
         directory = earlier or run_directory.create(options.runs, job=job, now=datetime.now())
+        stack.enter_context(directory.locked())
+        if earlier is not None:
+            run_directory.prepare_again(earlier)
         content = yaml.safe_dump(manifest.body, sort_keys=False)
         run_directory.write_privately(directory.manifest, content.encode())
     except RunIsActive as error:
@@ -252,6 +267,8 @@ def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trai
     if any(accelerator_of(spec, role) is not None for role in spec.roles()):
         yield "Accelerators are not allocated: TensorFlow uses the GPUs or TPUs that it finds on this machine."
     yield f"To follow the logs, type in another terminal: {place.command_on_run('logs', '-f')}"
+    if not all(main_container_of(pod).get("command") for pod in pods):  # the trainer's own
+        yield "Each process first imports TensorFlow: this takes some seconds, on a busy machine up to a minute."
     omitted = dict.fromkeys(part for pod in pods for part in omissions_of(pod))
     if omitted:
         yield f"Ignored on this machine: {listed(omitted)}."

@@ -67,13 +67,21 @@ def _succeeded(ended: FinishedRun, place: Place) -> Iterator[Text]:
         loss = f"  (loss {result.loss:.4f})" if result.loss is not None else ""
         yield field(quality[0], f"{quality[1]} on held-out examples{loss}")
     if result is not None and result.examples_per_second is not None:
-        steps = f"  ({result.steps} steps in {short_time(result.duration_seconds or 0)})" if result.steps else ""
-        yield field("speed", f"{short_number(result.examples_per_second)} examples/s{steps}")
+        yield field("speed", f"{short_number(result.examples_per_second)} examples/s on average{_duration(result)}")
     exported = ended.status.export
     if exported is not None:
         yield field("model", place.shown(Path(exported.path)) + measures(exported))
     yield from _folders(place)
     yield from _next_steps(place)
+
+
+def _duration(result: Result) -> str:
+    """What the average leaves out, so that nobody divides the steps by the time and gets another speed."""
+    if result.steps is None or result.duration_seconds is None:
+        return ""
+    resumed = f", resumed at step {result.first_step}" if result.first_step else ""
+    seconds = short_time(result.duration_seconds)
+    return f"  ({result.steps} steps{resumed}; {seconds} with compilation and checkpoints)"
 
 
 def measures(exported: ExportedModel) -> str:

@@ -1,7 +1,7 @@
 """TensorBoard next to a job: when it is there, and what it is made of.
 
-It is no replica. Nothing that happens to it matters to the job, and it is never in the way of one: it comes when all
-replicas run, and makes room when one cannot start, since it may be what holds the volume, the node or the quota.
+TensorBoard is not a replica: it never delays or fails the job. It is created when all replicas run, and removed when a
+replica cannot start, because it may hold the volume, the node or the quota.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 
 def model() -> keras.Model:
-    """Your model, compiled: the loss and the optimizer are taken from here. One input and one output.
+    """Your model, compiled: the loss and the optimizer are taken from here.
 
     This one tells which of two spirals a point lies on.
     """
