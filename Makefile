@@ -24,6 +24,7 @@ operator:
 
 trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
+	@cat trainer-image/requirements-stores*.lock | cmp -s - .venv-trainer/.stores-lock || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r trainer-image/requirements-stores.lock -r trainer-image/requirements-stores-test.lock && cat trainer-image/requirements-stores*.lock > .venv-trainer/.stores-lock; }
 	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/start_tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
 	@for packages in .venv-trainer/lib/python3*/site-packages; do echo '$(CURDIR)/.venv-trainer/tensorboard' | cmp -s - $$packages/tensorboard.pth || echo '$(CURDIR)/.venv-trainer/tensorboard' > $$packages/tensorboard.pth; done
 
@@ -133,5 +134,7 @@ lock: operator ## resolve the dependencies again
 	$(UV_COMPILE) requirements/docs.in --output-file requirements/docs.lock
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
+	cd trainer-image && $(UV_COMPILE) requirements-stores.in --no-emit-package typing-extensions --output-file requirements-stores.lock
+	cd trainer-image && $(UV_COMPILE) requirements-stores-test.in --constraint requirements.lock --constraint requirements-test.lock --constraint requirements-tensorboard.lock $$(sed -nE 's/^([a-zA-Z0-9_.-]+)==.*/--no-emit-package \1/p' requirements.lock requirements-test.lock requirements-tensorboard.lock) --output-file requirements-stores-test.lock
 	cd trainer-image && $(UV_COMPILE) --no-deps requirements-tfjs.in --output-file requirements-tfjs.lock
 	cd trainer-image && $(UV_COMPILE) requirements-tensorboard.in $(addprefix --no-emit-package ,absl-py grpcio numpy packaging protobuf typing-extensions tensorboard-data-server) --output-file requirements-tensorboard.lock

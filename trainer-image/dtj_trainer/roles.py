@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from dtj_launch import progress
@@ -22,7 +22,7 @@ from dtj_trainer.pipeline_parallel.layout import PIPELINE
 from dtj_trainer.process import environment, start_gate
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.errors import TrainerError
-from dtj_trainer.process.output_directories import check_outputs
+from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import Watchdog
@@ -48,6 +48,12 @@ def launch(config: Config, termination: Termination) -> None:
         progress.serve(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
     entry_points.check(config.user_code)
+    with nullcontext() if config.script else copied_logs(config):
+        _launch(config, context)
+
+
+def _launch(config: Config, context: TaskContext) -> None:
+    progress_store = context.progress_store
     role = config.cluster.task.role
     if config.script and not config.service_task:
         _interpret(config.script, context)
@@ -132,7 +138,8 @@ def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressSt
     serve(
         config.cluster.task,
         service,
-        checkpoints=config.checkpoint.directory,
+        # Of a bucket there is a local copy only, which is no place for what has to outlive the pod.
+        checkpoints=None if config.checkpoint.location else config.checkpoint.directory,
         start_timeout=config.start_timeout,
         progress_store=progress_store,
     )

@@ -22,10 +22,14 @@ import tensorflow as tf
 from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.state import State, examine
-from dtj_trainer.process.errors import NotSaved
+from dtj_trainer.object_store.bucket import StoreFailed
+from dtj_trainer.object_store.checkpoints import CheckpointMirror
+from dtj_trainer.object_store.url import CACHE_VARIABLE
+from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
 
 log = logging.getLogger(__name__)
 
+VALIDATION_RECORD = "validation.json"
 _DRAFT = ".saving-"
 _MEANWHILE_SECONDS = 60.0
 AT_THE_END_SECONDS = 900.0
@@ -42,17 +46,20 @@ class Store:
         keep: int,
         writes: bool,
         io_device: str | None = None,
+        mirror: CheckpointMirror | None = None,
     ) -> None:
         """Args:
         directory: None where the job keeps no checkpoints.
         keep: how many stay.
         writes: whether this task's checkpoints are the job's. All tasks of a collective have to call `save`, since
             reading the values may need all of them; one of them writes.
+        mirror: what is in the bucket, if the directory is a local copy.
         io_device: the device that reads and writes; this process's first CPU where None.
         """
         self._state = state
         self._directory = directory
         self._keep = keep
+        self._mirror = mirror
         self._writes = writes
         self._device = io_device or "/device:CPU:0"
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
@@ -117,17 +124,18 @@ class Store:
         """
         assert self._directory is not None  # there is a checkpoint
         path = checkpoints.path_of(self._directory, step)
+        self._fetch(step)
         if problem := examine(self._directory, step, self._state.expected(), self._state.names):
             raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); look after the volume")
         self._load(path, step)
 
-    def path(self) -> Path | None:
-        """The newest checkpoint that this run wrote or restored."""
-        return (
-            checkpoints.path_of(self._directory, self.last_step)
-            if self._directory and self.last_step is not None
-            else None
-        )
+    def path(self) -> str | None:
+        """The path or URL of the newest checkpoint that this run wrote or restored."""
+        if self._directory is None or self.last_step is None:
+            return None
+        if self._mirror:
+            return f"{self._mirror}/{checkpoints.PREFIX}-{self.last_step}"
+        return str(checkpoints.path_of(self._directory, self.last_step))
 
     def restore_newest(self) -> None:
         """Restores the newest checkpoint that can be read in full; says so for each that cannot.
@@ -142,14 +150,55 @@ class Store:
             # Of a process that was killed.
             for left in self._directory.glob(f"{_DRAFT}*"):
                 shutil.rmtree(left, ignore_errors=True)
-        for step in checkpoints.find(self._directory):
+        if self._mirror:
+            self._begin_mirror(self._mirror, self._directory)
+        for step in self.steps():
             path = checkpoints.path_of(self._directory, step)
+            self._fetch(step)
             if problem := examine(self._directory, step, self._state.expected(), self._state.names):
                 self._damaged.add(step)
                 log.warning(f"checkpoint {path} cannot be used ({problem}); trying an older one")
                 continue
             self._load(path, step)
             return
+
+    def steps(self) -> list[int]:
+        """The steps that have a complete checkpoint, newest first.
+
+        Raises:
+            TrainerError: the bucket cannot be listed.
+        """
+        if self._directory is None:
+            return []
+        return self._mirror.steps() if self._mirror else checkpoints.find(self._directory)
+
+    def upload_note(self, name: str) -> None:
+        """Copies a small file of the directory to where the checkpoints are, if that is a bucket.
+
+        Raises:
+            TrainerError: the bucket does not take it.
+        """
+        if self._mirror:
+            self._mirror.upload_note(name)
+
+    def _begin_mirror(self, mirror: CheckpointMirror, directory: Path) -> None:
+        """Makes the local copy one of what is complete in the bucket: all tasks have to find the same step."""
+        if self._writes:
+            mirror.take_over()
+        for step in set(checkpoints.find(directory)):
+            checkpoints.remove(directory, step)
+        mirror.fetch_note(VALIDATION_RECORD)
+
+    def _fetch(self, step: int) -> None:
+        """Has the checkpoint in the directory; `examine` finds what is missing there."""
+        if self._mirror:
+            try:
+                self._mirror.fetch(step)
+            except OSError as error:
+                raise NotSaved(
+                    f"checkpoint of step {step}: cannot be copied from {self._mirror} to {self._directory} "
+                    f"({error.strerror}); make room there, or set {CACHE_VARIABLE} to another directory"
+                ) from None
 
     def _load(self, path: Path, step: int) -> None:
         here = self._state.present_in(path)
@@ -201,11 +250,13 @@ class Store:
             draft.mkdir(parents=True)
             self._state.write(values, checkpoints.path_of(draft, step), self._device)
             checkpoints.publish(draft, directory, step)
+            if self._mirror:
+                self._mirror.upload(step)
+        except (StoreFailed, UsageError) as error:
+            raise NotSaved(f"step {step} is not saved: {error}; {self._kept()}") from None
         except (tf.errors.OpError, OSError) as error:
-            before = self.path()
-            stays = f"{before} stays" if before else "none was saved before"
             raise NotSaved(
-                f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {stays}; "
+                f"checkpoint directory {directory}: step {step} cannot be saved ({_reason(error)}); {self._kept()}; "
                 "make room there, or mount a volume that can be written"
             ) from None
         finally:
@@ -214,16 +265,23 @@ class Store:
         try:
             self._prune(directory, step)
             checkpoints.write_list(directory)
+        except TrainerError as error:
+            log.warning(f"step {step} is saved, but older ones are not removed: {error}")
         except OSError as error:
             log.warning(f"checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
 
+    def _kept(self) -> str:
+        """What there is when a checkpoint could not be written."""
+        before = self.path()
+        return f"{before} stays" if before else "none was saved before"
+
     def _prune(self, directory: Path, step: int) -> None:
         """Removes the oldest. Newer ones than this step are another run's, or damaged: they are not counted."""
-        sound = [
-            found for found in checkpoints.find(directory) if found <= step and found not in self._damaged - {step}
-        ]
+        sound = [found for found in self.steps() if found <= step and found not in self._damaged - {step}]
         self._damaged.discard(step)
         for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)} - {self.pinned}:
+            if self._mirror:
+                self._mirror.remove(old)
             checkpoints.remove(directory, old)
             self._damaged.discard(old)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
@@ -75,7 +74,7 @@ def on_which(workers: Sequence[str]) -> str:
     return f" on {', '.join(workers)}" if workers else ""
 
 
-def last_words(where: str, checkpoint: Path | None, policy: NanPolicy) -> str:
+def last_words(where: str, checkpoint: str | None, policy: NanPolicy) -> str:
     """The line that such a training ends with: what was not finite at which step, what is left, and what to do."""
     stays = f"the last finite checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint"
     if policy.action == FAIL:

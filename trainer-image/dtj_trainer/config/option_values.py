@@ -8,6 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dtj_trainer.data.config import CACHES, FeatureSpec
+from dtj_trainer.object_store.url import is_url
+
+
+def directory(text: str) -> Path:
+    if is_url(text):
+        raise ValueError(
+            "this has to be a directory; mount a volume there, and copy its files to the bucket afterwards"
+        )
+    return Path(text)
 
 
 def whole(minimum: int) -> Callable[[str], int]:

@@ -18,6 +18,7 @@ from dtj_trainer.config import option_values as values
 from dtj_trainer.config.validation_options import Interval, KeepBest
 from dtj_trainer.data.config import FORMATS, SERVICES, SHARDS, FeatureSpec
 from dtj_trainer.export import formats
+from dtj_trainer.object_store.url import Location, place
 from dtj_trainer.process.errors import UsageError
 from dtj_trainer.registry import TASKS
 
@@ -133,7 +134,7 @@ NO_SHUFFLE = Option(
 )  # fmt: skip
 DATA_DIR = Option[str | None](
     flag="--data-dir", parse=str, default=None, metavar="PATH",
-    help="your own files instead of --dataset: a directory, a file, or a pattern such as 'gs://bucket/part-*.csv'",
+    help="your own files instead of --dataset: a directory, a file, or a pattern such as 's3://bucket/part-*.csv'",
 )  # fmt: skip
 DATA_FORMAT = Option[str | None](
     flag="--data-format", parse=values.one_of(FORMATS, "format"), default=None, metavar="NAME",
@@ -325,9 +326,9 @@ BALANCE = Option(
     flag="--balance", parse=values.one_of(("parameters", "cost"), "measure"), default="parameters", metavar="MEASURE",
     help="Pipeline: what to balance between the stages: parameters, or cost (measured time)",
 )  # fmt: skip
-CHECKPOINT_DIR = Option[Path | None](
-    flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=Path, default=None, metavar="DIR",
-    help="directory to save checkpoints to and to resume from; all tasks of a job share it",
+CHECKPOINT_DIR = Option[Path | Location | None](
+    flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=place, default=None, metavar="DIR",
+    help="directory, or s3:// URL, to save checkpoints to and to resume from; all tasks of a job share it",
 )  # fmt: skip
 CHECKPOINT_EVERY_STEPS = Option[int | None](
     flag="--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=values.whole(1), default=None,
@@ -342,7 +343,7 @@ CHECKPOINT_KEEP = Option(
     help="number of newest checkpoints to keep",
 )  # fmt: skip
 EXPORT_DIR = Option[Path | None](
-    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=Path, default=None, metavar="DIR",
+    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=values.directory, default=None, metavar="DIR",
     help="directory for the SavedModel, as DIR/<version>",
 )  # fmt: skip
 EXPORT_FORMATS = Option[tuple[str, ...] | None](
@@ -350,9 +351,9 @@ EXPORT_FORMATS = Option[tuple[str, ...] | None](
     help=f"formats of the exported model: {', '.join(formats.FORMATS)}, with commas (default: {formats.SAVED_MODEL}, "
     "which is always one of them)",
 )  # fmt: skip
-LOG_DIR = Option[Path | None](
-    flag="--log-dir", variable="DTJ_LOG_DIR", parse=Path, default=None, metavar="DIR",
-    help="directory for TensorBoard's logs and result.json",
+LOG_DIR = Option[Path | Location | None](
+    flag="--log-dir", variable="DTJ_LOG_DIR", parse=place, default=None, metavar="DIR",
+    help="directory, or s3:// URL, for TensorBoard's logs and result.json",
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
     flag="--status-port", variable="DTJ_STATUS_PORT", parse=values.port, default=None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
 from dtj_trainer.config import cluster, metric_names, options
-from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster
+from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
 from dtj_trainer.config.nonfinite import NanPolicy, nan_policy
 from dtj_trainer.config.optimizer import Learning, learning
 from dtj_trainer.config.options import ParsedArgs
@@ -19,6 +19,7 @@ from dtj_trainer.config.validation import ValidationPolicy, validation_policy
 from dtj_trainer.data import options as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.export import formats
+from dtj_trainer.object_store.url import Location, local_copy
 from dtj_trainer.pipeline_parallel import layout
 from dtj_trainer.pipeline_parallel.layout import PIPELINE, Layout
 from dtj_trainer.process.errors import UsageError
@@ -65,6 +66,8 @@ class CheckpointPolicy:
     """Where checkpoints are, when they are written, and how many stay. No directory: none are written."""
 
     directory: Path | None
+    """Of a URL, the local copy that is this task's alone."""
+    location: Location | None
     every_steps: int | None
     every_seconds: float | None
     keep: int
@@ -111,6 +114,8 @@ class Config:
     export_dir: Path | None
     export_formats: tuple[str, ...]
     log_dir: Path | None
+    log_location: Location | None
+    """Where `log_dir` is copied to; None if it is not a copy."""
     status_port: int | None
     service_task: ServiceTask | None
     """Set where this process is part of the tf.data service."""
@@ -158,7 +163,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     export_formats = args.value(options.EXPORT_FORMATS)
     data = data_options.data_config(args, environ)
-    checkpoint = _checkpoint(args, output)
+    checkpoint = _checkpoint(args, output, here.task, environ)
+    log_dir, log_location = _place(args.value(options.LOG_DIR), here.task, environ)
     loop = args.value(options.LOOP)
     config = Config(
         script=script,
@@ -197,7 +203,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         checkpoint=checkpoint,
         export_dir=args.value(options.EXPORT_DIR) or (output and output / "export"),
         export_formats=export_formats or (formats.SAVED_MODEL,),
-        log_dir=args.value(options.LOG_DIR) or (output and output / "logs"),
+        log_dir=log_dir or (output and output / "logs"),
+        log_location=log_location,
         status_port=args.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
         profile=data_options.profile(args),
@@ -286,13 +293,24 @@ def _batch_size(args: ParsedArgs) -> BatchSize:
     return BatchSize(examples=global_batch or DEFAULT_BATCH_SIZE, per_replica=False)
 
 
-def _checkpoint(args: ParsedArgs, output: Path | None) -> CheckpointPolicy:
+def _place(
+    given: Path | Location | None, task: Task, environ: Mapping[str, str]
+) -> tuple[Path | None, Location | None]:
+    """The directory that an option names, and the place in an object store that it is a copy of."""
+    if isinstance(given, Location):
+        return local_copy(given, environ, environ.get("DTJ_JOB_UID", ""), str(task)), given
+    return given, None
+
+
+def _checkpoint(args: ParsedArgs, output: Path | None, task: Task, environ: Mapping[str, str]) -> CheckpointPolicy:
     every_steps = args.value(options.CHECKPOINT_EVERY_STEPS)
     every_seconds = args.value(options.CHECKPOINT_EVERY_SECONDS)
     if every_steps is None and every_seconds is None:
         every_seconds = DEFAULT_CHECKPOINT_SECONDS
+    directory, location = _place(args.value(options.CHECKPOINT_DIR), task, environ)
     return CheckpointPolicy(
-        directory=args.value(options.CHECKPOINT_DIR) or (output and output / "checkpoints"),
+        directory=directory or (output and output / "checkpoints"),
+        location=location,
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=args.value(options.CHECKPOINT_KEEP),

@@ -1,6 +1,7 @@
 """From the options to a source. Imports TensorFlow."""
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
 from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.datasets import Dataset, Split
+from dtj_trainer.object_store import data_cache
+from dtj_trainer.object_store.url import is_url
 from dtj_trainer.process.errors import UsageError
 
 log = logging.getLogger(__name__)
@@ -45,10 +48,11 @@ def open_files(config: Config, *, numbers: bool) -> Pipeline:
     """
     data = config.data
     assert data.where is not None  # a checked configuration
-    found, form = files.find(data.where, option=_WHERE, form=data.format)
+    where = _brought(config, data.where, _WHERE)
+    found, form = files.find(where, option=_WHERE, form=data.format)
     validation = None
     if isinstance(data.validation, str):
-        validation, _ = files.find(data.validation, option=_HELD_OUT, form=form)
+        validation, _ = files.find(_brought(config, data.validation, _HELD_OUT), option=_HELD_OUT, form=form)
         if twice := set(found.paths) & set(validation.paths):
             raise UsageError(f"{_HELD_OUT}={data.validation}: {min(twice)} is among the files to learn from as well")
     source: Images | RecordFiles
@@ -82,6 +86,18 @@ def open_files(config: Config, *, numbers: bool) -> Pipeline:
         log.log(config.cluster.common_log_level, f"data: sharding {shared}")
     with diagnosing_data_errors(source):
         return _cached(config, source, found)
+
+
+def _brought(config: Config, where: str, option: str) -> str:
+    """Where the files are on this machine, or may be opened by TensorFlow, which knows gs:// alone."""
+    if not is_url(where) or where.startswith("gs://"):
+        return where
+    if config.data.service:
+        raise UsageError(
+            f"{option}={where}: the tf.data service cannot read s3://; give --data-service=off, or mount the files in "
+            "every pod"
+        )
+    return data_cache.fetch(where, option=option, environ=os.environ)
 
 
 def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader:

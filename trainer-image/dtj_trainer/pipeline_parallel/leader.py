@@ -13,6 +13,7 @@ from dtj_trainer.config.cluster import WORKER, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
+from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.pipeline_parallel.costs import measure
 from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
 from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
@@ -100,6 +101,7 @@ class _Training:
             state_of(self.stages, model, make_optimizer, step=self.counter, total_steps=total),
             config.checkpoint.directory,
             keep=config.checkpoint.keep,
+            mirror=mirror_of(config.checkpoint),
             writes=True,
             # Else every worker would want to write to the directory itself.
             io_device=_device(config.cluster.task),

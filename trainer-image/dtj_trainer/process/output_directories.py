@@ -4,11 +4,14 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from dtj_trainer.config.cluster import EVALUATOR
+from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.object_store.bucket import Bucket
+from dtj_trainer.object_store.folder import FolderSync
 from dtj_trainer.process.errors import UsageError
 
 RESULT = "result.json"
@@ -20,6 +23,9 @@ def check_outputs(config: Config) -> None:
     Raises:
         UsageError: one of them cannot be written.
     """
+    if not config.script:
+        # A script reads its variables itself, unless it opens a session, which checks its buckets.
+        check_buckets(config)
     leads, evaluates = config.cluster.leads, config.cluster.task.role == EVALUATOR
     for what, flag, directory, written in (
         ("checkpoint directory", "--checkpoint-dir", config.checkpoint.directory, leads),
@@ -28,6 +34,38 @@ def check_outputs(config: Config) -> None:
     ):
         if written and directory is not None:
             _check(what, flag, directory)
+
+
+def check_buckets(config: Config) -> None:
+    """Proves that this task can use the buckets of its checkpoints and logs.
+
+    Raises:
+        UsageError: one of them cannot be used.
+        StoreFailed: one of them does not answer.
+    """
+    for option, location in (("--checkpoint-dir", config.checkpoint.location), ("--log-dir", config.log_location)):
+        if location and _uses(config, option):
+            Bucket.proved(location, option=option, writes=config.cluster.leads or option == "--log-dir")
+
+
+@contextmanager
+def copied_logs(config: Config) -> Iterator[None]:
+    """While logs are written: copies them to the bucket, if they are to be there, and what is left at the end."""
+    if not config.log_location or not config.log_dir or not _uses(config, "--log-dir"):
+        yield
+        return
+    logs = FolderSync(Bucket(config.log_location, option="--log-dir"), config.log_dir)
+    try:
+        yield
+    finally:
+        logs.end()
+
+
+def _uses(config: Config, option: str) -> bool:
+    role = config.cluster.task.role
+    if option == "--log-dir":
+        return config.cluster.leads or role == EVALUATOR
+    return role in (CHIEF, WORKER, EVALUATOR)
 
 
 def _check(what: str, flag: str, directory: Path) -> None:

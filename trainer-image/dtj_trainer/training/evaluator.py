@@ -17,6 +17,7 @@ from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps
@@ -24,6 +25,7 @@ from dtj_trainer.training.stepping import total_steps
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5
+_LOOK_IN_BUCKET_SECONDS = 5.0
 
 
 def watch(run: Run) -> None:
@@ -45,12 +47,15 @@ def watch(run: Run) -> None:
     # The devices of the training are not known here: a global batch is more than each of them takes.
     evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
     seen: set[int] = set()
+    mirror = mirror_of(run.config.checkpoint)
     last_step = _last_step(run.config, run.data.examples)
     while True:
-        for found in reversed(checkpoints.find(directory)):
+        for found in reversed(mirror.steps() if mirror else checkpoints.find(directory)):
             if found in seen:
                 continue
             seen.add(found)
+            if mirror and not mirror.fetch(found):
+                continue  # removed for a newer one
             if problem := _restore(state, directory, found):
                 log.warning(f"checkpoint of step {found} cannot be judged: {problem}")
                 continue
@@ -64,7 +69,7 @@ def watch(run: Run) -> None:
                 run.progress_store.update(phase=Phase.DONE)
                 log.info("evaluator: done, this was the last step")
                 return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_LOOK_IN_BUCKET_SECONDS if mirror else _LOOK_SECONDS)
 
 
 def _last_step(config: Config, examples: int) -> int | None:

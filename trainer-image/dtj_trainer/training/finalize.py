@@ -33,7 +33,7 @@ def finish(
     weights: Sequence[Any],
     step: int,
     best_step: int | None = None,
-    checkpoint: Path | None,
+    checkpoint: str | None,
     batch: int,
 ) -> None:
     """Judges the trained weights, exports them, and writes the result.
@@ -64,7 +64,7 @@ def finish(
         "bestStep": best_step,
         "examplesPerSecond": rate and round(rate, 1),
         "durationSeconds": round(seconds, 3),
-        "checkpointPath": checkpoint and str(checkpoint),
+        "checkpointPath": checkpoint,
     }
     if run.config.log_dir:
         summaries.flush()

@@ -23,6 +23,7 @@ from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, PS, WORKER
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
+from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
 from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.controller import Controller
@@ -146,6 +147,7 @@ class _Training:
             state,
             config.checkpoint.directory,
             keep=config.checkpoint.keep,
+            mirror=mirror_of(config.checkpoint),
             writes=True,
             # Else every parameter server would want to write to the directory itself.
             io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0",

@@ -30,10 +30,11 @@ from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import end_with, leave
 from dtj_trainer.process.errors import TrainerError, UsageError
-from dtj_trainer.process.output_directories import check_outputs
+from dtj_trainer.process.output_directories import check_buckets, check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.start_gate import meet_peers, started_in_time
 from dtj_trainer.process.task_context import TaskContext
@@ -75,8 +76,12 @@ def begin() -> Iterator["Session"]:
         context = TaskContext.current or _context()
         if context.config.keras_override:
             keras_import.override(context.config)
+        check_buckets(context.config)
         session = Session(context, _strategy(context))
-        with strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)):
+        with (
+            copied_logs(context.config),
+            strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
+        ):
             yield session
             session._end()
     except TrainerError as error:
@@ -197,6 +202,7 @@ class Session:
             ),
             policy.directory,
             keep=policy.keep,
+            mirror=mirror_of(policy),
             writes=self.is_leader,
             io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0" if coordinates else None,
         )

@@ -23,6 +23,7 @@ from dtj_trainer.distribution.strategies import (
     exit_barrier,
     peer_loss,
 )
+from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
@@ -154,6 +155,7 @@ def _build(run: Run, strategy: Any) -> _Session:
         state,
         config.checkpoint.directory,
         keep=config.checkpoint.keep,
+        mirror=mirror_of(config.checkpoint),
         writes=config.cluster.leads,
     )
     store.restore_newest()

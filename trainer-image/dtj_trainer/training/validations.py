@@ -19,13 +19,13 @@ from dtj_trainer.config.validation_options import VALIDATION
 from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.metrics.formatting import short_time
 from dtj_trainer.metrics.tensorboard import Summaries
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.process.errors import TrainerError, UsageError
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.evaluation import format_metrics
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import EverySteps
-from dtj_trainer.training.validation_record import Record, read_record
+from dtj_trainer.training.validation_record import RECORD, Record, read_record
 from dtj_trainer.training.validator import BATCH, Validator
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Validations:
     def _found(self) -> Record:
         directory = self._run.config.checkpoint.directory
         found = read_record(directory, self._keep_best)
-        if found.best_step is None or directory is None or found.best_step in checkpoints.find(directory):
+        if found.best_step is None or directory is None or found.best_step in self._store.steps():
             return found
         path = checkpoints.path_of(directory, found.best_step)
         log.warning(f"the best checkpoint, {path}, is not there; only later steps can be the best now")
@@ -155,6 +155,9 @@ class Validations:
             return
         try:
             self._record.write(directory, self._keep_best)
+            self._store.upload_note(RECORD)
+        except TrainerError as error:
+            log.warning(f"{error}; the validation is not noted")
         except OSError as error:
             log.warning(f"checkpoint directory {directory}: {error.strerror}; the validation is not noted")
 

@@ -1,0 +1,100 @@
+"""Checkpoints, data and logs in a bucket, against a server that speaks the protocol of S3."""
+
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from dtj_trainer.object_store import data_cache
+from dtj_trainer.object_store.bucket import Bucket
+from dtj_trainer.object_store.checkpoints import CheckpointMirror
+from dtj_trainer.object_store.url import Location
+from dtj_trainer.process.errors import NotSaved, UsageError
+
+PLACE = Location("s3", "bucket", "run")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    import boto3
+
+    client = boto3.client("s3", region_name="us-east-1")
+    client.create_bucket(Bucket="bucket")
+    try:
+        yield Bucket(PLACE, option="--checkpoint-dir")
+    finally:
+        for entry in client.list_objects_v2(Bucket="bucket").get("Contents", ()):
+            client.delete_object(Bucket="bucket", Key=entry["Key"])
+        client.delete_bucket(Bucket="bucket")
+        server.stop()
+
+
+def saved(mirror: CheckpointMirror, directory: Path, step: int) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"ckpt-{step}.data-00000-of-00001").write_bytes(bytes([step]) * 1000)
+    (directory / f"ckpt-{step}.index").write_bytes(b"index")
+    mirror.upload(step)
+
+
+def test_a_checkpoint_comes_back_on_another_machine(bucket: Bucket, tmp_path: Path) -> None:
+    writer = CheckpointMirror(bucket, tmp_path / "one")
+    writer.take_over()
+    for step in (1, 12, 2):
+        saved(writer, tmp_path / "one", step)
+    writer.remove(1)
+    reader = CheckpointMirror(bucket, tmp_path / "two")
+    assert reader.steps() == [12, 2]
+    assert reader.fetch(12)
+    assert not reader.fetch(1)
+    assert (tmp_path / "two/ckpt-12.data-00000-of-00001").read_bytes() == bytes([12]) * 1000
+
+
+def test_a_checkpoint_without_a_marker_does_not_count_and_is_removed(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.write("run/ckpt-7.index", b"index")
+    mirror = CheckpointMirror(bucket, tmp_path)
+    assert mirror.steps() == []
+    mirror.take_over()
+    assert [entry.key for entry in bucket.list("")] == ["run/writer.json"]
+
+
+def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> None:
+    first, second = (CheckpointMirror(bucket, tmp_path / name) for name in "ab")
+    first.take_over()
+    saved(first, tmp_path / "a", 1)
+    second.take_over()
+    with pytest.raises(NotSaved, match="another run"):
+        saved(first, tmp_path / "a", 2)
+    assert second.steps() == [1]
+
+
+def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path: Path) -> None:
+    environ = {"DTJ_STORE_CACHE": str(tmp_path)}
+    bucket.write("run/data/a.csv", b"one")
+    path = Path(data_cache.fetch("s3://bucket/run/data", option="--data-dir", environ=environ)) / "a.csv"
+    assert path.read_bytes() == b"one"
+    before = path.stat().st_ino
+    data_cache.fetch("s3://bucket/run/data", option="--data-dir", environ=environ)
+    assert path.stat().st_ino == before
+    bucket.write("run/data/a.csv", b"two")
+    data_cache.fetch("s3://bucket/run/data", option="--data-dir", environ=environ)
+    assert path.read_bytes() == b"two"
+    pattern = data_cache.fetch("s3://bucket/run/data/*.csv", option="--data-dir", environ=environ)
+    assert pattern.endswith("/*.csv")
+    shutil.rmtree(tmp_path)
+    with pytest.raises(UsageError, match="no files there"):
+        data_cache.fetch("s3://bucket/run/none", option="--data-dir", environ=environ)
+
+
+def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:
+    with pytest.raises(UsageError, match="there is no bucket absent"):
+        Bucket.proved(Location("s3", "absent", ""), option="--checkpoint-dir", writes=True)

@@ -1,0 +1,63 @@
+"""Names of places in object stores, and what errors of the library mean."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtj_trainer.config.parsing import parse
+from dtj_trainer.object_store.bucket import Bucket, StoreFailed, explained
+from dtj_trainer.object_store.url import Location, place
+from dtj_trainer.process.errors import UsageError
+
+
+def test_a_url_names_a_bucket_and_a_folder() -> None:
+    assert Location.of("s3://bucket/a//b/") == Location("s3", "bucket", "a/b")
+    assert str(Location.of("gs://bucket")) == "gs://bucket"
+    assert Location.of("gs://bucket").below("x") == "x"
+    assert place("/data") == Path("/data")
+
+
+@pytest.mark.parametrize("argument", ["--checkpoint-dir=s4://b/x", "--log-dir=s3:///x", "--export-dir=s3://b/x"])
+def test_a_url_that_cannot_be_used_is_refused_by_its_option(argument: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse([argument], {})
+    assert str(refused.value).startswith(f"{argument}: ")
+
+
+def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
+    environ = {"DTJ_STORE_CACHE": str(tmp_path)}
+    one = parse(["--checkpoint-dir=s3://b/x"], environ)
+    other = parse(["--checkpoint-dir=s3://b/y"], environ)
+    assert one.checkpoint.location == Location("s3", "b", "x")
+    assert one.checkpoint.directory is not None
+    assert one.checkpoint.directory.parent == tmp_path
+    assert one.checkpoint.directory != other.checkpoint.directory
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "ends", "message"),
+    [
+        ("404: <Code>NoSuchBucket</Code>", "NotFoundError", UsageError, "there is no bucket b; create it"),
+        ("403 Forbidden", "PermissionDeniedError", UsageError, "access denied"),
+        ("Missing AccessKeyId", "GenericError", UsageError, "there are no credentials for s3://"),
+        ("PUT http://169.254.169.254/latest/api/token", "GenericError", UsageError, "there are no credentials"),
+        ("503 Slow Down", "GenericError", StoreFailed, "503 Slow Down"),
+    ],
+)
+def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exception], message: str) -> None:
+    error = explained("--log-dir=s3://b/x", Location.of("s3://b/x"), f"{text}\nDebug source: ...", kind)
+    assert type(error) is ends
+    assert message in str(error)
+    assert "\n" not in str(error)
+
+
+def test_gs_is_refused_for_what_is_written() -> None:
+    with pytest.raises(UsageError, match=r"^--log-dir=gs://b/x: gs:// is for data only; use a directory of"):
+        Bucket(Location.of("gs://b/x"), option="--log-dir")
+
+
+def test_the_library_is_not_imported_without_a_url() -> None:
+    code = "import sys, dtj_trainer.roles; sys.exit('obstore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

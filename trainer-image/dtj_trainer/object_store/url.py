@@ -1,0 +1,75 @@
+"""Names of places in object stores, such as `s3://bucket/folder`. Standard library only."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+SCHEMES = ("s3", "gs")
+CACHE_VARIABLE = "DTJ_STORE_CACHE"
+_SEPARATOR = "://"
+
+
+@dataclass(frozen=True)
+class Location:
+    """A folder or an object of a bucket."""
+
+    scheme: str
+    bucket: str
+    key: str
+    """Without slashes at its ends; empty for the whole bucket."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Of `s3://bucket/folder`.
+
+        Raises:
+            ValueError: the scheme is not known, or there is no bucket.
+        """
+        scheme, _, rest = text.partition(_SEPARATOR)
+        if scheme not in SCHEMES:
+            raise ValueError(f"give a path, or a URL with {' or '.join(f'{one}{_SEPARATOR}' for one in SCHEMES)}")
+        bucket, _, key = rest.partition("/")
+        if not bucket:
+            raise ValueError(f"give the name of a bucket, as {scheme}{_SEPARATOR}bucket/folder")
+        return cls(scheme, bucket, "/".join(part for part in key.split("/") if part))
+
+    def __str__(self) -> str:
+        return f"{self.scheme}{_SEPARATOR}{self.bucket}" + (f"/{self.key}" if self.key else "")
+
+    def below(self, name: str) -> str:
+        """The key of an object of this folder."""
+        return f"{self.key}/{name}" if self.key else name
+
+
+def is_url(text: str) -> bool:
+    """Whether it names a place in an object store, or would, if its scheme were known."""
+    return _SEPARATOR in text
+
+
+def place(text: str) -> Path | Location:
+    """What an option that takes a directory or a URL means.
+
+    Raises:
+        ValueError: it is a URL that cannot be used.
+    """
+    return Location.of(text) if is_url(text) else Path(text)
+
+
+def cache_root(environ: Mapping[str, str]) -> Path:
+    """The directory for local copies: a disk of this machine."""
+    given = environ.get(CACHE_VARIABLE)
+    return Path(given) if given else Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"
+
+
+def local_copy(location: Location, environ: Mapping[str, str], *parts: str) -> Path:
+    """The directory for the local copy of a location.
+
+    Args:
+        parts: what distinguishes this copy from others of the same location, such as the name of a task.
+    """
+    digest = hashlib.sha256("\n".join((str(location), *parts)).encode()).hexdigest()[:16]
+    return cache_root(environ) / digest
