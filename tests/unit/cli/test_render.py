@@ -15,7 +15,7 @@ from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
 from dtj.cli.common.cluster_needs import ClusterNeeds
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
-from dtj.cli.run.render_end import Place, end_lines
+from dtj.cli.run.render_end import Place, end_lines, fitted
 from dtj.cli.run.render_lines import change_lines, progress_words
 from dtj.cli.run.render_table import run_table
 from dtj.client.manifest_files import Document
@@ -149,6 +149,27 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  accuracy     98.33 % on held-out examples  (loss 0.0556)\n"
         "  speed        2.5k examples/s on average  (225 steps; 7s with compilation and checkpoints)\n"
         "  model        runs/digits/1/export/1  (SavedModel, TFLite; 1.9M bytes)\n"
+        "  checkpoints  runs/digits/1/checkpoint\n"
+        "  logs         runs/digits/1/logs\n"
+        "Next\n"
+        "  dtj report --run runs/digits/1 --html  # show everything on one page\n"
+        "  dtj tensorboard --run runs/digits/1  # show the curves\n"
+        "  dtj run 'my digits.yaml'  # run it again\n"
+        "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
+    )
+
+
+def test_a_narrow_terminal_gets_values_wrapped_between_words_and_commands_whole(place: Place) -> None:
+    result = Result(steps=225, first_step=64, examples_per_second=2543.4, duration_seconds=4.0)
+    exported = ExportedModel(path=str(place.directory.export / "1"), formats=("SavedModel", "TFLite"), size=1_902_069)
+    lines = end_lines(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place)
+    assert "\n".join(part.plain for line in lines for part in fitted(line, width=60)) == (
+        "digits succeeded after 14s\n"
+        "  speed        2.5k examples/s on average  (225 steps,\n"
+        "               resumed at step 64; 4s with compilation and\n"
+        "               checkpoints)\n"
+        "  model        runs/digits/1/export/1  (SavedModel, TFLite;\n"
+        "               1.9M bytes)\n"
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"

@@ -18,7 +18,7 @@ from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow
 from dtj.cli.run.render_cluster_end import end_of_job, next_commands
-from dtj.cli.run.screen import screen
+from dtj.cli.run.screen import print_summary, screen
 from dtj.cli.submit.command import refusal
 from dtj.client import ApiError, AsyncClient, Unavailable
 from dtj.client.checks import check
@@ -79,8 +79,7 @@ async def _run_one(
         say(format_api_error(error), err=True)
         _say_going_on(job, "The job can no longer be followed.", console)
         return Exit.API
-    for line in end_of_job(job, again=next_command, now=datetime.now(UTC)):
-        console.print(line, soft_wrap=True)
+    print_summary(console, end_of_job(job, again=next_command, now=datetime.now(UTC)))
     return _exit_code(job)
 
 

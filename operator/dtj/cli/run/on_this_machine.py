@@ -23,7 +23,7 @@ from dtj.cli.common.formatting import counted, listed, shown_path
 from dtj.cli.run.render_end import Place, end_lines
 from dtj.cli.run.render_lines import stamped
 from dtj.cli.run.resume_line import ResumeLine
-from dtj.cli.run.screen import Screen, screen
+from dtj.cli.run.screen import Screen, print_summary, screen
 from dtj.client.checks import Manifest, check
 from dtj.client.manifest_files import STDIN
 from dtj.core.manifests.accelerators import accelerator_of
@@ -123,8 +123,7 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
             shown.say("There is no earlier run to resume: this is the first.")
         stack.enter_context(_logging_to(directory.runner_log))
         ended, code = asyncio.run(_follow(manifest, directory, options, shown, resumed=earlier))
-    for text in end_lines(ended, place):
-        console.print(text, soft_wrap=True)
+    print_summary(console, end_lines(ended, place))
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,8 +187,23 @@ def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
 
 
 def field(name: str, value: str) -> Text:
-    """A line of the summary."""
-    return Text.assemble("  ", (f"{name:<13}", "dim"), value)
+    """A line of the summary. Its value may be wrapped (see :func:`fitted`), unlike a command, which is to be copied."""
+    return Text.assemble("  ", (f"{name:<13}", "dim"), value, no_wrap=False)
+
+
+_VALUE_COLUMN: Final = 15
+_MIN_VALUE_WIDTH: Final = 20
+
+
+def fitted(line: Text, *, width: int) -> tuple[Text, ...]:
+    """What a terminal of this width shows for one line of the summary: a long value continues below its beginning."""
+    room = width - _VALUE_COLUMN
+    if line.no_wrap is not False or room < _MIN_VALUE_WIDTH or len(line.plain) <= width:
+        return (line,)
+    pieces = textwrap.wrap(line.plain[_VALUE_COLUMN:], room, break_on_hyphens=False)
+    label = Text.assemble((line.plain[:_VALUE_COLUMN], "dim"))
+    blank = " " * _VALUE_COLUMN
+    return tuple(Text.assemble(blank if number else label, piece) for number, piece in enumerate(pieces))
 
 
 def command(line: str, purpose: str) -> Text:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.live_screen import can_redraw, live
+from dtj.cli.run.render_end import fitted
 from dtj.cli.run.render_lines import change_lines, progress_words, stamped
 from dtj.cli.run.render_table import run_table
 from dtj.local.view import RunView
 
 LINE_INTERVAL: Final = 5.0
 """Seconds between two lines of progress where there is no terminal."""
+
+
+def print_summary(console: Console, lines: Iterable[Text]) -> None:
+    """The last lines of a run. On a terminal, values are wrapped between words; a pipe gets each line whole."""
+    for line in lines:
+        for part in fitted(line, width=console.width) if console.is_terminal else (line,):
+            console.print(part, soft_wrap=True)
 
 
 class Screen(Protocol):
