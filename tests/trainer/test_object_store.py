@@ -9,34 +9,41 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from dtj_trainer.object_store import data_cache
-from dtj_trainer.object_store.bucket import Bucket
+from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from dtj_trainer.object_store.checkpoints import CheckpointMirror
 from dtj_trainer.object_store.url import Location
-from dtj_trainer.process.errors import NotSaved, UsageError
+from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
+from support.faulty_store import Fault, FaultyProxy
 
 PLACE = Location("s3", "bucket", "run")
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     import boto3
 
-    client = boto3.client("s3", region_name="us-east-1")
+    client = boto3.client("s3", region_name="us-east-1", endpoint_url=f"http://{host}:{port}")
     client.create_bucket(Bucket="bucket")
     try:
-        yield Bucket(PLACE, option="--checkpoint-dir")
+        with FaultyProxy(host, port).serving() as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+            yield proxy
     finally:
         for entry in client.list_objects_v2(Bucket="bucket").get("Contents", ()):
             client.delete_object(Bucket="bucket", Key=entry["Key"])
         client.delete_bucket(Bucket="bucket")
         server.stop()
+
+
+@pytest.fixture
+def bucket(proxy: FaultyProxy) -> Bucket:
+    return Bucket(PLACE, option="--checkpoint-dir", retry_seconds=2)
 
 
 def saved(mirror: CheckpointMirror, directory: Path, step: int) -> None:
@@ -98,3 +105,43 @@ def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path:
 def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:
     with pytest.raises(UsageError, match="there is no bucket absent"):
         Bucket.proved(Location("s3", "absent", ""), option="--checkpoint-dir", writes=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "fault", "times"),
+    [("PUT", Fault.UNAVAILABLE, 2), ("PUT", Fault.CUT_REQUEST, 1), ("GET", Fault.CUT_ANSWER, 1)],
+)
+def test_a_fault_that_passes_loses_nothing(
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, method: str, fault: Fault, times: int
+) -> None:
+    writer = CheckpointMirror(bucket, tmp_path / "one")
+    writer.take_over()
+    proxy.fail(method, "ckpt-1.data", fault, times)
+    saved(writer, tmp_path / "one", 1)
+    assert CheckpointMirror(bucket, tmp_path / "two").fetch(1)
+    assert proxy.is_spent()
+    assert (tmp_path / "two/ckpt-1.data-00000-of-00001").read_bytes() == bytes([1]) * 1000
+
+
+@pytest.mark.parametrize("part", ["ckpt-2.data", "ckpt-2.complete"])
+@pytest.mark.parametrize(
+    ("fault", "ends", "message"),
+    [
+        (Fault.UNAVAILABLE, StoreFailed, "does not answer as it should"),
+        (Fault.CUT_REQUEST, StoreFailed, "does not answer as it should"),
+        (Fault.FORBIDDEN, UsageError, "access denied"),
+    ],
+)
+def test_a_fault_that_stays_ends_in_one_line_and_keeps_the_checkpoint_before(
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, part: str, fault: Fault, ends: type[TrainerError], message: str
+) -> None:
+    writer = CheckpointMirror(bucket, tmp_path / "one")
+    writer.take_over()
+    saved(writer, tmp_path / "one", 1)
+    proxy.fail("PUT", part, fault, times=100)
+    with pytest.raises(ends, match=message) as ended:
+        saved(writer, tmp_path / "one", 2)
+    assert "\n" not in str(ended.value)
+    reader = CheckpointMirror(bucket, tmp_path / "two")
+    assert reader.steps() == [1]
+    assert reader.fetch(1)
