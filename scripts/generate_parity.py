@@ -31,7 +31,7 @@ each as soon as it is there, so there is no run of Keras on one device that it c
 *custom* is the trainer's own loop, *fit* is `--loop=fit`, and *session* is a loop of a script of yours in a
 [session](bring-your-own.md#the-library). *resumed* is a run that was stopped and continued from its
 checkpoint; it must also equal the uninterrupted run to the bit. The models are in `tests/trainer/parity_models.py`. CI
-tests an eighth of the rows in each run; CONTRIBUTING.md says how to test one row.
+tests a sixteenth of the rows in each run; CONTRIBUTING.md says how to test one row.
 
 """
 ONE, MIRRORED, TWO, THREE = parity.ONE, parity.MIRRORED, parity.TWO_WORKERS, parity.THREE_WORKERS

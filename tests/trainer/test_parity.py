@@ -1,6 +1,6 @@
 """Any model trains as plain Keras `fit` on one device would at the same global batch, or is refused in one line.
 
-The table is in `parity.py`. Without `DTJ_SHARD` a run tries an eighth of it, chosen by the commit, and the cases of
+The table is in `parity.py`. Without `DTJ_SHARD` a run tries a sixteenth of it, chosen by the commit, and the cases of
 ALWAYS; `DTJ_SHARD=all` tries all of it, and with `-k clipnorm` starts processes for the chosen cases alone.
 """
 
@@ -18,11 +18,10 @@ from trainer.parity import BY_NAME, CASES, THREE_WORKERS, TWO_WORKERS
 pytestmark = pytest.mark.trainer
 
 PROGRAM = Path(__file__).with_name("parity.py")
-PARTS = 8
 ALWAYS = ("adam", "masked", "sample_weights", "mixed_float16", "clipnorm", "accumulation")
 CHOSEN = {
     *ALWAYS,
-    *(name for shard in chosen() for name in part([case.name for case in CASES], shard % PARTS, shards=PARTS)),
+    *(name for shard in chosen() for name in part([case.name for case in CASES], shard)),
 }
 CELLS = [
     pytest.param(case.name, cell, id=f"{case.name}-{cell}")
