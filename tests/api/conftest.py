@@ -30,7 +30,7 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
         yield process
         print(process.log.read_text())  # shown where the test fails
         if process.running:
-            process.await_line("runs jobs")  # a short test may be over before the operator is up
+            process.await_serving()  # a short test may be over before the operator is up
             code, seconds = process.stop()
             assert code == 0, process.log.read_text()
             assert seconds < GRACE_SECONDS

@@ -77,7 +77,7 @@ class TestAKilledOperator:
         operator.start()
         world.await_pods([f"worker-{index}" for index in range(30)])
         assert len(set(uids(world).values())) == 30
-        operator.await_line("runs jobs", times=2)  # it may have been killed after the last pod, and not be up yet
+        operator.await_serving()  # it may have been killed after the last pod, and not be up yet
 
     def test_runs_a_job_that_was_deleted_and_created_again_meanwhile(
         self, world: JobWorld, operator: OperatorProcess

@@ -56,6 +56,7 @@ def test_a_restarted_operator_writes_nothing_where_nothing_changed(world: JobWor
     operator.kill()
     mark = world.plane.audit.mark()
     operator.start()
+    operator.await_serving()
 
     def idle() -> None:
         assert writes(world, mark) == []

@@ -87,6 +87,7 @@ class OperatorProcess:
             *arguments,
         ]
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged_before = 0
 
     @classmethod
     def serving(cls, plane: ControlPlane, namespaces: Sequence[str], *arguments: str, log: Path) -> OperatorProcess:
@@ -102,6 +103,7 @@ class OperatorProcess:
         self.kill()
 
     def start(self) -> None:
+        self._logged_before = len(self.lines())
         with self.log.open("ab") as log:
             environment = {k: v for k, v in os.environ.items() if not k.startswith(("KUBECONFIG", "DTJ_OPERATOR_"))}
             self._process = subprocess.Popen(
@@ -141,6 +143,15 @@ class OperatorProcess:
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def await_serving(self) -> None:
+        """Wait until the process that was started last serves; before that, SIGTERM is its end without a word."""
+
+        def serves() -> None:
+            lines = self.lines()[self._logged_before :]
+            assert any("runs jobs" in line for line in lines), "\n".join(self.lines())
+
+        eventually(serves)
 
     def await_line(self, part: str, *, times: int = 1) -> str:
         """Wait for a log line that contains ``part``, the n-th of them; the line."""
