@@ -9,7 +9,7 @@ import click
 
 from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.job_name import JobName
-from dtj.cli.common.run_options import check_one_is_given, runs_option
+from dtj.cli.common.run_options import check_one_is_given, complete_run, runs_option
 
 MAX_RUNS: Final = 8
 """The number of colours on the page: more look alike."""
@@ -23,6 +23,7 @@ MAX_RUNS: Final = 8
     "run",
     multiple=True,
     metavar="RUN",
+    shell_complete=complete_run,
     help="Show a run on this machine instead: its folder, or the name of its job. Several times: compare the runs.",
 )
 @click.option("--html", is_flag=True, help="Write one page that opens in any browser, instead of a bundle of files.")
