@@ -39,6 +39,6 @@ def test_the_end_of_a_training_that_fails_is_one_json_line_with_the_traceback(fo
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
         assert job.start().wait() == {"worker-0": 1}
     end = json.loads(job["worker-0"].log.splitlines()[-1])
-    assert (end["level"], end["message"]) == ("error", "ValueError: no such column")
+    assert (end["level"], end["message"]) == ("error", "script.py:1: ValueError: no such column")
     assert end["exception"].startswith("Traceback (most recent call last):\n")
-    assert job["worker-0"].last_words == "ValueError: no such column"
+    assert job["worker-0"].last_words == "script.py:1: ValueError: no such column"

@@ -163,7 +163,7 @@ def test_an_error_in_the_training_itself_is_a_traceback_and_one(folder: Path) ->
         worker = job.start(environ={"PYTHONPATH": f"{folder}:{SOURCE}"})["worker-0"]
         assert worker.wait() == 1
     assert "Traceback" in worker.log
-    assert worker.last_words == "ZeroDivisionError: a broken loss"
+    assert worker.last_words == "sitecustomize.py:5: ZeroDivisionError: a broken loss"
 
 
 BROKEN = """
