@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Iterator
+from glob import glob
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from dtj_trainer.object_store.checkpoints import CheckpointMirror
 from dtj_trainer.object_store.url import Location
 from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
 from support.faulty_store import Fault, FaultyProxy
+
+pytestmark = pytest.mark.trainer
 
 PLACE = Location("s3", "bucket", "run")
 
@@ -100,6 +103,20 @@ def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path:
     shutil.rmtree(tmp_path)
     with pytest.raises(UsageError, match="no files there"):
         data_cache.fetch("s3://bucket/run/none", option="--data-dir", environ=environ)
+
+
+def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket: Bucket, tmp_path: Path) -> None:
+    def read() -> list[str]:
+        environ = {"DTJ_STORE_CACHE": str(tmp_path)}
+        return sorted(
+            Path(path).name for path in glob(data_cache.fetch(f"{PLACE}/*.csv", option="--data", environ=environ))
+        )
+
+    for name in ("run/a.csv", "run/b.csv"):
+        bucket.write(name, b"1,2")
+    assert read() == ["a.csv", "b.csv"]
+    bucket.delete("run/b.csv")
+    assert read() == ["a.csv"]
 
 
 def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:

@@ -66,6 +66,16 @@ def test_every_field_of_ours_is_described_and_the_description_begins_with_its_na
     assert undescribed == []
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_each_file_of_tests_is_of_a_level(path: Path) -> None:
+    """A level runs what has its mark: a file without one would never run."""
+    assert re.search(
+        r"^pytestmark = .*\bmark\.|^pytestmark = \[|^@pytest\.mark\.(unit|trainer)$", path.read_text(), re.MULTILINE
+    )
+
+
 def test_no_python_file_is_longer_than_five_hundred_lines() -> None:
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     long = [name for name in listed.split() if len((ROOT / name).read_text().splitlines()) > 500]

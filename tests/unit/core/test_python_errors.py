@@ -11,10 +11,10 @@ pytestmark = pytest.mark.unit
 TRACEBACK = """\
 2026-11-23 03:34:37 INFO reading
 Traceback (most recent call last):
-  File "/work/train.py", line 4, in <module>
+  File "/app/train.py", line 4, in <module>
     fit()
     ^^^^^
-  File "/work/helper.py", line 9, in fit
+  File "/app/helper.py", line 9, in fit
     model.fit(data)
   File "/usr/lib/python3.11/site-packages/keras/src/trainer.py", line 122, in fit
     raise ValueError(message)

@@ -11,6 +11,10 @@ from dtj_trainer.object_store.bucket import Bucket, StoreFailed, explained
 from dtj_trainer.object_store.url import Location, place
 from dtj_trainer.process.errors import UsageError
 
+pytestmark = pytest.mark.unit
+
+SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
+
 
 def test_a_url_names_a_bucket_and_a_folder() -> None:
     assert Location.of("s3://bucket/a//b/") == Location("s3", "bucket", "a/b")
@@ -60,4 +64,4 @@ def test_gs_is_refused_for_what_is_written() -> None:
 
 def test_the_library_is_not_imported_without_a_url() -> None:
     code = "import sys, dtj_trainer.roles; sys.exit('obstore' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=False).returncode == 0

@@ -50,8 +50,7 @@ def fetch(text: str, *, option: str, environ: Mapping[str, str]) -> str:
     try:
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             kept = set(pool.map(lambda entry: _fetch(bucket, entry, root), entries))
-        if pattern is None:
-            _remove_others(root, kept)
+        _remove_others(root, kept, pattern or "**/*")
     except FileNotFoundError as error:
         raise UsageError(f"{option}={text}: an object was removed while it was read ({error})") from None
     except OSError as error:
@@ -104,9 +103,9 @@ def _fetch(bucket: Bucket, entry: Entry, root: Path) -> Path:
     return path
 
 
-def _remove_others(root: Path, kept: set[Path]) -> None:
-    """Removes what is no longer in the bucket: the directory is read as a whole."""
-    for path in [path for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")]:
+def _remove_others(root: Path, kept: set[Path], pattern: str) -> None:
+    """Removes what is no longer in the bucket: all files that match the pattern are read."""
+    for path in [path for path in root.glob(pattern) if path.is_file() and not path.name.startswith(".")]:
         if path not in kept:
             path.unlink(missing_ok=True)
             path.with_name(f".{path.name}.version").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A local directory whose files are copied to a bucket: TensorBoard's logs and exported models. No TensorFlow."""
+"""A local directory whose files are copied to a bucket: TensorBoard's logs. No TensorFlow."""
 
 import logging
 import threading
@@ -10,17 +10,6 @@ from dtj_trainer.process.errors import TrainerError
 log = logging.getLogger(__name__)
 
 _EVERY_SECONDS = 15.0
-
-
-def upload_tree(bucket: Bucket, directory: Path, *, last: str | None = None) -> None:
-    """Copies all files below a directory, those of the name `last` at the end: a reader looks for that one.
-
-    Raises:
-        TrainerError: the bucket does not take them.
-    """
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
-    for path in sorted(files, key=lambda path: path.name == last):
-        bucket.upload(path, bucket.location.below(path.relative_to(directory).as_posix()))
 
 
 class FolderSync:
