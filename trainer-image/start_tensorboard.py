@@ -8,6 +8,15 @@ import warnings
 from types import ModuleType
 
 warnings.filterwarnings("ignore", message="pkg_resources")
+if any("s3://" in argument for argument in sys.argv):
+    from dtj_trainer.object_store.tensorboard import with_local_copies
+    from dtj_trainer.process.errors import TrainerError
+
+    try:
+        sys.argv[1:] = with_local_copies(sys.argv[1:])
+    except TrainerError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
 if not any("://" in argument for argument in sys.argv):
     # The mark by which it does without TensorFlow, of which it needs the file systems alone: 90 MB, not 550.
     sys.modules["tensorboard.compat.notf"] = ModuleType("tensorboard.compat.notf")

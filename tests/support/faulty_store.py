@@ -22,6 +22,7 @@ class FaultyProxy:
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
         self._plan: list[tuple[str, str, Fault]] = []
+        self._is_away = False
         self._lock = threading.Lock()
         self.url = ""
 
@@ -30,6 +31,16 @@ class FaultyProxy:
         with self._lock:
             self._plan = [(method, part, fault)] * times
 
+    def go_away(self) -> None:
+        """From now on, every request is answered 503."""
+        with self._lock:
+            self._is_away = True
+
+    def come_back(self) -> None:
+        """Requests are forwarded again."""
+        with self._lock:
+            self._is_away = False
+
     def is_spent(self) -> bool:
         """Whether all planned faults have happened."""
         return not self._plan
@@ -37,6 +48,8 @@ class FaultyProxy:
     def take(self, method: str, path: str) -> Fault | None:
         """The fault of this request, which is then no longer planned."""
         with self._lock:
+            if self._is_away:
+                return Fault.UNAVAILABLE
             if self._plan and self._plan[0][0] == method and self._plan[0][1] in path:
                 return self._plan.pop(0)[2]
         return None

@@ -24,7 +24,7 @@ from dtj_trainer.process.errors import TrainerError
 
 MODULE = "dtj_trainer"
 """What is forked: `python -m` of it."""
-_READ_LATE = ("DTJ_", "TF_CONFIG", "TF_DATA_SERVICE_ADDRESS", "CUDA_VISIBLE_DEVICES", "TEST_")
+_READ_LATE = ("DTJ_", "TF_CONFIG", "TF_DATA_SERVICE_ADDRESS", "CUDA_VISIBLE_DEVICES", "TEST_", "AWS_")
 """Variables that are read after a task starts; any other may be read while TensorFlow is imported."""
 _PATH = "PYTHONPATH"
 _LONGEST_REQUEST = 2**17

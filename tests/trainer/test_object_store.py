@@ -1,20 +1,22 @@
 """Checkpoints, data and logs in a bucket, against a server that speaks the protocol of S3."""
 
-import logging
+import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
-from dtj_trainer.object_store import data_cache
+from dtj_trainer.object_store import data_cache, exports
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
 from dtj_trainer.object_store.checkpoints import CheckpointMirror
-from dtj_trainer.object_store.url import Location
+from dtj_trainer.object_store.tensorboard import FolderCopy, with_local_copies
+from dtj_trainer.object_store.url import Location, StorePolicy
 from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
 from support.faulty_store import Fault, FaultyProxy
+from trainer.s3_server import environ_of, store_with_bucket
 
 pytestmark = pytest.mark.trainer
 
@@ -23,30 +25,15 @@ PLACE = Location("s3", "bucket", "run")
 
 @pytest.fixture
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    import boto3
-
-    client = boto3.client("s3", region_name="us-east-1", endpoint_url=f"http://{host}:{port}")
-    client.create_bucket(Bucket="bucket")
-    try:
-        with FaultyProxy(host, port).serving() as proxy:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-            yield proxy
-    finally:
-        for entry in client.list_objects_v2(Bucket="bucket").get("Contents", ()):
-            client.delete_object(Bucket="bucket", Key=entry["Key"])
-        client.delete_bucket(Bucket="bucket")
-        server.stop()
+    with store_with_bucket("bucket") as (_, proxy):
+        for name, value in environ_of(proxy).items():
+            monkeypatch.setenv(name, value)
+        yield proxy
 
 
 @pytest.fixture
 def bucket(proxy: FaultyProxy) -> Bucket:
-    return Bucket(PLACE, option="--checkpoint-dir", retry_seconds=2)
+    return Bucket(PLACE, option="--checkpoint-dir", retry_seconds=1)
 
 
 def saved(mirror: CheckpointMirror, directory: Path, step: int) -> None:
@@ -88,28 +75,28 @@ def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> Non
 
 
 def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path: Path) -> None:
-    environ = {"DTJ_STORE_CACHE": str(tmp_path)}
+    store = StorePolicy(cache=tmp_path, retry_seconds=2)
     bucket.write("run/data/a.csv", b"one")
-    path = Path(data_cache.fetch("s3://bucket/run/data", option="--data-dir", environ=environ)) / "a.csv"
+    path = Path(data_cache.fetch("s3://bucket/run/data", option="--data-dir", store=store)) / "a.csv"
     assert path.read_bytes() == b"one"
     before = path.stat().st_ino
-    data_cache.fetch("s3://bucket/run/data", option="--data-dir", environ=environ)
+    data_cache.fetch("s3://bucket/run/data", option="--data-dir", store=store)
     assert path.stat().st_ino == before
     bucket.write("run/data/a.csv", b"two")
-    data_cache.fetch("s3://bucket/run/data", option="--data-dir", environ=environ)
+    data_cache.fetch("s3://bucket/run/data", option="--data-dir", store=store)
     assert path.read_bytes() == b"two"
-    pattern = data_cache.fetch("s3://bucket/run/data/*.csv", option="--data-dir", environ=environ)
+    pattern = data_cache.fetch("s3://bucket/run/data/*.csv", option="--data-dir", store=store)
     assert pattern.endswith("/*.csv")
     shutil.rmtree(tmp_path)
     with pytest.raises(UsageError, match="no files there"):
-        data_cache.fetch("s3://bucket/run/none", option="--data-dir", environ=environ)
+        data_cache.fetch("s3://bucket/run/none", option="--data-dir", store=store)
 
 
 def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket: Bucket, tmp_path: Path) -> None:
     def read() -> list[str]:
-        environ = {"DTJ_STORE_CACHE": str(tmp_path)}
+        store = StorePolicy(cache=tmp_path, retry_seconds=2)
         return sorted(
-            Path(path).name for path in glob(data_cache.fetch(f"{PLACE}/*.csv", option="--data", environ=environ))
+            Path(path).name for path in glob(data_cache.fetch(f"{PLACE}/*.csv", option="--data", store=store))
         )
 
     for name in ("run/a.csv", "run/b.csv"):
@@ -121,7 +108,7 @@ def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket:
 
 def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:
     with pytest.raises(UsageError, match="there is no bucket absent"):
-        Bucket.proved(Location("s3", "absent", ""), option="--checkpoint-dir", writes=True)
+        Bucket.prove(Location("s3", "absent", ""), option="--checkpoint-dir", writes=True, retry_seconds=2)
 
 
 @pytest.mark.parametrize(
@@ -162,3 +149,80 @@ def test_a_fault_that_stays_ends_in_one_line_and_keeps_the_checkpoint_before(
     reader = CheckpointMirror(bucket, tmp_path / "two")
     assert reader.steps() == [1]
     assert reader.fetch(1)
+
+
+def exported(directory: Path) -> Path:
+    (directory / "variables").mkdir(parents=True)
+    (directory / "saved_model.pb").write_bytes(b"graph")
+    (directory / "variables/variables.index").write_bytes(b"index")
+    return directory
+
+
+def test_an_export_is_a_new_version_with_a_marker(bucket: Bucket, tmp_path: Path) -> None:
+    model = exported(tmp_path / "7")
+    bucket.write("run/1/saved_model.pb", b"a part")
+    assert exports.upload(bucket, model, {"size": 10}) == "s3://bucket/run/2"
+    assert exports.upload(bucket, model, {"size": 10}) == "s3://bucket/run/3"
+    document = json.loads(bucket.read("run/2.complete") or b"")
+    assert document == {"size": 10, "path": "s3://bucket/run/2"}
+    assert [entry.key for entry in bucket.list("2/")] == ["run/2/saved_model.pb", "run/2/variables/variables.index"]
+
+
+def test_two_exports_at_once_get_a_version_each(bucket: Bucket, tmp_path: Path) -> None:
+    assert bucket.create("run/1.writer", b"{}")
+    bucket.delete("run/1.writer")
+    model = exported(tmp_path / "7")
+    with ThreadPoolExecutor() as pool:
+        urls = list(pool.map(lambda _: exports.upload(bucket, model, {}), range(4)))
+    assert sorted(urls) == [f"s3://bucket/run/{version}" for version in range(1, 5)]
+
+
+@pytest.mark.parametrize("part", ["1.writer", "1/saved_model.pb", "1.complete"])
+@pytest.mark.parametrize(
+    ("fault", "message"), [(Fault.UNAVAILABLE, "does not answer as it should"), (Fault.FORBIDDEN, "access denied")]
+)
+def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, part: str, fault: Fault, message: str
+) -> None:
+    proxy.fail("PUT", part, fault, times=10_000)
+    with pytest.raises(NotSaved, match=f"{message}.*exports it again") as ended:
+        exports.upload(bucket, exported(tmp_path / "7"), {})
+    assert "\n" not in str(ended.value)
+    assert bucket.read("run/1.complete") is None
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_REQUEST])
+def test_a_fault_that_passes_delays_an_export(bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, fault: Fault) -> None:
+    proxy.fail("PUT", "1/saved_model.pb", fault, times=1)
+    exports.upload(bucket, exported(tmp_path / "7"), {})
+    assert proxy.is_spent()
+    assert bucket.read("run/1/saved_model.pb") == b"graph"
+
+
+def test_a_directory_follows_the_logs_of_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    copy = FolderCopy(bucket, tmp_path)
+    bucket.write("run/train/events.out.tfevents.1", b"one")
+    bucket.write("run/result.json", b"{1}")
+    copy.update()
+    # TensorBoard reads on in the file that it has open.
+    with (tmp_path / "train/events.out.tfevents.1").open("rb") as file:
+        assert file.read() == b"one"
+        bucket.write("run/train/events.out.tfevents.1", b"onetwo")
+        bucket.write("run/result.json", b"{}")
+        copy.update()
+        assert file.read() == b"two"
+    assert (tmp_path / "result.json").read_bytes() == b"{}"
+
+
+def test_tensorboard_gets_a_directory_in_place_of_a_url(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    bucket.write("run/logs/events.out.tfevents.1", b"one")
+    followed: list[FolderCopy] = []
+    first, port = with_local_copies([f"--logdir={PLACE}/logs", "--port=6006"], follow=followed.append)
+    assert port == "--port=6006"
+    assert (Path(first.removeprefix("--logdir=")) / "events.out.tfevents.1").read_bytes() == b"one"
+    assert len(followed) == 1
+    with pytest.raises(UsageError, match="there is no bucket absent"):
+        with_local_copies(["--logdir=s3://absent/logs"])

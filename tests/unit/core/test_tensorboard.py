@@ -279,6 +279,16 @@ class TestWhatItIsMadeOf:
         assert dig(pod, "spec", "containers", 0, "command", 1) == "--logdir=gs://bucket/digits/logs"
         assert dig(pod, "spec", "volumes") is None
 
+    def test_logs_at_a_url_are_read_with_the_credentials_of_the_training(self) -> None:
+        given = {"name": "AWS_ACCESS_KEY_ID", "valueFrom": {"secretKeyRef": {"name": "s3", "key": "id"}}}
+        source = {"secretRef": {"name": "s3"}}
+        main = {"name": "trainer", "image": "i", "env": [{"name": "OTHER", "value": "1"}, given], "envFrom": [source]}
+        template = {"spec": {"containers": [main]}}
+        container = dig(self.manifest(template=template, checkpoint={"path": "s3://b/c"}), "spec", "containers", 0)
+        assert (dig(container, "env"), dig(container, "envFrom")) == ([given], [source])
+        container = dig(self.manifest(template=template), "spec", "containers", 0)
+        assert (dig(container, "env"), dig(container, "envFrom")) == (None, None)
+
     @pytest.mark.parametrize(("roles", "longest"), [({"worker": 1}, 46), ({"chief": 1}, 50)])
     def test_its_name_fits_where_the_jobs_does(self, roles: dict[str, int], longest: int) -> None:
         name = "d" * longest

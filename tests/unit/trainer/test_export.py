@@ -80,13 +80,13 @@ class TestABundle:
         assert measure(path, []).size == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
     def test_it_is_told_in_one_line_that_fits_a_termination_message(self) -> None:
-        bundle = Bundle(path=Path("/é" * 500), formats=formats.FORMATS, size=2**50, digest="sha256:" + 64 * "a")
+        bundle = Bundle(path="/é" * 500, formats=formats.FORMATS, size=2**50, digest="sha256:" + 64 * "a")
         assert len(bundle.last_words().encode()) < 4096
         assert json.loads(bundle.last_words()) == {"export": bundle.document()}
         assert "\n" not in bundle.last_words()
 
     def test_it_is_in_the_document_of_the_status_port(self) -> None:
-        bundle = Bundle(path=Path("/e/1"), formats=("SavedModel",), size=3, digest="sha256:0")
+        bundle = Bundle(path="/e/1", formats=("SavedModel",), size=3, digest="sha256:0")
         board = ProgressStore()
         assert "export" not in board.document()
         board.update(export=bundle.document())

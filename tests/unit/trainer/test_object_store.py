@@ -23,7 +23,9 @@ def test_a_url_names_a_bucket_and_a_folder() -> None:
     assert place("/data") == Path("/data")
 
 
-@pytest.mark.parametrize("argument", ["--checkpoint-dir=s4://b/x", "--log-dir=s3:///x", "--export-dir=s3://b/x"])
+@pytest.mark.parametrize(
+    "argument", ["--checkpoint-dir=s4://b/x", "--log-dir=s3:///x", "--export-dir=hdfs://b/x", "--store-cache=s3://b/x"]
+)
 def test_a_url_that_cannot_be_used_is_refused_by_its_option(argument: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse([argument], {})
@@ -31,9 +33,7 @@ def test_a_url_that_cannot_be_used_is_refused_by_its_option(argument: str) -> No
 
 
 def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
-    environ = {"DTJ_STORE_CACHE": str(tmp_path)}
-    one = parse(["--checkpoint-dir=s3://b/x"], environ)
-    other = parse(["--checkpoint-dir=s3://b/y"], environ)
+    one, other = (parse([f"--checkpoint-dir=s3://b/{name}", f"--store-cache={tmp_path}"], {}) for name in "xy")
     assert one.checkpoint.location == Location("s3", "b", "x")
     assert one.checkpoint.directory is not None
     assert one.checkpoint.directory.parent == tmp_path
@@ -48,6 +48,12 @@ def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
         ("Missing AccessKeyId", "GenericError", UsageError, "there are no credentials for s3://"),
         ("PUT http://169.254.169.254/latest/api/token", "GenericError", UsageError, "there are no credentials"),
         ("503 Slow Down", "GenericError", StoreFailed, "503 Slow Down"),
+        (
+            "PUT after 3 retries, max_retries: 99, retry_timeout: 6s  - x",
+            "E",
+            StoreFailed,
+            "(PUT after 3 retries  - x)",
+        ),
     ],
 )
 def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exception], message: str) -> None:
@@ -59,7 +65,7 @@ def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exce
 
 def test_gs_is_refused_for_what_is_written() -> None:
     with pytest.raises(UsageError, match=r"^--log-dir=gs://b/x: gs:// is for data only; use a directory of"):
-        Bucket(Location.of("gs://b/x"), option="--log-dir")
+        Bucket(Location.of("gs://b/x"), option="--log-dir", retry_seconds=2)
 
 
 def test_the_library_is_not_imported_without_a_url() -> None:

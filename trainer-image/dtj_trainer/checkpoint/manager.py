@@ -24,7 +24,6 @@ from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.object_store.bucket import StoreFailed
 from dtj_trainer.object_store.checkpoints import CheckpointMirror
-from dtj_trainer.object_store.url import CACHE_VARIABLE
 from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
 
 log = logging.getLogger(__name__)
@@ -197,7 +196,7 @@ class Store:
             except OSError as error:
                 raise NotSaved(
                     f"checkpoint of step {step}: cannot be copied from {self._mirror} to {self._directory} "
-                    f"({error.strerror}); make room there, or set {CACHE_VARIABLE} to another directory"
+                    f"({error.strerror}); make room there, or give another directory with --store-cache"
                 ) from None
 
     def _load(self, path: Path, step: int) -> None:

@@ -13,9 +13,7 @@ from dtj_trainer.object_store.url import is_url
 
 def directory(text: str) -> Path:
     if is_url(text):
-        raise ValueError(
-            "this has to be a directory; mount a volume there, and copy its files to the bucket afterwards"
-        )
+        raise ValueError("give a directory of this machine, not a URL")
     return Path(text)
 
 

@@ -342,9 +342,9 @@ CHECKPOINT_KEEP = Option(
     flag="--checkpoint-keep", variable="DTJ_CHECKPOINT_KEEP", parse=values.whole(1), default=3,
     help="number of newest checkpoints to keep",
 )  # fmt: skip
-EXPORT_DIR = Option[Path | None](
-    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=values.directory, default=None, metavar="DIR",
-    help="directory for the SavedModel, as DIR/<version>",
+EXPORT_DIR = Option[Path | Location | None](
+    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=place, default=None, metavar="DIR",
+    help="directory, or s3:// URL, for the SavedModel, as DIR/<version>",
 )  # fmt: skip
 EXPORT_FORMATS = Option[tuple[str, ...] | None](
     flag="--export-formats", variable="DTJ_EXPORT_FORMATS", parse=formats.parse, default=None, metavar="LIST",
@@ -354,6 +354,14 @@ EXPORT_FORMATS = Option[tuple[str, ...] | None](
 LOG_DIR = Option[Path | Location | None](
     flag="--log-dir", variable="DTJ_LOG_DIR", parse=place, default=None, metavar="DIR",
     help="directory, or s3:// URL, for TensorBoard's logs and result.json",
+)  # fmt: skip
+STORE_CACHE = Option[Path | None](
+    flag="--store-cache", variable="DTJ_STORE_CACHE", parse=values.directory, default=None, metavar="DIR",
+    help="s3:// URLs: directory of a local disk for their copies (default: one below that for temporary files)",
+)  # fmt: skip
+STORE_RETRY_SECONDS = Option(
+    flag="--store-retry-seconds", variable="DTJ_STORE_RETRY_SECONDS", parse=values.positive, default=60.0, metavar="S",
+    help="s3:// URLs: seconds for which a request that fails is repeated",
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
     flag="--status-port", variable="DTJ_STATUS_PORT", parse=values.port, default=None,
@@ -412,7 +420,7 @@ GROUPS: Mapping[str, tuple[Option[object], ...]] = {
     "how to cut a model (Pipeline)": (MICRO_BATCHES, PIPELINE_REPLICAS, STAGES, BALANCE),
     "checkpoints and outputs": (
         CHECKPOINT_DIR, CHECKPOINT_EVERY_STEPS, CHECKPOINT_EVERY_SECONDS, CHECKPOINT_KEEP, EXPORT_DIR, EXPORT_FORMATS,
-        LOG_DIR,
+        LOG_DIR, STORE_CACHE, STORE_RETRY_SECONDS,
     ),
     "progress and log": (PROGRESS_EVERY, STATUS_PORT, LOG_FORMAT, LOG_LEVEL),
 }  # fmt: skip

@@ -6,6 +6,7 @@ Rejects every contradiction that can be seen without TensorFlow. Touches no file
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dtj_launch.logs import LogOptions
@@ -19,7 +20,7 @@ from dtj_trainer.config.validation import ValidationPolicy, validation_policy
 from dtj_trainer.data import options as data_options
 from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
 from dtj_trainer.export import formats
-from dtj_trainer.object_store.url import Location, local_copy
+from dtj_trainer.object_store.url import Location, StorePolicy, default_cache
 from dtj_trainer.pipeline_parallel import layout
 from dtj_trainer.pipeline_parallel.layout import PIPELINE, Layout
 from dtj_trainer.process.errors import UsageError
@@ -71,6 +72,7 @@ class CheckpointPolicy:
     every_steps: int | None
     every_seconds: float | None
     keep: int
+    store: StorePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +114,13 @@ class Config:
     run_eagerly: bool
     checkpoint: CheckpointPolicy
     export_dir: Path | None
+    export_location: Location | None
+    """Where what is in `export_dir` is copied to; None if it is not a copy."""
     export_formats: tuple[str, ...]
     log_dir: Path | None
     log_location: Location | None
     """Where `log_dir` is copied to; None if it is not a copy."""
+    store: StorePolicy
     status_port: int | None
     service_task: ServiceTask | None
     """Set where this process is part of the tf.data service."""
@@ -163,8 +168,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
     export_formats = args.value(options.EXPORT_FORMATS)
     data = data_options.data_config(args, environ)
-    checkpoint = _checkpoint(args, output, here.task, environ)
-    log_dir, log_location = _place(args.value(options.LOG_DIR), here.task, environ)
+    store = StorePolicy(
+        cache=args.value(options.STORE_CACHE) or default_cache(), retry_seconds=args.value(options.STORE_RETRY_SECONDS)
+    )
+    place = partial(_place, store, environ.get("DTJ_JOB_UID", ""), here.task)
+    checkpoint = _checkpoint(args, output, place(args.value(options.CHECKPOINT_DIR)), store)
+    export_dir, export_location = place(args.value(options.EXPORT_DIR))
+    log_dir, log_location = place(args.value(options.LOG_DIR))
     loop = args.value(options.LOOP)
     config = Config(
         script=script,
@@ -201,10 +211,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         tpu_name=args.value(options.TPU_NAME),
         run_eagerly=args.value(options.RUN_EAGERLY),
         checkpoint=checkpoint,
-        export_dir=args.value(options.EXPORT_DIR) or (output and output / "export"),
+        export_dir=export_dir or (output and output / "export"),
+        export_location=export_location,
         export_formats=export_formats or (formats.SAVED_MODEL,),
         log_dir=log_dir or (output and output / "logs"),
         log_location=log_location,
+        store=store,
         status_port=args.value(options.STATUS_PORT),
         service_task=data_options.service_task(here.task, environ),
         profile=data_options.profile(args),
@@ -294,26 +306,29 @@ def _batch_size(args: ParsedArgs) -> BatchSize:
 
 
 def _place(
-    given: Path | Location | None, task: Task, environ: Mapping[str, str]
+    store: StorePolicy, job_uid: str, task: Task, given: Path | Location | None
 ) -> tuple[Path | None, Location | None]:
     """The directory that an option names, and the place in an object store that it is a copy of."""
     if isinstance(given, Location):
-        return local_copy(given, environ, environ.get("DTJ_JOB_UID", ""), str(task)), given
+        return store.local_copy(given, job_uid, str(task)), given
     return given, None
 
 
-def _checkpoint(args: ParsedArgs, output: Path | None, task: Task, environ: Mapping[str, str]) -> CheckpointPolicy:
+def _checkpoint(
+    args: ParsedArgs, output: Path | None, place: tuple[Path | None, Location | None], store: StorePolicy
+) -> CheckpointPolicy:
     every_steps = args.value(options.CHECKPOINT_EVERY_STEPS)
     every_seconds = args.value(options.CHECKPOINT_EVERY_SECONDS)
     if every_steps is None and every_seconds is None:
         every_seconds = DEFAULT_CHECKPOINT_SECONDS
-    directory, location = _place(args.value(options.CHECKPOINT_DIR), task, environ)
+    directory, location = place
     return CheckpointPolicy(
         directory=directory or (output and output / "checkpoints"),
         location=location,
         every_steps=every_steps,
         every_seconds=every_seconds,
         keep=args.value(options.CHECKPOINT_KEEP),
+        store=store,
     )
 
 

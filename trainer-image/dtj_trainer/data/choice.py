@@ -1,7 +1,6 @@
 """From the options to a source. Imports TensorFlow."""
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,7 @@ def _brought(config: Config, where: str, option: str) -> str:
             f"{option}={where}: the tf.data service cannot read s3://; give --data-service=off, or mount the files in "
             "every pod"
         )
-    return data_cache.fetch(where, option=option, environ=os.environ)
+    return data_cache.fetch(where, option=option, store=config.store)
 
 
 def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader:

@@ -12,7 +12,8 @@ from typing import Any
 class Bundle:
     """One version of an exported model: a SavedModel and what was converted from it, below one directory."""
 
-    path: Path
+    path: str
+    """Of the version: a directory, or a URL."""
     formats: tuple[str, ...]
     size: int
     """Bytes of all files."""
@@ -21,7 +22,7 @@ class Bundle:
 
     def document(self) -> dict[str, Any]:
         """As result.json, GET /status and the job's status show it."""
-        return {"path": str(self.path), "formats": list(self.formats), "size": self.size, "digest": self.digest}
+        return {"path": self.path, "formats": list(self.formats), "size": self.size, "digest": self.digest}
 
     def last_words(self) -> str:
         """The line that a pod leaves for the operator, which puts it into the job's status."""
@@ -58,4 +59,4 @@ def measure(path: Path, formats: Iterable[str]) -> Bundle:
         with file.open("rb") as content:
             listing.update(hashlib.file_digest(content, "sha256").hexdigest().encode() + b"  ./" + name + b"\n")
         size += file.stat().st_size
-    return Bundle(path=path, formats=tuple(formats), size=size, digest=f"sha256:{listing.hexdigest()}")
+    return Bundle(path=str(path), formats=tuple(formats), size=size, digest=f"sha256:{listing.hexdigest()}")

@@ -5,6 +5,8 @@ is left ends in one line: `UsageError` if the remedy is with the user, `StoreFai
 """
 
 import os
+import re
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +20,11 @@ from dtj_trainer.process.errors import TrainerError, UsageError
 
 _PIECE = 16 * 2**20
 """Bytes of one request of a download."""
-_TRIES = 4
-"""Of a piece: the library does not repeat a request whose answer stops in the middle."""
-_RETRY_SECONDS = 60
+_PAUSES = (0.2, 5.0)
+"""Seconds between two requests: at first, and at most."""
 _START_RETRY_SECONDS = 15
+_LIMITS = re.compile(r", max_retries: \d+, retry_timeout: \S+")
+"""What the library adds of its configuration."""
 _GUIDE = "see docs/object-stores.md"
 _NO_CREDENTIALS = ("Missing AccessKeyId", "Missing SecretAccessKey", "MissingCredentials")
 
@@ -43,9 +46,10 @@ class Entry:
 class Bucket:
     """The bucket of one location, as one option names it."""
 
-    def __init__(self, location: Location, *, option: str, retry_seconds: int = _RETRY_SECONDS) -> None:
+    def __init__(self, location: Location, *, option: str, retry_seconds: float) -> None:
         """Args:
         option: that gave the location, for errors.
+        retry_seconds: for how long a request that fails is repeated.
 
         Raises:
             UsageError: the scheme is not s3, the library is missing, or the environment configures it in a way that
@@ -53,6 +57,7 @@ class Bucket:
         """
         self.location = location
         self._named = f"{option}={location}"
+        self._retry_seconds = retry_seconds
         if location.scheme != "s3":
             raise UsageError(
                 f"{self._named}: {location.scheme}:// is for data only; use a directory of a mounted volume, or an "
@@ -70,21 +75,20 @@ class Bucket:
             self._store = _open(location, os.environ, retry_seconds)
 
     @classmethod
-    def proved(cls, location: Location, *, option: str, writes: bool) -> "Bucket":
-        """The bucket, after a small object was written and removed, or a listing read, in a short time.
+    def prove(cls, location: Location, *, option: str, writes: bool, retry_seconds: float) -> None:
+        """Writes and removes a small object, or reads a listing, in a short time.
 
         Raises:
             UsageError: there is no such bucket, there are no credentials, or they do not allow it.
             StoreFailed: no answer in time.
         """
-        first = cls(location, option=option, retry_seconds=_START_RETRY_SECONDS)
+        first = cls(location, option=option, retry_seconds=min(retry_seconds, _START_RETRY_SECONDS))
         if writes:
             probe = location.below(f".dtj-probe-{uuid.uuid4().hex}")
             first.write(probe, b"dtj")
             first.delete(probe)
         else:
             next(iter(first.list("")), None)
-        return cls(location, option=option)
 
     def list(self, prefix: str) -> Iterator[Entry]:
         """The objects of the location's folder whose names, within it, begin with the prefix."""
@@ -114,6 +118,18 @@ class Bucket:
                 # Nothing else can be missing.
                 raise explained(self._named, self.location, "NoSuchBucket", "NotFoundError") from None
 
+    def create(self, key: str, content: bytes) -> bool:
+        """Writes a small object unless there is one of this name; returns whether it did.
+
+        A store that does not know conditional requests writes it in any case.
+        """
+        with self._reported():
+            try:
+                self._library.put(self._store, key, content, use_multipart=False, mode="create")
+            except self._errors.AlreadyExistsError:
+                return False
+        return True
+
     def delete(self, *keys: str) -> None:
         """Removes objects; one that is not there is no error."""
         with self._reported():
@@ -128,16 +144,19 @@ class Bucket:
         with self._reported():
             self._library.put(self._store, key, path)
 
-    def download(self, key: str, size: int, path: Path) -> None:
+    def download(self, key: str, size: int, path: Path, *, start: int = 0) -> None:
         """Reads an object into a file, piece by piece.
+
+        Args:
+            start: bytes that the file has already; the rest is added to it.
 
         Raises:
             FileNotFoundError: there is no such object any more.
             OSError: the file cannot be written.
         """
-        with self._reported(), path.open("wb") as file:
-            for start in range(0, size, _PIECE):
-                file.write(self._piece(key, start, min(size, start + _PIECE)))
+        with self._reported(), path.open("ab" if start else "wb") as file:
+            for at in range(start, size, _PIECE):
+                file.write(self._piece(key, at, min(size, at + _PIECE)))
 
     def _piece(self, key: str, start: int, end: int) -> bytes:
         piece = self._again(lambda: bytes(self._library.get_range(self._store, key, start=start, end=end)))
@@ -146,12 +165,16 @@ class Bucket:
         return piece
 
     def _again(self, read: Callable[[], bytes]) -> bytes:
-        for _ in range(_TRIES - 1):
+        """What a request answers: the library does not repeat one whose answer stops in the middle."""
+        until, pause = time.monotonic() + self._retry_seconds, _PAUSES[0]
+        while True:
             try:
                 return read()
             except self._errors.GenericError:
-                continue
-        return read()
+                if time.monotonic() + pause > until:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSES[1])
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -203,17 +226,22 @@ def _lacks_credentials(text: str) -> bool:
 
 def _first(text: str) -> str:
     lines = text.strip().splitlines()
-    return lines[0].strip()[:200] if lines else "no reason given"
+    return _LIMITS.sub("", lines[0]).strip()[:200] if lines else "no reason given"
 
 
-def _open(location: Location, environ: Mapping[str, str], retry_seconds: int) -> Any:
+def _open(location: Location, environ: Mapping[str, str], retry_seconds: float) -> Any:
     from obstore.store import S3Store
 
     options: dict[str, Any] = {"connect_timeout": "5s", "timeout": "60s"}
     retries: Any = {
-        "max_retries": 8,
+        # The time decides alone.
+        "max_retries": 10_000,
         "retry_timeout": timedelta(seconds=retry_seconds),
-        "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2},
+        "backoff": {
+            "init_backoff": timedelta(seconds=_PAUSES[0]),
+            "max_backoff": timedelta(seconds=_PAUSES[1]),
+            "base": 2,
+        },
     }
     # An endpoint without TLS, such as one of the cluster, is meant as it is written.
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""

@@ -151,4 +151,6 @@ def mirror_of(policy: CheckpointPolicy) -> CheckpointMirror | None:
     """The mirror of a job's checkpoints; None if they are in a directory."""
     if policy.location is None or policy.directory is None:
         return None
-    return CheckpointMirror(Bucket(policy.location, option="--checkpoint-dir"), policy.directory)
+    return CheckpointMirror(
+        Bucket(policy.location, option="--checkpoint-dir", retry_seconds=policy.store.retry_seconds), policy.directory
+    )

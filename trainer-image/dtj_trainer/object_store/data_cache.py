@@ -3,19 +3,18 @@
 import fnmatch
 import hashlib
 import os
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dtj_trainer.object_store.bucket import Bucket, Entry
-from dtj_trainer.object_store.url import CACHE_VARIABLE, Location, cache_root
+from dtj_trainer.object_store.url import Location, StorePolicy
 from dtj_trainer.process.errors import UsageError
 
 _WILD = frozenset("*?[")
 _AT_ONCE = 8
 
 
-def fetch(text: str, *, option: str, environ: Mapping[str, str]) -> str:
+def fetch(text: str, *, option: str, store: StorePolicy) -> str:
     """The local path, or pattern, of the files that a URL names, which are there when this returns.
 
     A file is read again if its size or its ETag in the bucket has changed.
@@ -32,13 +31,13 @@ def fetch(text: str, *, option: str, environ: Mapping[str, str]) -> str:
     except ValueError as wanted:
         raise UsageError(f"{option}={text}: {wanted}") from None
     folder, pattern = _split(location)
-    bucket = Bucket(folder, option=option)
+    bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
     entries = [entry for entry in bucket.list("") if _is_wanted(entry, folder, pattern)]
     if not entries and pattern is None and location.key:
         # Not a folder: one object.
         parent, _, name = location.key.rpartition("/")
         folder = Location(location.scheme, location.bucket, parent)
-        bucket = Bucket(folder, option=option)
+        bucket = Bucket(folder, option=option, retry_seconds=store.retry_seconds)
         pattern = name
         entries = [entry for entry in bucket.list(name) if entry.key == location.key]
     if not entries:
@@ -46,7 +45,7 @@ def fetch(text: str, *, option: str, environ: Mapping[str, str]) -> str:
             f"{option}={text}: no files there; give a folder, an object, or a pattern such as '{_EXAMPLE}'"
         )
     # The same in all tasks: what they find has to agree.
-    root = cache_root(environ) / "data" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
+    root = store.cache / "data" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
     try:
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
             kept = set(pool.map(lambda entry: _fetch(bucket, entry, root), entries))
@@ -55,8 +54,8 @@ def fetch(text: str, *, option: str, environ: Mapping[str, str]) -> str:
         raise UsageError(f"{option}={text}: an object was removed while it was read ({error})") from None
     except OSError as error:
         raise UsageError(
-            f"{option}={text}: cannot be kept in {root} ({error.strerror}); set {CACHE_VARIABLE} to a directory of a "
-            "local disk with room for the files"
+            f"{option}={text}: cannot be kept in {root} ({error.strerror}); give a directory of a local disk with "
+            "room for the files with --store-cache"
         ) from None
     return str(root / pattern) if pattern else str(root)
 

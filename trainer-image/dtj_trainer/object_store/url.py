@@ -3,13 +3,11 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 SCHEMES = ("s3", "gs")
-CACHE_VARIABLE = "DTJ_STORE_CACHE"
 _SEPARATOR = "://"
 
 
@@ -59,17 +57,25 @@ def place(text: str) -> Path | Location:
     return Location.of(text) if is_url(text) else Path(text)
 
 
-def cache_root(environ: Mapping[str, str]) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class StorePolicy:
+    """How this task uses object stores."""
+
+    cache: Path
     """The directory for local copies: a disk of this machine."""
-    given = environ.get(CACHE_VARIABLE)
-    return Path(given) if given else Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"
+    retry_seconds: float
+    """For how long a request that fails is repeated."""
+
+    def local_copy(self, location: Location, *parts: str) -> Path:
+        """The directory for the local copy of a location.
+
+        Args:
+            parts: what distinguishes this copy from others of the same location, such as the name of a task.
+        """
+        digest = hashlib.sha256("\n".join((str(location), *parts)).encode()).hexdigest()[:16]
+        return self.cache / digest
 
 
-def local_copy(location: Location, environ: Mapping[str, str], *parts: str) -> Path:
-    """The directory for the local copy of a location.
-
-    Args:
-        parts: what distinguishes this copy from others of the same location, such as the name of a task.
-    """
-    digest = hashlib.sha256("\n".join((str(location), *parts)).encode()).hexdigest()[:16]
-    return cache_root(environ) / digest
+def default_cache() -> Path:
+    """Where local copies are if no option names a directory."""
+    return Path(tempfile.gettempdir()) / f"dtj-store-{os.getuid()}"

@@ -37,15 +37,20 @@ def check_outputs(config: Config) -> None:
 
 
 def check_buckets(config: Config) -> None:
-    """Proves that this task can use the buckets of its checkpoints and logs.
+    """Proves that this task can use the buckets of its checkpoints, logs and exports.
 
     Raises:
         UsageError: one of them cannot be used.
         StoreFailed: one of them does not answer.
     """
-    for option, location in (("--checkpoint-dir", config.checkpoint.location), ("--log-dir", config.log_location)):
+    for option, location in (
+        ("--checkpoint-dir", config.checkpoint.location),
+        ("--log-dir", config.log_location),
+        ("--export-dir", config.export_location),
+    ):
         if location and _uses(config, option):
-            Bucket.proved(location, option=option, writes=config.cluster.leads or option == "--log-dir")
+            writes = config.cluster.leads or option == "--log-dir"
+            Bucket.prove(location, option=option, writes=writes, retry_seconds=config.store.retry_seconds)
 
 
 @contextmanager
@@ -54,7 +59,9 @@ def copied_logs(config: Config) -> Iterator[None]:
     if not config.log_location or not config.log_dir or not _uses(config, "--log-dir"):
         yield
         return
-    logs = FolderSync(Bucket(config.log_location, option="--log-dir"), config.log_dir)
+    logs = FolderSync(
+        Bucket(config.log_location, option="--log-dir", retry_seconds=config.store.retry_seconds), config.log_dir
+    )
     try:
         yield
     finally:
@@ -65,6 +72,8 @@ def _uses(config: Config, option: str) -> bool:
     role = config.cluster.task.role
     if option == "--log-dir":
         return config.cluster.leads or role == EVALUATOR
+    if option == "--export-dir":
+        return config.cluster.leads
     return role in (CHIEF, WORKER, EVALUATOR)
 
 

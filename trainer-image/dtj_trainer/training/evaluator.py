@@ -42,12 +42,12 @@ def watch(run: Run) -> None:
         total_steps=total,
     )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
-    log.info(f"evaluator: watching {directory}")
+    mirror = mirror_of(run.config.checkpoint)
+    log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
     # The devices of the training are not known here: a global batch is more than each of them takes.
     evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
     seen: set[int] = set()
-    mirror = mirror_of(run.config.checkpoint)
     last_step = _last_step(run.config, run.data.examples)
     while True:
         for found in reversed(mirror.steps() if mirror else checkpoints.find(directory)):
@@ -59,6 +59,8 @@ def watch(run: Run) -> None:
             if problem := _restore(state, directory, found):
                 log.warning(f"checkpoint of step {found} cannot be judged: {problem}")
                 continue
+            if mirror:
+                checkpoints.remove(directory, found)
             score = evaluate()
             summaries.write(found, for_result(score))
             summaries.flush()

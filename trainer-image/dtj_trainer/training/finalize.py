@@ -4,19 +4,24 @@ Works on a copy of the model outside any strategy, so no other task takes part.
 """
 
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from dtj_launch.progress import Phase
+from dtj_trainer.config.parsing import Config
 from dtj_trainer.export import bundle, conversion, saved_model
 from dtj_trainer.export.bundle import Bundle
 from dtj_trainer.export.conversion import ConversionFailed
 from dtj_trainer.export.formats import SAVED_MODEL
 from dtj_trainer.metrics.formatting import short_number, short_time
 from dtj_trainer.metrics.tensorboard import Summaries
+from dtj_trainer.object_store import exports
+from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.process.ending import leave_message
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
@@ -82,8 +87,9 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
     run.progress_store.update(phase=Phase.EXPORTING)
     path = saved_model.save(run.task, model, run.data, directory, job=run.config.job)
     made, failures = [SAVED_MODEL], []
-    exported = bundle.measure(path, made)
-    _keep(run, result, exported)  # safe, whatever becomes of the conversions
+    uploads = run.config.export_location is not None
+    # Safe, whatever becomes of the conversions. What is not in the bucket yet is no export.
+    _keep(run, result, None if uploads else bundle.measure(path, made))
     for name in run.config.export_formats:
         if name == SAVED_MODEL:
             continue
@@ -93,17 +99,27 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
             made.append(name)
         except ConversionFailed as failure:
             failures.append(str(failure))
-    if made != [SAVED_MODEL]:
-        exported = bundle.measure(path, made)
-        _keep(run, result, exported)
+    exported = _uploaded(run.config, path, bundle.measure(path, made))
+    _keep(run, result, exported)
     run.progress_store.update(export=exported.document())
-    log.info(f"exported: {path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
+    log.info(f"exported: {exported.path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
     if failures:
-        raise ConversionFailed("; ".join(failures))
+        raise ConversionFailed("; ".join(failures).replace(str(path), exported.path))
     leave_message(exported.last_words())
+
+
+def _uploaded(config: Config, path: Path, exported: Bundle) -> Bundle:
+    """The model in the bucket, if it is exported to one; the local copy is removed."""
+    if config.export_location is None:
+        return exported
+    bucket = Bucket(config.export_location, option="--export-dir", retry_seconds=config.store.retry_seconds)
+    try:
+        return replace(exported, path=exports.upload(bucket, path, exported.document()))
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _keep(run: Run, result: Mapping[str, object], exported: Bundle | None = None) -> None:
     if run.config.log_dir:
-        model = {"exportPath": str(exported.path), "export": exported.document()} if exported else {}
+        model = {"exportPath": exported.path, "export": exported.document()} if exported else {}
         write_result(run.config.log_dir, {**result, **model})

@@ -16,6 +16,7 @@ start gate, status port, signals. All tasks have to go through the same sequence
 
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -27,9 +28,11 @@ from typing import Any
 from dtj_launch import progress
 from dtj_launch.progress import DTJCallback, ProgressStore
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
-from dtj_trainer.config.parsing import parse
+from dtj_trainer.config.parsing import Config, parse
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
+from dtj_trainer.object_store import exports
+from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import end_with, leave
@@ -77,6 +80,7 @@ def begin() -> Iterator["Session"]:
         if context.config.keras_override:
             keras_import.override(context.config)
         check_buckets(context.config)
+        _remove_older_exports(context.config)
         session = Session(context, _strategy(context))
         with (
             copied_logs(context.config),
@@ -86,6 +90,13 @@ def begin() -> Iterator["Session"]:
             session._end()
     except TrainerError as error:
         end_with(error)
+
+
+def _remove_older_exports(config: Config) -> None:
+    """Empties the local copy of a bucket: an earlier attempt may have left what its script did not finish."""
+    if config.export_location and config.export_dir and config.cluster.leads:
+        shutil.rmtree(config.export_dir, ignore_errors=True)
+        config.export_dir.mkdir(parents=True)
 
 
 def _context() -> TaskContext:
@@ -365,9 +376,16 @@ class Session:
         """What is left to do when the loop is over, and all tasks have come here."""
         self._save_last()
         self._context.termination.saves = False
+        self._upload_exports()
         self._context.progress_store.update(phase=progress.Phase.DONE)
         if self._agreement:
             strategies.exit_barrier(self._context.config)
+
+    def _upload_exports(self) -> None:
+        config = self._context.config
+        if self.is_leader and config.export_location and self.export_dir:
+            bucket = Bucket(config.export_location, option="--export-dir", retry_seconds=config.store.retry_seconds)
+            exports.upload_all(bucket, self.export_dir)
 
 
 class _Agreement:

@@ -13,7 +13,7 @@ from typing import Final
 
 from dtj.api import names
 from dtj.api.job import Job, parse_time
-from dtj.api.json import JsonObject, object_at
+from dtj.api.json import JsonObject, object_at, objects, text
 from dtj.api.names import Condition, Label
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
@@ -155,6 +155,9 @@ _OF_THE_POD: Final = ("imagePullSecrets", "serviceAccountName", "automountServic
 _OF_THE_CONTAINER: Final = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
 """The same, of the security context of the container that trains."""
 
+_CREDENTIALS = "AWS_"
+"""How the variables begin that say how an object store is reached."""
+
 
 def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
     """The image, the identity and the volume of a replica that trains; neither its accelerator nor its place."""
@@ -178,6 +181,8 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
         "resources": spec.tensor_board.resources or DEFAULT_RESOURCES,
         "securityContext": _picked(object_at(main, "securityContext"), _OF_THE_CONTAINER),
     }
+    if "://" in str(platform.directories.logs(spec)):
+        container |= _store_access(main)
     pod_spec: JsonObject = {
         **_picked(given, _OF_THE_POD),
         "containers": [container],
@@ -189,6 +194,12 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
     mount_checkpoint(job, spec, pod_spec, read_only=True)
     apply_security(pod_spec, restricted=platform.restricted)
     return pod_spec
+
+
+def _store_access(main: JsonObject) -> JsonObject:
+    """The variables by which the container that trains reaches the object store."""
+    env = [each for each in objects(main.get("env")) if text(each.get("name")).startswith(_CREDENTIALS)]
+    return {**({"env": [*env]} if env else {}), **_picked(main, ("envFrom",))}
 
 
 def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:
