@@ -9,12 +9,17 @@ steps a call, and measures nothing. `fit` is Keras' own, compiled with the same 
 `jit_compile` by itself; at its defaults it takes one step an execution, and ours takes 20 at its own.
 
 Next to the wall-clock time stands the CPU time of the process, which other work on the machine disturbs less.
+
+Whole measurements of some seconds differ by 20 % and more on a machine with two cores. So the first figure comes from
+one training of ours that makes way for a call of the bare loop after each call of its own: both see the same moment,
+and what disturbs a few calls does not move the median of some hundred pairs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -84,15 +89,50 @@ class Track(ProgressStore):
         return super().update(**changes)
 
 
+class Alternation(ProgressStore):
+    """A board that takes a bare call after each call of ours, and knows what both took for a step."""
+
+    def __init__(self, bare_call: Callable[[], object]) -> None:
+        super().__init__()
+        self._bare_call = bare_call
+        self._last: tuple[int, Moment] | None = None
+        self.pairs: list[tuple[Pace, Pace]] = []
+
+    def update(self, **changes: Any) -> Progress:
+        step = changes.get("step")
+        if step and self._last and step - self._last[0] == STEPS_PER_CALL:
+            taken = self._last[1].pace(STEPS_PER_CALL)
+            began = Moment.now()
+            self._bare_call()
+            self.pairs.append((taken, began.pace(STEPS_PER_CALL)))
+        if step:
+            self._last = step, Moment.now()
+        return super().update(**changes)
+
+
+def pairs(calls: int) -> list[tuple[Pace, Pace]]:
+    """What a step took in ours, and in a bare call right after it."""
+    iterator, take = bare_loop(STEPS_PER_CALL)
+    take(iterator).numpy()
+    alternation = Alternation(lambda: take(iterator).numpy())
+    train_with(alternation, calls * STEPS_PER_CALL, steps_per_call=STEPS_PER_CALL)
+    return alternation.pairs
+
+
 def ours(steps: int, *, steps_per_call: int) -> Pace:
     """The trainer's own loop."""
-    config = configuration(steps, steps_per_call=steps_per_call)
     progress_store = Track()
+    train_with(progress_store, steps, steps_per_call=steps_per_call)
+    assert progress_store.pace is not None
+    return progress_store.pace
+
+
+def train_with(progress_store: ProgressStore, steps: int, *, steps_per_call: int) -> None:
+    """A whole training of ours, of about this many steps."""
+    config = configuration(steps, steps_per_call=steps_per_call)
     context = TaskContext(config=config, progress_store=progress_store, termination=Termination(leave=os._exit))
     run = Run(context=context, task=TASK, data=DATA)
     train(run, tf.distribute.OneDeviceStrategy("CPU:0"))
-    assert progress_store.pace is not None
-    return progress_store.pace
 
 
 def configuration(steps: int, *, steps_per_call: int) -> Config:
@@ -103,8 +143,8 @@ def configuration(steps: int, *, steps_per_call: int) -> Config:
     return replace(config, progress_seconds=2.0)
 
 
-def bare(steps: int, *, steps_per_call: int) -> Pace:
-    """A loop that does nothing else."""
+def bare_loop(steps_per_call: int) -> tuple[Any, Callable[[Any], Any]]:
+    """The batches, and a function that takes so many steps on them and does nothing else."""
     model, optimizer = TASK.build_model(keras, DATA), keras.optimizers.Adam(0.003)
     optimizer.build(model.trainable_variables)
 
@@ -121,7 +161,12 @@ def bare(steps: int, *, steps_per_call: int) -> Pace:
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    iterator = iter(DATA.batches(batch=BATCH, seed=0))
+    return iter(DATA.batches(batch=BATCH, seed=0)), take
+
+
+def bare(steps: int, *, steps_per_call: int) -> Pace:
+    """A loop that does nothing else."""
+    iterator, take = bare_loop(steps_per_call)
     take(iterator).numpy()
     calls = max(1, steps // steps_per_call)
     began = Moment.now()
@@ -161,19 +206,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each measurement, about")
+    parser.add_argument("--pairs", type=int, default=300, help="calls of ours, each next to a bare one")
     options = parser.parse_args()
+    figures.print_machine()
+    print_pairs(pairs(options.pairs))
+    if not options.rounds:
+        return
     steps = round(options.seconds / bare(FIRST_GUESS, steps_per_call=STEPS_PER_CALL).wall)
     paces: dict[str, list[Pace]] = {name: [] for name in LOOPS}
     for number in range(options.rounds):
         # Back and forth, so that a machine that grows busier is nobody's disadvantage.
         for name in sorted(LOOPS, reverse=bool(number % 2)):
             paces[name].append(LOOPS[name](steps))
-    figures.print_machine()
     figures.print_figure("each", f"{steps} steps of {BATCH} digits, CNN of 151,306 weights")
     for name, seen in paces.items():
         figures.print_figure(name, ", ".join(f"{1 / pace.wall:.0f}" for pace in seen) + " steps/s")
     print_ratios({name: [pace.wall for pace in seen] for name, seen in paces.items()}, of="", targets=(1.02, 1.0))
     print_ratios({name: [pace.cpu for pace in seen] for name, seen in paces.items()}, of="CPU, ", targets=(None, None))
+
+
+def print_pairs(seen: list[tuple[Pace, Pace]]) -> None:
+    """The ratio of ours to bare over all pairs, with the quartiles between which half of the pairs lie."""
+    for of, clock in (("", "wall"), ("CPU, ", "cpu")):
+        took, baseline = ([float(getattr(pair[side], clock)) for pair in seen] for side in (0, 1))
+        low, middle, high = statistics.quantiles((a / b for a, b in zip(took, baseline, strict=True)), n=4)
+        medians = statistics.median(took), statistics.median(baseline)
+        figures.print_figure(
+            f"{of}pairs, ours to bare",
+            f"{middle:.3f} (quartiles {low:.3f} and {high:.3f} of {len(seen)} pairs; of the medians "
+            f"{medians[0] / medians[1]:.3f}: {1e6 * medians[0]:.0f} and {1e6 * medians[1]:.0f} us a step)",
+        )
 
 
 def print_ratios(took: Mapping[str, list[float]], *, of: str, targets: tuple[float | None, float | None]) -> None:

@@ -94,7 +94,6 @@ class Engine:
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.SUM,
             )
-        self._finite_weights = tf.function(self._are_weights_finite, autograph=False)
 
     @property
     def first_steps(self) -> int:
@@ -158,12 +157,12 @@ class Engine:
             self._batches.assign_add(1)
 
     def weights_are_finite(self) -> bool:
-        """Whether all weights that are trained are finite here; it is the same on all tasks."""
-        return bool(self._finite_weights())
+        """Whether all weights that are trained are finite here; it is the same on all tasks.
 
-    def _are_weights_finite(self) -> Any:
+        Not as a traced function: most trainings ask a few times only, and a trace costs more than the answers.
+        """
         weights = [tf.convert_to_tensor(weight) for weight in keras_compat.variables(self._model.trainable_variables)]
-        return tf.reduce_all([_is_finite(weight) for weight in weights])
+        return bool(tf.reduce_all([_is_finite(weight) for weight in weights]))
 
     def _train_steps(self, iterator: Any, steps: Any, vote: Any) -> tuple[Any, Any, Any]:
         def step(taken: Any, skipped: Any) -> tuple[Any, Any]:
