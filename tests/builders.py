@@ -72,7 +72,7 @@ def pod(
     termination: Termination | None = None,
     reason: str = "",
 ) -> Pod:
-    """The pod of a replica such as ``worker-1``; running and ready unless said otherwise."""
+    """The pod of a replica such as ``worker-1``; running and ready by default."""
     role, _, index = replica.rpartition("-")
     return Pod(
         namespace=owner.namespace,

@@ -54,7 +54,7 @@ class LaggingWorld(World):
         return plan(known, self.now)
 
     def step(self) -> Plan:
-        """Plan once from what is seen, and carry it out as far as the API server lets it."""
+        """Plan once from what is seen, and carry out what the API server accepts."""
         actions = self.planned()
         for action in actions:
             if isinstance(action, BestEffort):

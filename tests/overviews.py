@@ -53,7 +53,7 @@ def pod_body(
     owner: str = UID,
     ago: float = 100,
 ) -> JsonObject:
-    """The pod of a replica such as ``worker-1``; running and ready unless said otherwise."""
+    """The pod of a replica such as ``worker-1``; running and ready by default."""
     role, _, index = replica.rpartition("-")
     name = f"digits-{replica}" + (f"-r{incarnation}" if incarnation else "")
     running = phase == "Running" and state is None

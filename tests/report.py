@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests have said."""
+    """Print what tests have reported."""
     reports = [report for found in terminalreporter.stats.values() for report in found]
     lines = [
         str(line)

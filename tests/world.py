@@ -1,6 +1,6 @@
 """A model of a cluster, just large enough to carry out plans: what the planner asks for, happens.
 
-Pods that are deleted stay, terminating, until :meth:`World.finish_deletions`; time moves only when told to.
+Pods that are deleted stay, terminating, until :meth:`World.finish_deletions`; time moves only on request.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def kubelet() -> KubeletLogs:
 
 @pytest.fixture
 def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterator[Path]:
-    """The kubeconfig of an administrator who can read logs, too."""
+    """The kubeconfig of an administrator with permission to read logs."""
     with LoopThread() as loop:
         upstream = Upstream(world.plane.url, world.plane.tls_for("reader", groups=["system:masters"]))
         proxy = ApiProxy(upstream, trouble=kubelet)

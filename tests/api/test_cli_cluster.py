@@ -50,7 +50,7 @@ def dtj(world: JobWorld, command_line: Callable[..., CommandLine]) -> CommandLin
 
 
 def read_until(process: subprocess.Popen[str], *words: str) -> str:
-    """The lines up to the one with which all of ``words`` have been said, which must come."""
+    """The lines up to the one that completes ``words``. It must come."""
     assert process.stdout is not None
     impatience = threading.Timer(PATIENCE_SECONDS, process.kill)
     impatience.start()

@@ -1,4 +1,4 @@
-"""What the documents say to somebody who has a cluster, typed in their order; a kubelet is played."""
+"""The commands of the documents that need a cluster, typed in their order. The kubelet is simulated."""
 
 from __future__ import annotations
 

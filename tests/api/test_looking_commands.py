@@ -59,12 +59,12 @@ def person(world: JobWorld) -> Person:
 
 @pytest.fixture
 def reader(world: JobWorld, kubelet: KubeletLogs, log_reader: Path) -> Person:
-    """An administrator who can read logs, too: here are no kubelets to ask."""
+    """An administrator with permission to read logs: there are no kubelets here to ask."""
     return Person(log_reader, world.namespace, kubelet)
 
 
 def limited(world: JobWorld, user: str, *rules: JsonObject) -> Person:
-    """Someone who may do no more than this in the namespace."""
+    """A user with no other permissions than these in the namespace."""
     at = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}"
     world.api.request("POST", f"{at}/roles", {"metadata": {"name": user}, "rules": [*rules]})
     subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 CHECKPOINT = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
 SAVED_STEPS = 40
-"""Who has told of this many has saved some: those that are killed can go on from there."""
+"""A replica that reports this many steps has saved a checkpoint, so a killed one can continue from there."""
 
 KILL_THE_TRAINING = (
     "import os, signal; "

@@ -202,8 +202,8 @@ AROUND: dict[str, tuple[tuple[int, int] | None, str]] = {
         """,
     ),
 }
-"""By the first line of a piece of docs/bring-your-own.md: the step, of how many, that it shows at its end (None: it is
-a script that shows none), and what a reader has already, whom it tells what to add (empty: it holds actions)."""
+"""For each snippet of docs/bring-your-own.md, by its first line: the last step and the number of steps that it shows
+(None: a script that shows none), and the code to which a reader adds it (empty: the snippet holds actions)."""
 
 LOOK = """
 import os, urllib.request

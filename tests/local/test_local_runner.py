@@ -71,7 +71,7 @@ class CommandLine:
 
 
 def in_state(output: str, state: str) -> set[str]:
-    """The replicas that some line said to be in this state; who shares a line is a matter of moments."""
+    """The replicas that some line shows in this state; which replicas share a line depends on timing."""
     lines = re.findall(rf"^ *\w+s  (.+): {state}$", output, re.MULTILINE)
     return {name for line in lines for name in line.split(", ")}
 

@@ -66,7 +66,7 @@ class ClusterJobs:
         wait_until(lambda: text in self.log(pod), what=f"{pod} to print {text!r}")
 
     def await_step(self, pod: str, *, least: int = 1) -> None:
-        """Wait until a pod has told of this step of its training, or of a later one."""
+        """Wait until a pod has reported this step of its training, or a later one."""
         wait_until(
             lambda: any(int(step) >= least for step in re.findall(r"^step (\d+)/", self.log(pod), re.MULTILINE)),
             what=f"{pod} to train step {least}",

@@ -104,7 +104,7 @@ class Terminal:
         os.close(self._ours)
 
     def _read(self) -> bool:
-        with suppress(OSError):  # so Linux tells that the other side has closed
+        with suppress(OSError):  # on Linux, this is how a closed other side shows
             chunk = os.read(self._ours, 65_536)
             self.shown += chunk.decode(errors="replace")
             return bool(chunk)

@@ -1,4 +1,4 @@
-"""A Gateway in memory that behaves like an API server, and misbehaves as told."""
+"""A Gateway in memory that behaves like an API server, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class FakeGateway:
         self._slow_answers[verb, resource.plural] = seconds
 
     def restore(self, resource: Resource, bodies: Sequence[JsonObject], *, version: int) -> None:
-        """Put a backup in place of what is stored: versions go on from this one, and watches are not told."""
+        """Replace what is stored by a backup: versions go on from this one, and watches get no event."""
         self._objects[resource.plural] = {
             (text(dig(body, "metadata", "namespace")), text(dig(body, "metadata", "name"))): body for body in bodies
         }
@@ -128,7 +128,7 @@ class FakeGateway:
         return self._store(resource, key, stored, "ADDED" if known is None else "MODIFIED")
 
     def remove(self, resource: Resource, name: str, *, namespace: str = "default", silently: bool = False) -> None:
-        """Make an object vanish; ``silently`` without any watch being told."""
+        """Make an object vanish; ``silently`` means that no watch gets an event."""
         body = self._of(resource).pop((namespace, name))
         if silently:
             self._version = next(self._versions)

@@ -94,7 +94,7 @@ class AuditLog:
             time.sleep(0.01)
 
     def calls(self, *, since: int = 0, user_agent: str = "", user: str = "", namespace: str = "") -> list[AuditRecord]:
-        """All calls after `since`, reads and unanswered ones too, as far as they are logged now."""
+        """All calls after `since` that are logged by now, including reads and unanswered calls."""
         return [
             record
             for record in parse(self._lines(since))

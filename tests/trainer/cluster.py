@@ -82,7 +82,7 @@ class Replica:
 
     @property
     def log(self) -> str:
-        """What it has said so far, over all its starts."""
+        """Its output so far, over all its starts."""
         return self._log.read_text()
 
     @property

@@ -1,4 +1,4 @@
-"""Small files of each format, as a user would have them. Every example tells its number by its input."""
+"""Small files of each format, as a user would have them. The input of an example shows its number."""
 
 from collections.abc import Sequence
 from pathlib import Path

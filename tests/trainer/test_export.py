@@ -291,7 +291,7 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
 
 
 def numbers_of(text: str, model: Path) -> list[int]:
-    """What docs/export.md tells a client to do, done by its own lines."""
+    """The steps of a client in docs/export.md, run with the lines of that page."""
     (block,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {"text": text}
     with contextlib.chdir(model):

@@ -26,7 +26,7 @@ def launched(folder: Path, workers: int, *arguments: str) -> Job:
 
 
 def start(job: Job, *names: str, environ: Mapping[str, str] | None = None) -> None:
-    """Starts all tasks, or those named, each with a status port: it tells the launcher of progress."""
+    """Starts all tasks, or those named, each with a status port, which reports progress to the launcher."""
     for (role, index), port in zip(job.tasks, free_ports(len(job.tasks)), strict=True):
         if not names or f"{role}-{index}" in names:
             job.start(f"{role}-{index}", environ={"DTJ_STATUS_PORT": str(port), **(environ or {})})

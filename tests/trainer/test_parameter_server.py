@@ -130,7 +130,7 @@ def test_silent_workers_end_the_coordinator_when_nothing_moves(folder: Path) -> 
 
 def test_silent_workers_end_the_coordinator_even_where_tensorflow_blocks_all_of_python(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=[*ENDLESS, "--stall-timeout=5"]) as job:
-        # While it saves: TensorFlow then tells the workers of functions, and holds the interpreter's lock.
+        # While it saves: TensorFlow then sends functions to the workers, and holds the interpreter's lock.
         job.start().wait_for_checkpoint(40)
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
             assert job["chief-0"].wait(SOON) == 75

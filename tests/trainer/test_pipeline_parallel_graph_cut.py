@@ -23,7 +23,7 @@ def chain(*units: int) -> Any:
 
 
 def cut(model: Any, wanted: Layout, *, costs: tuple[float, ...] = ()) -> list[str]:
-    """The stages, told."""
+    """The description of the stages."""
     from dtj_trainer.pipeline_parallel import graph_cut
 
     return [str(part) for part in graph_cut.cut(model, wanted, lambda _: costs)]

@@ -247,7 +247,7 @@ def test_each_epoch_is_shuffled_by_its_seed_and_a_resumed_stream_goes_on_exactly
     import keras
 
     source = own_data(tmp_path, ORDERED, shuffle=True)
-    # Of 75 examples, whose number nobody said, each fifth is held out.
+    # The number of examples, 75, is not given; each fifth is held out.
     assert (source.examples, source.validation_examples) == (60, 15)
     validation = [int(n) for _, labels in source.validation(batch=4) for n in labels]
     assert validation == list(range(4, 75, 5))
@@ -374,7 +374,7 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
 
 
 def learn_one_batch(*argv: str) -> None:
-    """What a process does with its own model and data, as far as one batch."""
+    """Loads the user's model and data in a process, and computes one batch."""
     import keras
 
     from dtj_trainer import problem

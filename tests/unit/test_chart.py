@@ -1,4 +1,4 @@
-"""The chart and the images, as far as they can be read without helm and without building anything."""
+"""The chart and the images: what can be checked without helm and without a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator counts, told in status writes."""
+"""The operator's counters, fed with status writes."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def check_dtj(words: list[str], needs: frozenset[str]) -> None:
 
 
 def asks_a_cluster(context: click.Context) -> bool:
-    """Whether the command takes kubectl's options, and was not told to look at this machine instead."""
+    """Whether the command takes kubectl's options, and none selects this machine instead."""
     takes = {parameter.name for parameter in context.command.params}
     if "kubeconfig" not in takes or context.params.get("run"):
         return False

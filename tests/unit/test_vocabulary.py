@@ -1,7 +1,6 @@
 """The words of the project: standard words of the field in names, and plain English in what users read.
 
-docs/glossary.md has the meanings. A room that still has replaced words has a limit below, which may only fall: lower it
-when the room has fewer. A room without a limit has none of them.
+docs/glossary.md has the meanings.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import ast
 import re
 import subprocess
 import tokenize
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -103,35 +101,13 @@ REPLACED_NAMES: Final = {
 
 REPLACED_PARTS: Final = {r"^_?(MOST|LEAST|FEWEST)_": "MAX_, MIN_", r"_LIFE$": "_TTL"}
 
-TEXT_LIMITS: Final[dict[str, int]] = {}
-"""Avoided words in texts of programs (not in docstrings), by room."""
-
-NAME_LIMITS: Final[dict[str, int]] = {}
-"""Definitions with replaced names, by room."""
-
-DOCSTRING_LIMITS: Final[dict[str, int]] = {
-    "operator/dtj/api": 1,
-    "operator/dtj/cli": 19,
-    "operator/dtj/client": 8,
-    "operator/dtj/core": 7,
-    "operator/dtj/engine": 2,
-    "operator/dtj/local": 5,
-    "tests": 38,
-    "tests/trainer": 9,
-    "trainer-image": 23,
-}
-"""Avoided words in docstrings and comments, by room."""
-
-DOCUMENT_LIMIT: Final = 0
-"""Avoided words in README, CONTRIBUTING, docs, examples and the chart."""
-
 OF_THE_TRAINER: Final = (
     "tests/trainer/",
     "tests/unit/test_trainer",
     "tests/unit/test_launcher",
     "tests/support/launched.py",
 )
-"""The tests of the trainer, which have a limit of their own."""
+"""The tests of the trainer, which are a room of their own."""
 
 _WORDS: Final = re.compile(rf"\b({'|'.join(AVOIDED)})\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
@@ -238,11 +214,9 @@ TESTS: Final = tracked("tests/*.py")
 ALL_ROOMS: Final = sorted({room_of(path) for path in (*PROGRAMS, *TESTS)})
 
 
-def check(found: list[Found], limit: int, *, what: str) -> None:
-    """Fail above the limit with all places, and warn below it."""
-    assert len(found) <= limit, "\n".join([f"{what}: {len(found)}, and at most {limit} are allowed:", *map(str, found)])
-    if len(found) < limit:
-        warnings.warn(f"{what}: only {len(found)} are left: lower the limit of {limit}", stacklevel=2)
+def check(found: list[Found], *, what: str) -> None:
+    """Fail with all places."""
+    assert not found, "\n".join([f"{what}:", *map(str, found)])
 
 
 def documents() -> list[Path]:
@@ -265,7 +239,7 @@ def test_documents_examples_and_chart_are_written_in_plain_english() -> None:
         for number, line in enumerate(_QUOTED.sub(_blank, path.read_text()).splitlines(), 1)
         for one in avoided(line, f"{path.relative_to(ROOT)}:{number}")
     ]
-    check(found, DOCUMENT_LIMIT, what="avoided words in documents")
+    check(found, what="avoided words in documents")
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -279,7 +253,7 @@ def test_descriptions_and_rules_of_the_crd_are_written_in_plain_english() -> Non
     assert isinstance(properties, dict)
     found = [one for place, text in _described(properties, "") for one in avoided(text, place)]
     found += [one for rule in RULES for one in avoided(rule.message, "a rule")]
-    check(found, 0, what="avoided words in the CRD")
+    check(found, what="avoided words in the CRD")
 
 
 def _described(properties: JsonObject, path: str) -> Iterator[tuple[str, str]]:
@@ -304,7 +278,7 @@ def test_messages_are_written_in_plain_english(room: str) -> None:
         for line, text in texts(path)
         for one in avoided(text, f"{path.relative_to(ROOT)}:{line}")
     ]
-    check(found, TEXT_LIMITS.get(room, 0), what=f"avoided words in the messages of {room}")
+    check(found, what=f"avoided words in the messages of {room}")
 
 
 @pytest.mark.parametrize("room", ALL_ROOMS)
@@ -316,13 +290,13 @@ def test_docstrings_and_comments_are_written_in_plain_english(room: str) -> None
         for line, text in documentation(path)
         for one in avoided(text, f"{path.relative_to(ROOT)}:{line}")
     ]
-    check(found, DOCSTRING_LIMITS.get(room, 0), what=f"avoided words in docstrings and comments of {room}")
+    check(found, what=f"avoided words in docstrings and comments of {room}")
 
 
 @pytest.mark.parametrize("room", ALL_ROOMS)
 def test_names_are_the_standard_words(room: str) -> None:
     found = [one for path in (*PROGRAMS, *TESTS) if room_of(path) == room for one in replaced(path)]
-    check(found, NAME_LIMITS.get(room, 0), what=f"replaced names in {room}")
+    check(found, what=f"replaced names in {room}")
 
 
 def test_the_workflows_and_the_help_of_make_are_written_in_plain_english() -> None:
@@ -332,7 +306,7 @@ def test_the_workflows_and_the_help_of_make_are_written_in_plain_english() -> No
         for number, line in enumerate(path.read_text().splitlines(), 1)
         for one in avoided(line, f"{path.relative_to(ROOT)}:{number}")
     ]
-    check(found, 0, what="avoided words in Makefile, scripts and workflows")
+    check(found, what="avoided words in Makefile, scripts and workflows")
 
 
 def test_the_check_finds_words_and_names_and_leaves_other_words_alone(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The program's output on its way through: every byte, line by line, and the last lines kept.
+"""Passes the program's output on: every byte, line by line. Keeps the last lines.
 
-Why through the launcher at all? When a container ends, its last words go into the pod's status, and they are known
-only to who has heard them. Where standard output and error are one file, they share one pipe, so that their lines
-keep their order; where they are two, a line of the one does not break a line of the other in a log of both.
+The output goes through the launcher because the last lines of a container belong into the pod's status, and only a
+process that reads the output knows them. If standard output and error are one file, they share one pipe, so that their
+lines keep their order. If they are two files, a line of one does not break a line of the other in a common log.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def serve(store: ProgressStore, port: int, *, host: str = "") -> _Server | None:
 
 
 class _Server:
-    """Whoever reaches its port can take one thread's attention and `_READERS` connections for moments, and no more."""
+    """A client that reaches its port can occupy one thread and `_READERS` connections for moments, and no more."""
 
     def __init__(self, host: str, port: int, store: ProgressStore) -> None:
         dual = not host and socket.has_dualstack_ipv6()

@@ -49,7 +49,7 @@ handshake, or it went on just as its handshake was lost.
 
 _CONNECT_SECONDS = 2.0
 _CALLER_SECONDS = 5.0
-"""What a caller has in total. A peer needs one round trip; a stranger must not hold a place for long."""
+"""Time that a caller has in total. A peer needs one round trip; another client must not hold a connection for long."""
 MAX_CALLERS = 256
 """Connections to one gate at the same time; peers come and go within moments, also where there are many more."""
 _LAST_CALLERS_SECONDS = 0.5
@@ -75,8 +75,8 @@ class ReadinessListener:
     """Accepts connections on this task's port, so that peers see that the task is there, and answers handshakes.
 
     Whatever a caller sends, and however slowly, costs it its connection and nothing else: one thread serves all
-    callers, each has `_CALLER_SECONDS` in total, and of too many the oldest is hung up on. With a key, only who has it
-    is answered and noted: TensorFlow's port may be open to pods that are not of this job.
+    callers, each has `_CALLER_SECONDS` in total, and if there are too many, the oldest is disconnected. With a key,
+    only callers that have it are answered and noted: TensorFlow's port may be open to pods of other jobs.
 
     Raises:
         OSError: the port is in use.
@@ -115,7 +115,7 @@ class ReadinessListener:
             while not self._closing:
                 self._look(selector, self._next_deadline())
         with selectors.DefaultSelector() as selector:
-            # The side that closes first keeps the port in TIME_WAIT: let that be the caller, who has its answer.
+            # The side that closes first keeps the port in TIME_WAIT: let that be the caller, which has its answer.
             for caller in [caller for caller in self._open.values() if not caller.answered]:
                 self._hang_up(caller)
             until = time.monotonic() + _LAST_CALLERS_SECONDS
@@ -273,7 +273,7 @@ def _why(error: OSError) -> str:
 
 
 def _greeting(kind: str, name: str, attempt: int, key: str) -> str:
-    """What one task says to another; with a key, `kind`, attempt and name are proved to come from who has it."""
+    """A message from one task to another. With a key, `kind`, attempt and name are signed with it."""
     proof = f" {_proof(kind, name, attempt, key)}" if key else ""
     return f"{_GREETING} {attempt} {name}{proof}\n"
 

@@ -1,4 +1,4 @@
-"""What the API server asks of a pod's fields beyond what its OpenAPI document says, as far as a schema can hold it.
+"""Limits of a pod's fields that the API server checks and its OpenAPI document omits: those that a schema can express.
 
 Source: kubernetes, pkg/apis/core/validation/validation.go. A test sends pods that break these limits to an API server.
 Sizes of lists that rules iterate over are ours: the API server estimates the cost of a rule from them.

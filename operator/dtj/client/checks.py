@@ -69,8 +69,8 @@ def check_documents(found: Iterable[Document | str], platform: Platform | None) 
     """Check documents; what could not be read is in its place as the line that says so.
 
     Objects of other kinds are left alone, but if there is no job at all, that is a problem. Without a platform, what
-    depends on its configuration is left to whoever has one: a cluster's operator may know accelerator profiles that are
-    not shipped.
+    depends on its configuration is not checked: a cluster's operator may know accelerator profiles that are not
+    shipped.
     """
     seen: dict[tuple[str, str], str] = {}
     items = [item for one in found for item in _items(one, platform, seen)]

@@ -1,7 +1,7 @@
-"""The log of one container, read in as many readings as it takes: a later one goes on where the one before broke off.
+"""The log of one container, read in several requests: each continues where the one before ended.
 
-Kubelets find a place in a log by whole seconds. So the lines of the newest seconds are remembered, and are not told
-again when they come again.
+Kubelets find a position in a log by whole seconds. Therefore the lines of the newest seconds are remembered, and are
+not returned a second time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What of a cluster decides whether jobs run there: gathered without changing anything, as far as one may look."""
+"""The parts of a cluster that decide whether jobs run there. Reads what the user may read, and changes nothing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LeaseSeen:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A Deployment of the operator, as far as it can be seen."""
+    """What is visible of a Deployment of the operator."""
 
     body: JsonObject
     lease: Part[LeaseSeen] = field(default_factory=Part)

@@ -190,7 +190,7 @@ class _Follower:
             await self._pause(changed, failures)
 
     def _is_over(self, each: JobPod) -> bool:
-        """Whether the container has ended as far as we know: what is read from now on is all."""
+        """Whether the container is known to have ended: the next read is the last."""
         now = self._pods.get(each.uid)
         return now is None or now.pod.stopped or now.record.termination(self._selection.container_of(now)) is not None
 

@@ -35,7 +35,7 @@ def values(text: str) -> Iterator[object]:
 
 
 class ManifestError(yaml.constructor.ConstructorError):
-    """YAML, but no manifest. ``path`` is the field where that shows, as far as one is concerned."""
+    """Valid YAML that is not a manifest. ``path`` is the field that shows it, if there is one."""
 
     def __init__(self, problem: str, node: yaml.Node) -> None:
         super().__init__(None, None, problem, node.start_mark)

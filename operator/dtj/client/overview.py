@@ -1,6 +1,6 @@
-"""All that is known of a job, gathered at one moment: what the job says of itself, and what is around it.
+"""All that is known of a job at one moment: its own status, and the objects around it.
 
-Whoever may read the job may not be allowed to read the rest. A part that cannot be read says so, and hides no other.
+A user who may read the job may not be allowed to read the rest. A part that cannot be read says so, and hides no other.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ async def gather(gateway: KubeGateway, name: str, *, namespace: str) -> Overview
 
 
 def aggregated(events: Iterable[Event]) -> tuple[Event, ...]:
-    """The same words of the same kind of thing said once, with their count; the newest last."""
+    """Events with equal text about the same kind of object, merged into one with a count; the newest last."""
     same: dict[tuple[str, str, str, str], Event] = {}
     for event in events:
         key = (event.type, event.reason, event.note, event.about)

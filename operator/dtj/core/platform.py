@@ -1,4 +1,4 @@
-"""What a job runs on, as far as plans depend on it: addresses, directories, accelerator profiles, security.
+"""The facts about a job's platform that plans depend on: addresses, directories, accelerator profiles, security.
 
 The operator has one for its cluster (:class:`ClusterPlatform`'s defaults); the local runner has one whose
 addresses are loopback ports and whose directories are folders of the run.
@@ -82,13 +82,13 @@ class PodDirectories:
 
 @dataclass(frozen=True, slots=True)
 class JobAccess:
-    """Who may connect to the pods of a job besides these pods themselves, as lists of NetworkPolicy peers."""
+    """The NetworkPolicy peers that may connect to the pods of a job, in addition to these pods themselves."""
 
     status: tuple[JsonObject, ...] = ()
-    """Who may read the status and the metrics of a training, port 2223: the operator, and perhaps Prometheus."""
+    """Peers that may read the status and the metrics of a training, port 2223: the operator, and perhaps Prometheus."""
 
     tensorboard: tuple[JsonObject, ...] = ()
-    """Who may reach a job's TensorBoard, port 6006."""
+    """Peers that may connect to a job's TensorBoard, port 6006."""
 
 
 @dataclass(frozen=True, slots=True)

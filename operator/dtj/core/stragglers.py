@@ -1,7 +1,7 @@
-"""Replicas that are slower than the others, by what each reports of its own steps. Nothing is done about it.
+"""Replicas that are slower than the others, by what each reports of its own steps. They are reported, and nothing else.
 
-Where all go at one pace, since each step waits for all, only a replica itself knows how long its own part of a step
-takes (``stepSeconds``); else the time between its steps tells.
+If each step waits for all replicas, all have the same pace, and only a replica itself knows how long its own part of a
+step takes (``stepSeconds``). Otherwise the time between its steps is used.
 """
 
 from __future__ import annotations

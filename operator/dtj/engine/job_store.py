@@ -75,7 +75,7 @@ class JobStore:
 
     @property
     def newest(self) -> int:
-        """The highest resource version that was ever seen, as far as versions are numbers; 0 for none."""
+        """The highest resource version seen so far; 0 if there is none, or if versions are not numbers."""
         return self._newest
 
     def holds(self, key: Key, *, uid: str, version: str) -> bool:

@@ -1,8 +1,8 @@
-"""Finds replicas that are slower than their peers, by asking each that trains how its steps go.
+"""Finds replicas that are slower than their peers: asks training replicas for their step times.
 
-Fewer are asked than could be, and more rarely than the one that knows the job's progress: a few at the same time, only
-of jobs whose progress is known, and of each job no more than :data:`MAX_ASKED`. A job whose pods publish nothing to
-compare is asked ever more rarely. What a pod says is believed as far as it is a number.
+The load is limited: a few requests at a time, only for jobs whose progress is known, at most :data:`MAX_ASKED` replicas
+of each job, and more rarely than the replica that reports the job's progress. A job whose pods publish nothing to
+compare is asked more and more rarely. Values that are not numbers are ignored.
 """
 
 from __future__ import annotations

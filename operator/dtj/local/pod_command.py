@@ -50,7 +50,7 @@ def command_of(
         folders = filter(None, (variables["PYTHONPATH"], str(trainer.source)))
         environment = {**environment, "PYTHONPATH": os.pathsep.join(folders)}
     for name in _NO_PROXY:
-        # gRPC asks a proxy for 127.0.0.1 too, unless told not to.
+        # By default, gRPC uses a proxy for 127.0.0.1 too.
         environment[name] = ",".join(part for part in (environment.get(name), _LOOPBACK) if part)
     words = _words(container, "command") or list(trainer.command)
     words += _words(container, "args")

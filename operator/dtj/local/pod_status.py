@@ -1,4 +1,4 @@
-"""``status`` of a pod as a kubelet writes it, as far as anything here reads it."""
+"""``status`` of a pod as a kubelet writes it, limited to the fields that are read here."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _TIMEOUT: Final = 1.0
 class ProgressBoard:
     """The newest word of each replica; :meth:`run` keeps it new.
 
-    ``ports`` tells whom to ask now, and on which port.
+    ``ports`` returns the replicas to ask now, each with its port.
     """
 
     ports: Callable[[], Mapping[Replica, int]]

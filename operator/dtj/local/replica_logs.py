@@ -59,7 +59,7 @@ class ReplicaLog:
 
     @property
     def timed(self) -> bool:
-        """Whether the runner has noted times of this log, as far as it was read."""
+        """Whether the runner has recorded times for the part of this log that was read."""
         return bool(self._times.sizes)
 
     def _lines(self, chunk: bytes) -> Iterator[WrittenLine]:

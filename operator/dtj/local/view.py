@@ -20,7 +20,7 @@ _WORDS: Final = {"Gate": "Starting", "Done": "Finishing"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaView:
-    """One replica: what it is doing, and how far it is as far as that is known."""
+    """One replica: what it is doing, and its progress if that is known."""
 
     replica: Replica
     state: str

@@ -87,7 +87,7 @@ class ModelApi(FakeGateway):
     # -- views -------------------------------------------------------------------------------------------------
 
     def hold(self, plurals: Iterable[str], *, at: int, lists: bool = False) -> None:
-        """Show nothing newer than this version of these kinds; not even to those who ``list``, if told so."""
+        """Show nothing newer than this version of these kinds; optionally, not even to a ``list``."""
         for plural in plurals:
             self._views[plural] = View(until=at, listed_at=at if lists else None, lost=self._view(plural).lost)
 

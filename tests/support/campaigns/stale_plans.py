@@ -3,8 +3,8 @@
 Each story is run once undisturbed, which counts the events, and then once for each plan. From one event on, the watch
 of the jobs, of the pods, or all watches stand still (``lag``); at the end of that, the events in between may be lost,
 so that only their result is seen (``skip``), or the operator may have been restarted before a view that was over
-(``travel``). Jobs have two ways more to be misunderstood: a list whose answer is late (``list``), and kopf, which tells
-of each UID in a task of its own (``reorder``).
+(``travel``). For jobs there are two more plans: a list whose answer is late (``list``), and kopf, which handles the
+events of each UID in a task of its own (``reorder``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ before it has listed both.
 """
 
 DRAINED = ("drain", "chief-alone-until-a-server-is-lost", "volcano")
-"""Stories in which somebody else takes pods away, which are not told with ``travel``.
+"""Stories in which another client deletes pods. They are not run with ``travel``.
 
 To an operator whose view is from before such a pod was there it is yet to be created, and nothing that it writes can
 tell it otherwise. Consistent reads keep that from happening; no list of ours asks for less.

@@ -47,7 +47,7 @@ with strategy.scope() if strategy else contextlib.nullcontext():
 
 
 class EndsInAnEpoch(keras.callbacks.Callback):
-    """Raises where told to, as a process that is lost would."""
+    """Raises on request, as a lost process would."""
 
     def on_epoch_begin(self, epoch, logs=None):
         if str(epoch) == os.environ.get("TEST_ENDS_IN_EPOCH"):

@@ -1,4 +1,4 @@
-"""The operator's command line, settings, log lines and what it tells kopf."""
+"""The operator's command line, settings and log lines, and its settings of kopf."""
 
 from __future__ import annotations
 

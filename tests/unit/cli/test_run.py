@@ -66,7 +66,7 @@ class CommandLine:
         return self.folder / "dtj-runs" / job / "latest"
 
     def wait_until_up(self, replicas: int = 2) -> None:
-        """Until this many replicas have said so."""
+        """Wait until this many replicas have printed it."""
 
         def up() -> None:
             logs = list(self.run_folder().glob("logs/worker-*.log"))
@@ -252,7 +252,7 @@ def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> Non
         while chunk := os.read(ours, 65_536):
             shown += chunk
     except OSError:
-        pass  # so Linux tells that the other side has closed
+        pass  # on Linux, this is how a closed other side shows
     finally:
         os.close(ours)
     assert running.wait(timeout=30) == 0

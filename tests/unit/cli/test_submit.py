@@ -1,4 +1,4 @@
-"""``dtj submit`` as far as it needs no cluster: what it prints for kubectl, and what it refuses."""
+"""``dtj submit`` without a cluster: what it prints for kubectl, and what it refuses."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_a_directory_without_files_is_refused(tmp_path: Path, files: tuple[str, 
 
 @pytest.fixture
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """Makes a file or directory unreadable, for root too, who may read whatever its mode says."""
+    """Makes a file or directory unreadable, for root too, which ignores modes."""
     denied: set[str] = set()
     scandir, read_bytes = os.scandir, Path.read_bytes
 

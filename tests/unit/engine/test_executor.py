@@ -159,7 +159,7 @@ async def test_a_conflict_stops_the_plan_before_pods_are_touched_and_says_nothin
 
     async with harnessed(planner) as harness:
         harness.submit()
-        harness.gateway.put(JOBS, harness.gateway.body(JOBS, "digits"))  # changed, and the engine was not told
+        harness.gateway.put(JOBS, harness.gateway.body(JOBS, "digits"))  # changed, and the engine got no event
         await settled()
         assert harness.writes() == ["patch distributedtrainingjobs digits"]
         assert harness.gateway.names(EVENTS) == []

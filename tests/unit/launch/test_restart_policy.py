@@ -1,4 +1,4 @@
-"""Restart in place: who is started again, after which end, and when an end is reported. Without TensorFlow."""
+"""Restart in place: which process is started again after which end, and when an end is reported. No TensorFlow."""
 
 from __future__ import annotations
 

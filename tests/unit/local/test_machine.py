@@ -30,7 +30,7 @@ def spec(**arguments: object) -> JobSpec:
 
 
 class Machine:
-    """The files by which a kernel tells what memory there is."""
+    """The files in which a kernel reports its memory."""
 
     def __init__(self, folder: Path, *, available: int) -> None:
         self.proc, self.cgroups = folder / "proc", folder / "cgroup"

@@ -42,7 +42,7 @@ class Harness:
         return await Process.start(command, environment=environment, log=self.log)
 
     async def up(self) -> None:
-        """Wait until a process has said that it is up."""
+        """Wait until a process has reported that it is up."""
         await asyncio.to_thread(eventually, self._has_started)
 
     def _has_started(self) -> None:

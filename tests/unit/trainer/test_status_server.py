@@ -1,4 +1,4 @@
-"""The status server of a training, against whoever reaches its port: any bytes, slow readers, floods."""
+"""The status server of a training, against any client that reaches its port: any bytes, slow readers, floods."""
 
 import json
 import socket

@@ -1,1 +1,1 @@
-"""Checkpoints in a directory: how they are written, which of them can be trusted, and who may write."""
+"""Checkpoints in a directory: how they are written, which of them are valid, and which process may write."""

@@ -87,7 +87,7 @@ def _take(file: int) -> bool:
 
 
 def _owner(file: int) -> dict[str, object]:
-    """Who has the lock, if that is written there."""
+    """The holder of the lock, if the file names one."""
     try:
         owner = json.loads(os.pread(file, 4096, 0))
     except (OSError, ValueError):

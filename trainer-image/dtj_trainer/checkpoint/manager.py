@@ -77,7 +77,7 @@ class Store:
         return self._directory is not None
 
     def save_async(self, step: int) -> None:
-        """Saves while the training goes on. What fails is said in one line, and left to the next time.
+        """Saves while the training goes on. A failure is logged in one line; the next save tries again.
 
         Waits for the checkpoint before, if that is still being written, but not forever.
         """

@@ -45,7 +45,7 @@ class State:
             names: for each part the names of its variables: see `variable_names`. A part without is compared by
                 shapes alone.
             step: int64, steps done.
-            total_steps: int64, steps that the run is to do; tells the evaluator when it has seen the last.
+            total_steps: int64, steps of the whole run; with it, the evaluator knows which checkpoint is the last.
             parts: lists by name: `weights` of the model, in its order; `optimizer`, all of its state, empty where
                 there is none to restore; and what else there is.
         """

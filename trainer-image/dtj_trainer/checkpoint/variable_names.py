@@ -3,7 +3,7 @@
 A variable's name is its path in the model: `encoder/dense/kernel`. Keras numbers the layers that have no name of their
 own by what was made in the process before (`dense`, `dense_7`), and puts the model's name before some paths only. So
 the path is taken from the tree of layers, without the model itself, and such a number is replaced by the layer's rank
-among the layers beside it: `dense`, `dense_1`. A slot of an optimizer is named after its weight:
+among the layers next to it: `dense`, `dense_1`. A slot of an optimizer is named after its weight:
 `encoder/dense/kernel/momentum`. Imports TensorFlow.
 """
 

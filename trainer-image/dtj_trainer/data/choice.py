@@ -113,7 +113,7 @@ def _reader(config: Config, form: str, found: Found, *, numbers: bool) -> Reader
 
 
 def _sharing(config: Config, found: Found) -> tuple[bool, str]:
-    """Whether workers divide the files, and what is said of it.
+    """Whether workers divide the files, and the message about it.
 
     Raises:
         UsageError: file sharding, and files that cannot be divided.

@@ -70,7 +70,7 @@ def class_folders(found: Found, *, option: str) -> tuple[str, ...]:
     """The names of the directories that the files are in, in order: the classes.
 
     Raises:
-        UsageError: files lie beside the directories, or there is only one class.
+        UsageError: there are files next to the directories, or there is only one class.
     """
     classes = tuple(sorted({found.class_of(path) for path in found.paths}))
     if len(classes) < 2:

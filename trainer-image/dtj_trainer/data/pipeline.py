@@ -102,7 +102,7 @@ class Pipeline(ABC):
         return self.finalized(self.batched(records, (end - first) // share.replicas))
 
     def records(self, *, rows: int, seed: Any, first: int, share: Share) -> Stream:
-        """Endless records from a step on which takes so many rows of them."""
+        """Endless records, from this step on; a step takes this number of rows."""
         epoch, offset = divmod(first * rows, self.examples_of(share))
         # A range that ends is the only one with a start; nobody lives to see its end.
         epochs = tf.data.Dataset.range(epoch, tf.int64.max)

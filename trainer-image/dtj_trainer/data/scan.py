@@ -1,7 +1,7 @@
 """What is in record files: how many records, which classes and words. Every record is read and parsed once for it.
 
-So a damaged record, a cell that is no number or a missing label ends the job before it has trained for hours. What was
-found is kept beside the checkpoints: a restart, which is paid for by all replicas, need not look again.
+Therefore a damaged record, a cell that is not a number or a missing label ends the job at its start, not after hours.
+The result is kept next to the checkpoints, so that a restart, for which all replicas wait, does not scan again.
 """
 
 import hashlib

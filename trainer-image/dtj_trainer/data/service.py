@@ -42,7 +42,7 @@ _LOOK_SECONDS = 1.0
 def serve(
     task: Task, service: ServiceTask, *, checkpoints: Path | None, start_timeout: float, progress_store: ProgressStore
 ) -> None:
-    """Serves until the process is told to go; never returns. The dispatcher must be there before a data worker.
+    """Serves until the process is terminated; never returns. The dispatcher must be there before a data worker.
 
     Args:
         checkpoints: the job's directory for them; without it, a dispatcher that is lost takes the pass with it.
@@ -50,7 +50,7 @@ def serve(
 
     Raises:
         PeerLost: a data worker does not get through to the dispatcher.
-        UsageError: the server cannot be started as told.
+        UsageError: the server cannot be started with these options.
     """
     progress_store.update(phase=Phase.BUILDING)
     library = lean.data_service_library()

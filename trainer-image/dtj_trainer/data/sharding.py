@@ -78,7 +78,7 @@ def _is_one_cpu(strategy: Any) -> bool:
 
 
 def options(*, memory: int | None = None) -> Any:
-    """What every stream is told: to keep its order, to share batches, and how much memory its buffers may take.
+    """Options of every stream: it keeps its order, shares batches, and limits the memory of its buffers.
 
     Args:
         memory: bytes; None: TensorFlow decides.

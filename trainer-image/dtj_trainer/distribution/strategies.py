@@ -213,7 +213,7 @@ def exit_barrier(config: Config) -> None:
 
 @contextmanager
 def peer_loss(cluster: Cluster, *, remote: bool = False) -> Iterator[None]:
-    """Turns what TensorFlow raises when another task is gone into `PeerLost`, naming who does not answer.
+    """Turns what TensorFlow raises when another task is gone into `PeerLost`, with the tasks that do not answer.
 
     Args:
         remote: whether there is another process than those of the cluster, as that of a remote TPU.

@@ -30,7 +30,7 @@ class Layout:
         return self.replicas * self.micro_batches
 
     def worker(self, *, replica: int, stage: int) -> Task:
-        """Who runs a stage."""
+        """The task that runs a stage."""
         return Task(WORKER, replica * self.stages + stage)
 
 

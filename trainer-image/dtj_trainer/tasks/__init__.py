@@ -23,7 +23,7 @@ class Serving:
     Attributes:
         spec: tf.TensorSpec of a batch.
         encode: from such a batch to one of the model's inputs, by TensorFlow operations alone.
-        files: name -> content of what somebody needs who does this without TensorFlow, to lie next to the model.
+        files: name -> content of files to store next to the model, for clients that encode without TensorFlow.
     """
 
     spec: Any

@@ -123,7 +123,7 @@ class Checkpointing:
 
         Args:
             what: `the loss is`, `the weights are`.
-            replicas: those with something that is not finite, as far as one knows.
+            replicas: those known to have a value that is not finite.
             is_exact: whether it is this step, and not one before it.
         """
         path = None

@@ -218,7 +218,7 @@ def _variables(pod: JsonObject) -> dict[str, str]:
 
 
 def _value(name: str, shown: dict[str, dict[str, str]]) -> str:
-    """What a variable holds: the same for all, or who has what."""
+    """The value of a variable: one value for all replicas, or each value with the replicas that have it."""
     values = {replica: variables[name] for replica, variables in shown.items() if name in variables}
     if len(set(values.values())) == 1 and len(values) == len(shown):
         return next(iter(values.values()))

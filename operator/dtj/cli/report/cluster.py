@@ -29,7 +29,7 @@ from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NODES, PODS, SERVICES, Resour
 from dtj.kube.pod_logs import LogQuery
 
 MAX_LOGS: Final = 100
-"""Logs of so many containers are read: those that tell most come first."""
+"""Maximum number of containers whose logs are read, most informative first."""
 
 _OPERATORS: Final = f"{Label.APP_NAME}=dtj-operator"
 """What the chart's labels are."""

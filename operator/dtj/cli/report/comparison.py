@@ -48,7 +48,7 @@ def _secretly_alike(evidences: Sequence[Evidence], originals: Sequence[Evidence]
 
 
 def _titles(evidences: Sequence[Evidence]) -> list[str]:
-    """The names of the jobs; of runs of the same job, with what tells them apart."""
+    """The names of the jobs. Runs of the same job also get what differs between them."""
     counts = Counter(evidence.name for evidence in evidences)
     sources = (evidence.source.removeprefix("run ").removesuffix(" on this machine") for evidence in evidences)
     return [

@@ -122,7 +122,7 @@ def _by_step(points: list[Point]) -> tuple[Point, ...]:
 
 
 def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """So many that a page can draw them, the first and the last among them."""
+    """A selection of the points that a page can draw. It keeps the first and the last."""
     if len(points) <= MAX_POINTS:
         return points
     return tuple(points[round(i * (len(points) - 1) / (MAX_POINTS - 1))] for i in range(MAX_POINTS))

@@ -104,7 +104,7 @@ class Evidence:
 
 
 def last_lines(content: str, *, lines: int = LOG_LINES, size: int = LOG_BYTES) -> str:
-    """The end of a log: no more than so many lines and about so many bytes, and whole lines, unless one is too long."""
+    """The end of a log, limited in lines and (roughly) in bytes. Lines are whole unless one line is too long."""
     kept = content[-size:]
     if len(kept) < len(content):
         kept = kept.partition("\n")[2] or kept

@@ -1,6 +1,6 @@
 """What a replica did between its start and its end. Pure.
 
-The runner on this machine writes the phases down. On a cluster the leader's log tells them: its lines have times.
+The local runner records the phases. On a cluster they are read from the leader's log, whose lines have times.
 """
 
 from __future__ import annotations

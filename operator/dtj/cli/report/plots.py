@@ -22,7 +22,7 @@ _MAX_CIRCLES: Final = 80
 """More would hide the line."""
 
 _MAX_RATIO: Final = 100.0
-"""Values of which the largest is so many times the smallest are shown on a logarithmic axis first."""
+"""Ratio of the largest to the smallest value from which a plot starts with a logarithmic axis."""
 
 
 @dataclass(frozen=True, slots=True)

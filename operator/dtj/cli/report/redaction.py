@@ -48,7 +48,7 @@ _LONG: Final = 6
 
 
 def without_secrets(evidence: Evidence, *, include_env: bool = False) -> Evidence:
-    """The same, with nothing in it that a name, its place or its shape tells to be a secret."""
+    """The same text without the values whose name, place or shape marks them as secrets."""
     stored = (
         evidence.job,
         *evidence.pods,

@@ -106,7 +106,7 @@ def _status(directory: RunDirectory, start: Start, *, last: bool) -> JsonObject:
 
 
 def _last_sign(directory: RunDirectory, start: Start, *, last: bool) -> str:
-    """When a start that was killed was still alive, as far as that is known."""
+    """The last time at which a killed start is known to have been alive."""
     signs = [start.started_at, *(change.at for change in start.phases)]
     if last:
         written = (datetime.fromtimestamp(log.stat().st_mtime, UTC) for log in directory.replica_logs())

@@ -79,7 +79,7 @@ def without_shapes(text: str, *, command: bool = False) -> str:
 
 
 def is_telling(name: str, *, in_query: bool = False) -> bool:
-    """Whether the value of this name is a secret, as far as its words tell; ``in_query`` if it stands in a URL's."""
+    """Whether the words of this name mark its value as a secret; ``in_query`` if it is a parameter of a URL's query."""
     parts = [part.lower() for part in _PARTS.findall(name[-200:])]
     if not parts or parts[-1] in ("error", "exception"):  # KeyError: 'loss'
         return False

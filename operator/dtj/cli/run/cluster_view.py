@@ -55,7 +55,7 @@ def news(before: Job, after: Job) -> tuple[str, ...]:
 
 
 def _message(job: Job, kind: Condition) -> str:
-    """What a condition tells a person; empty if that is nothing."""
+    """The text of a condition for a reader; empty if there is nothing to show."""
     condition = job.status.condition(kind)
     if condition is None:
         return ""

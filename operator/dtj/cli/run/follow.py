@@ -78,7 +78,7 @@ class _Scene:
             self.changed.set()
 
     async def see_pods(self, client: AsyncClient) -> None:
-        """Keep the pods true, as far as one may see them."""
+        """Keep the pods up to date, if the user may read them."""
         try:
             async with aclosing(client.follow_pods(self.job)) as pods:
                 async for self._pods in pods:

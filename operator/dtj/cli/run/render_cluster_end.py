@@ -1,4 +1,4 @@
-"""What is said of a job of a cluster when it has ended, or is left: the job goes in, lines come out. Pure."""
+"""The summary of a cluster's job that has ended, or is no longer followed: from the job to lines. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a run before it begins and after it has ended: plain values go in, lines come out. Pure."""
+"""The messages before a run begins and after it has ended: from plain values to lines. Pure."""
 
 from __future__ import annotations
 

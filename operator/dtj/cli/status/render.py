@@ -125,7 +125,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _since(overview: Overview) -> str:
-    """How long the job has been in its state, as far as the status tells."""
+    """How long the job has been in its state, if the status records it."""
     status = overview.job.status
     if status.terminal:
         moment = parse_time(status.completion_time)

@@ -1,7 +1,8 @@
-"""The NetworkPolicy of a job: who may connect to its pods.
+"""The NetworkPolicy of a job: the peers that may connect to its pods.
 
-TensorFlow's servers authenticate nobody, and whoever reaches one can run code in it. Therefore the policy exists before
-the first pod does, and a job whose policy is refused does not start. It goes when no pod of the job listens any more.
+TensorFlow's servers authenticate nobody, and a client that reaches one can run code in it. Therefore the policy exists
+before the first pod does, and a job whose policy is refused does not start. The policy is deleted when no pod of the
+job listens any more.
 
 Between the pods of one job all ports are open: NCCL, the TPU runtime and a user's own programs choose ports when they
 run, and each of these pods can run code in the others anyway. From outside the job, only what is configured is open.

@@ -13,7 +13,7 @@ import tensorflow as tf
 def model() -> keras.Model:
     """Your model, compiled: the loss and the optimizer are taken from here.
 
-    This one tells which of two spirals a point lies on.
+    This one predicts which of two spirals a point lies on.
     """
     layers = [keras.layers.Dense(64, "relu"), keras.layers.Dense(64, "relu"), keras.layers.Dense(1, "sigmoid")]
     made = keras.Sequential([keras.Input((2,)), *layers])

@@ -51,7 +51,7 @@ with dtj_trainer.session() as s:  # job: waits for the other workers, and makes 
     def train_step(batch: Any) -> Any:
         return s.strategy.reduce("SUM", s.strategy.run(learn, args=batch), axis=None)
 
-    for _ in s.steps(STEPS):  # job: stops all workers at the same step when one is told to go
+    for _ in s.steps(STEPS):  # job: stops all workers at the same step when one of them must stop
         loss = train_step(next(batches))
         s.report(loss=loss, batch_size=BATCH_SIZE)  # job: what `dtj run` and the job's status show
 
