@@ -11,7 +11,7 @@ from typing import Final
 
 from builders import NOW, ended, job
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, object_at, text
 from dtj.api.names import Annotation, Condition, Label, Reason
 from dtj.api.spec import RunPolicy
 from dtj.api.status import Progress
@@ -37,6 +37,7 @@ from dtj.core.actions import (
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
+    UpdateGang,
     UpdateNetworkPolicy,
     UpdateServiceSelector,
 )
@@ -85,6 +86,8 @@ class World:
     installed: tuple[GangApi, ...] = ()
     gangs: GangsFound | None = None
     gang: GangObject | None = None
+    gates: bool = True
+    """Whether the API server keeps fields that belong to a feature gate."""
     gang_manifests: list[JsonObject] = field(default_factory=list)
     known_flavors: dict[str, Flavor] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
@@ -240,6 +243,8 @@ class World:
                 self.flavors.update({name: self.known_flavors[name] for name in flavors})
             case CreateGang(api=api, manifest=body):
                 self._create_gang(api, body)
+            case UpdateGang(patch=patch):
+                self._update_gang(patch)
             case DeleteGang(uid=uid):
                 assert self.gang is not None
                 assert self.gang.uid == uid
@@ -340,7 +345,15 @@ class World:
             api=api,
             version="1",
             size=text(dig(body, "metadata", "annotations", Annotation.GANG_SIZE)),
+            topology_key=text(dig(body, "spec", "schedulingConstraints", "topology", 0, "key")) if self.gates else "",
         )
+
+    def _update_gang(self, patch: JsonObject) -> None:
+        assert self.gang is not None
+        assert dig(patch, "metadata", "uid") == self.gang.uid
+        latest = self.gang_manifests[-1]
+        self.gang_manifests[-1] = {**latest, "spec": {**object_at(latest, "spec"), **object_at(patch, "spec")}}
+        self.gang = replace(self.gang, size=text(dig(patch, "metadata", "annotations", Annotation.GANG_SIZE)))
 
     def _child(self, body: JsonObject) -> Child:
         selector = dig(body, "spec", "selector")

@@ -94,6 +94,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups, workloads]
   verbs: [get, list, watch, create, delete]
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [patch]
 {{- end }}
 {{- end -}}
 

@@ -14,6 +14,11 @@ from dtj.api.spec import ONLY_STOPS_AT_NAN, QUEUEING, Gang, OnNaN, OnStall, Role
 _CONTROLLER: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
 """A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
 
+_LABEL_KEY: Final = (
+    "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+)
+"""The key of a label, such as ``topology.kubernetes.io/rack``."""
+
 _CEL_ONLY_STOPS: Final = f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in ONLY_STOPS_AT_NAN)}]"
 
 
@@ -59,6 +64,20 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         message="Kueue needs the name of a LocalQueue: set queue",
         holds=lambda scheduling: scheduling.get("gang") != Gang.KUEUE or "queue" in scheduling,
         field="queue",
+    ),
+    Rule(
+        at=(SCHEDULING,),
+        cel=f"!has(self.topologyKey) || self.gang == '{Gang.NATIVE}'",
+        message="only Native places all pods by one node label: set gang to Native, or remove topologyKey",
+        holds=lambda scheduling: "topologyKey" not in scheduling or scheduling.get("gang") == Gang.NATIVE,
+        field="topologyKey",
+    ),
+    Rule(
+        at=(SCHEDULING,),
+        cel=f'!has(self.topologyKey) || self.topologyKey.matches("{_LABEL_KEY}")',
+        message="topologyKey must be the key of a node label, such as topology.kubernetes.io/rack",
+        holds=lambda scheduling: "topologyKey" not in scheduling or matches(_LABEL_KEY, scheduling["topologyKey"]),
+        field="topologyKey",
     ),
     Rule(
         at=(SPEC,),

@@ -242,6 +242,14 @@ class Scheduling(SpecModel):
         max_length=253,
         description="priorityClassName is the priority class of the job's pods, and of the job in its queue.",
     )
+    topology_key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=317,
+        description="topologyKey is the key of a node label: all pods of the job run on nodes with the same value "
+        "of it. Only Native has such a limit, in Kubernetes 1.36 and later with the feature gate "
+        "TopologyAwareWorkloadScheduling.",
+    )
     timeout_seconds: int | None = Field(
         default=None,
         ge=1,

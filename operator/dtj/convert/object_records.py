@@ -31,6 +31,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         api=api,
         version=metadata.resource_version,
         size=metadata.annotation(Annotation.GANG_SIZE),
+        topology_key=record.topology_key,
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=record.status or {},

@@ -47,6 +47,15 @@ class CreateGang:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateGang:
+    """Apply this merge patch, which holds the UID as a precondition, to the job's PodGroup."""
+
+    api: GangApi
+    name: str
+    patch: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteGang:
     """Delete the job's PodGroup or Workload; that it is gone is no error."""
 
@@ -195,6 +204,7 @@ Creation: TypeAlias = CreateService | CreateClaim | CreateGang | CreateNetworkPo
 
 Effect: TypeAlias = (
     Creation
+    | UpdateGang
     | DeleteGang
     | ReleaseQuota
     | UpdateServiceSelector

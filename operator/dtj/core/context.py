@@ -12,6 +12,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
 from dtj.core.gang.discovery import choose, served
+from dtj.core.gang.native import disrupted_at
 from dtj.core.manifests.claim import claim
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
@@ -85,7 +86,14 @@ class JobContext:
     @cached_property
     def terminated(self) -> tuple[TerminatedPod, ...]:
         """The current pods that have ended or are being taken away, and why; the earliest first."""
-        return terminated_pods(self.current)
+        group = self.gang_object
+        disrupted = disrupted_at(group) if group is not None else None
+        if disrupted is None:
+            return terminated_pods(self.current)
+        return terminated_pods(
+            replace(pod, disrupted=True) if pod.created_at is not None and pod.created_at <= disrupted else pod
+            for pod in self.current
+        )
 
     @cached_property
     def completed(self) -> frozenset[Replica]:

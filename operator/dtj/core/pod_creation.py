@@ -44,6 +44,11 @@ def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     return CreateGang(api, manifest)
 
 
+def resize_gang(context: JobContext, api: GangApi) -> JsonObject | None:
+    """The merge patch that makes the PodGroup fit the number of pods; None if its API allows no such change."""
+    return membership.resize(_group(context, api))
+
+
 def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], JsonObject]:
     """What makes a replica's manifest, its place in the gang included."""
     pods = PodRenderer(context.job, context.spec, platform)

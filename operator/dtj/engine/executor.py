@@ -42,6 +42,7 @@ from dtj.core.actions import (
     ReadFlavors,
     ReleaseQuota,
     RequeueAfter,
+    UpdateGang,
     UpdateNetworkPolicy,
     UpdateServiceSelector,
 )
@@ -166,6 +167,8 @@ class Executor:
                     await self._point_service(running.job, action)
                 case UpdateNetworkPolicy():
                     await self._update_network_policy(running.job, action)
+                case UpdateGang():
+                    await self._update_gang(running.job, action)
                 case ReleaseQuota():
                     await self._release(running.job, action)
                 case DeletePod():
@@ -287,6 +290,14 @@ class Executor:
                 self._creator.refuse(running.job, f"resourceflavor {name}", error)
                 break
         raise Replan
+
+    async def _update_gang(self, job: Job, action: UpdateGang) -> None:
+        resource = resource_of(action.api)
+        try:
+            await self._gateway.patch(resource, namespace=job.namespace, name=action.name, patch=action.patch)
+        except NotFound:
+            return  # the informer is about to show it
+        log.info("changed the size of %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
     async def _release(self, job: Job, action: ReleaseQuota) -> None:
         patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}

@@ -77,7 +77,12 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
     Gang.COSCHEDULING: (PolicyRule(Resource("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
     Gang.NATIVE: (
         PolicyRule(Resource("scheduling.k8s.io/v1alpha1", "Workload", "workloads"), _TO_GANG, _WHY),
-        PolicyRule(Resource("scheduling.k8s.io/v1alpha2", "PodGroup", "podgroups"), _TO_GANG, _WHY),
+        PolicyRule(Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),
+        PolicyRule(
+            Resource("scheduling.k8s.io/v1beta1", "PodGroup", "podgroups"),
+            ("patch",),
+            "to tell the scheduler that the number of pods has changed",
+        ),
     ),
 }
 """Needed besides in each namespace whose jobs are run, by scheduler. A role does not name versions."""

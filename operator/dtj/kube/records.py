@@ -101,8 +101,17 @@ class ServiceRecord(_Partial):
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
 
 
+class _TopologyConstraint(_Partial):
+    key: str = ""
+
+
+class _SchedulingConstraints(_Partial):
+    topology: list[_TopologyConstraint] | None = None
+
+
 class _GangSpec(_Partial):
     active: bool | None = True
+    scheduling_constraints: _SchedulingConstraints | None = None
 
 
 class GangRecord(_Partial):
@@ -111,6 +120,13 @@ class GangRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _GangSpec = msgspec.field(default_factory=_GangSpec)
     status: dict[str, Any] | None = None
+
+    @property
+    def topology_key(self) -> str:
+        """The node label that all pods of the group must have the same value of; empty if there is none."""
+        constraints = self.spec.scheduling_constraints
+        found = constraints.topology if constraints is not None else None
+        return found[0].key if found else ""
 
 
 class _Container(_Partial):

@@ -160,7 +160,7 @@ class TestInWhichWords:
 
     def test_kubernetes_1_36(self) -> None:
         spec, pod = self.declared(NATIVE_136)
-        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}}
+        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": "PodGroup"}
         assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
 
     def test_kueue(self) -> None:

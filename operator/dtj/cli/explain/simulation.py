@@ -146,8 +146,16 @@ class _SimulatedCluster:
         found = self.objects.get((self.api.kind, self.job.name)) if self.api is not None else None
         if found is None or self.api is None:
             return None
-        size = text(dig(found, "metadata", "annotations", Annotation.GANG_SIZE))
-        return GangObject(self.job.namespace, self.job.name, UID, UID, self.api, size=size, status=_ADMITTED)
+        return GangObject(
+            self.job.namespace,
+            self.job.name,
+            UID,
+            UID,
+            self.api,
+            size=text(dig(found, "metadata", "annotations", Annotation.GANG_SIZE)),
+            topology_key=text(dig(found, "spec", "schedulingConstraints", "topology", 0, "key")),
+            status=_ADMITTED,
+        )
 
 
 def _pod(manifest: JsonObject) -> Pod:

@@ -22,6 +22,11 @@ def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | No
     )
 
 
+def resized(group: Group) -> JsonObject | None:
+    """None: a job of another size gets a new object."""
+    return None
+
+
 def join(group: Group, pod: JsonObject) -> None:
     """Name the group in the pod's labels."""
     add(object_at(pod, "metadata"), "labels", {"scheduling.x-k8s.io/pod-group": group.job.name})

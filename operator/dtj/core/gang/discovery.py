@@ -36,6 +36,12 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
     automatic = _AUTO if scheduling.queue is None else _AUTO_WITH_QUEUE
     wanted = automatic if scheduling.gang is Gang.AUTO else (scheduling.gang,)
     chosen = next((api for gang in wanted if (api := served(gang, found)) is not None), None)
+    if chosen is not None and scheduling.topology_key is not None and chosen.kind != "PodGroup":
+        return Problem(
+            Reason.GANG_UNAVAILABLE,
+            f"runPolicy.scheduling: the gangs of this cluster ({chosen.api_version}) have no topologyKey: upgrade "
+            "Kubernetes to 1.36 or later, or remove topologyKey",
+        )
     if chosen is not None or (scheduling.gang is Gang.AUTO and scheduling.queue is None):
         return chosen
     denied = next((str(api.gang) for api in found.denied if api.gang in wanted), None)

@@ -54,14 +54,19 @@ class GangScheduler(Protocol):
     def group_spec(self, group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
         """``spec`` of the PodGroup or Workload; ``pods`` are the first ones of each role, in TF_CONFIG's order."""
 
+    def resized(self, group: Group) -> JsonObject | None:
+        """What changes in ``spec`` with the number of pods; None if the object has to be created again for that."""
+
     def join(self, group: Group, pod: JsonObject) -> None:
         """Add to a pod's manifest what makes it one of the group."""
 
 
 def size(spec: JobSpec) -> str:
-    """What a gang's object says of the job: it is made again where this differs."""
+    """What a gang's object says of the job: where this differs, it is changed, or created again."""
     roles = ",".join(f"{role}={spec.replicas(role)}" for role in spec.roles())
-    return f"{roles};min={least(spec)}"
+    scheduling = spec.run_policy.scheduling
+    topology = f";topology={scheduling.topology_key}" if scheduling is not None and scheduling.topology_key else ""
+    return f"{roles};min={least(spec)}{topology}"
 
 
 def least(spec: JobSpec) -> int:

@@ -31,6 +31,11 @@ def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | No
     return present({"queueName": group.scheduling.queue, "podSets": [*sets], "priority": priority})
 
 
+def resized(group: Group) -> JsonObject | None:
+    """None: a job of another size gets a new object."""
+    return None
+
+
 def join(group: Group, pod: JsonObject) -> None:
     """Nothing: Kueue counts the pod sets of the Workload, not the pods. See :func:`place`."""
 

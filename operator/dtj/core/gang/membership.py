@@ -29,6 +29,14 @@ def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, 
     }
 
 
+def resize(group: Group) -> JsonObject | None:
+    """The merge patch that makes the PodGroup fit the job's new number of pods; None if there is no such patch."""
+    changed = SCHEDULERS[group.api.gang].resized(group)
+    if changed is None:
+        return None
+    return {"metadata": {"annotations": {Annotation.GANG_SIZE: size(group.spec)}}, "spec": changed}
+
+
 def prepare(group: Group, pod: JsonObject) -> None:
     """Add to a pod's manifest what all pods of the job need, also one that comes back alone and joins no group."""
     scheduler = SCHEDULERS[group.api.gang].SCHEDULER_NAME

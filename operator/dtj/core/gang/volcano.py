@@ -23,6 +23,11 @@ def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | No
     )
 
 
+def resized(group: Group) -> JsonObject | None:
+    """None: a job of another size gets a new object."""
+    return None
+
+
 def join(group: Group, pod: JsonObject) -> None:
     """Name the group in the pod's annotations."""
     add(object_at(pod, "metadata"), "annotations", {"scheduling.k8s.io/group-name": group.job.name})

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
-from dtj.api.spec import Gang
-from dtj.core.actions import Action, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter
+from dtj.api.spec import Gang, Scheduling
+from dtj.core.actions import Action, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import discovery
+from dtj.core.gang.group import size
 from dtj.core.observed import GangApi
-from dtj.core.pod_creation import new_gang
+from dtj.core.pod_creation import new_gang, resize_gang
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, write
 from dtj.core.validity import Problem
+
+_TOPOLOGY_DROPPED: Final = Problem(
+    Reason.GANG_UNAVAILABLE,
+    "runPolicy.scheduling: the API server does not keep the topologyKey of the PodGroup: enable its feature gate "
+    "TopologyAwareWorkloadScheduling and delete the PodGroup, or remove topologyKey",
+)
 
 
 def discover(context: JobContext) -> Decision | None:
@@ -28,7 +38,39 @@ def discover(context: JobContext) -> Decision | None:
 
 def problems(context: JobContext) -> tuple[Problem, ...]:
     """Why there is no gang scheduler that the job could use. A run that began with one goes on."""
-    return (context.gang_choice,) if isinstance(context.gang_choice, Problem) else ()
+    if isinstance(context.gang_choice, Problem):
+        return (context.gang_choice,)
+    return (_TOPOLOGY_DROPPED,) if _topology_dropped(context) else ()
+
+
+def is_to_be_seen_first(context: JobContext) -> bool:
+    """Whether pods wait until the PodGroup is seen: the API server may have dropped its topology key."""
+    scheduling = context.spec.run_policy.scheduling
+    wanted = scheduling is not None and scheduling.topology_key is not None
+    return wanted and context.gang is not None and context.gang_object is None and not context.begun
+
+
+def _topology_dropped(context: JobContext) -> bool:
+    """Whether the API server took the PodGroup without its topology key, as it does while the gate is off."""
+    scheduling, found = context.spec.run_policy.scheduling, context.gang_object
+    if scheduling is None or scheduling.topology_key is None or found is None or context.begun:
+        return False
+    return found.size == size(context.spec) and found.topology_key != scheduling.topology_key
+
+
+def fit(context: JobContext) -> tuple[Action, ...]:
+    """Make the PodGroup or Workload fit the job; if its API allows no such change, it is created again when it is
+    gone."""
+    found = context.gang_object
+    if found is None or found.terminating:
+        return ()
+    scheduling = context.spec.run_policy.scheduling or Scheduling()
+    patch = resize_gang(context, found.api) if found.topology_key == (scheduling.topology_key or "") else None
+    if patch is None:
+        return drop(context)
+    return (
+        UpdateGang(found.api, found.name, {**patch, "metadata": {**object_at(patch, "metadata"), "uid": found.uid}}),
+    )
 
 
 def look_again(context: JobContext) -> tuple[RequeueAfter, ...]:

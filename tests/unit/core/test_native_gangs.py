@@ -1,0 +1,191 @@
+"""Kubernetes' own PodGroups: what they say in each version, and what becomes of a job whose group is disrupted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreateGang, DeleteGang, UpdateGang
+from dtj.core.gang.discovery import APIS
+from dtj.core.observed import GangApi, Phase
+from dtj.core.status import format_time
+from support.gang_worlds import BY_VERSION, NATIVE_135, NATIVE_136, VOLCANO, world
+from world import World
+
+pytestmark = pytest.mark.unit
+
+NATIVE_137 = BY_VERSION["scheduling.k8s.io/v1beta1"]
+RACK = "topology.kubernetes.io/rack"
+
+
+def spec_of(story: World) -> JsonObject:
+    """What the newest PodGroup says."""
+    found = story.gang_manifests[-1]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+def message_of(story: World, condition: Condition) -> str:
+    found = story.job.status.condition(condition)
+    assert found is not None
+    return found.message
+
+
+def running(api: GangApi, **arguments: object) -> World:
+    """A job whose pods all run."""
+    story = World(job(runPolicy={"scheduling": {}}, **arguments), installed=(api,))  # type: ignore[arg-type]
+    story.settle()
+    story.run_all()
+    story.settle()
+    return story
+
+
+def scale(story: World, workers: int) -> None:
+    scaled = job(roles={"worker": workers}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
+    story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=story.job.generation + 1)
+    story.settle()
+    story.finish_deletions()
+    story.settle()
+
+
+class TestTheVersions:
+    def test_the_newest_version_that_is_served_is_used(self) -> None:
+        native = tuple(api for api in APIS if api.gang == "Native")
+        story = world(*native)
+        story.settle()
+        assert story.gang is not None
+        assert story.gang.api == NATIVE_137
+
+    @pytest.mark.parametrize(
+        ("api", "all_together", "alone"),
+        [(NATIVE_136, "PodGroup", "Pod"), (NATIVE_137, {"all": {}}, {"single": {}})],
+        ids=lambda given: getattr(given, "api_version", ""),
+    )
+    def test_replicas_of_a_collective_are_disrupted_together_and_those_of_a_parameter_server_alone(
+        self, api: GangApi, all_together: object, alone: object
+    ) -> None:
+        collective = world(api)
+        collective.settle()
+        assert spec_of(collective)["disruptionMode"] == all_together
+        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
+        servers = World(body, installed=(api,))
+        servers.settle()
+        assert spec_of(servers)["disruptionMode"] == alone
+
+
+class TestAJobThatGrows:
+    def test_raises_the_count_of_its_group(self) -> None:
+        story = running(NATIVE_137, roles={"worker": 3}, elastic={"maxReplicas": 5})
+        scale(story, 5)
+        assert dig(spec_of(story), "schedulingPolicy", "gang", "minCount") == 5
+        assert dig(spec_of(story), "disruptionMode") == {"all": {}}
+        assert (len(story.taken(CreateGang)), len(story.taken(UpdateGang)), story.taken(DeleteGang)) == (1, 1, [])
+        assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
+
+    @pytest.mark.parametrize("api", [NATIVE_135, NATIVE_136, VOLCANO], ids=lambda api: api.api_version)
+    def test_gets_another_group_if_the_count_cannot_be_changed(self, api: GangApi) -> None:
+        story = running(api, roles={"worker": 3}, elastic={"maxReplicas": 5})
+        scale(story, 5)
+        assert (len(story.taken(CreateGang)), len(story.taken(DeleteGang))) == (2, 1)
+
+    def test_waits_for_the_end_of_a_group_that_is_being_deleted(self) -> None:
+        """Kubernetes keeps a PodGroup until its pods are gone."""
+        story = world(NATIVE_137)
+        story.settle()
+        story.pods.clear()
+        assert story.gang is not None
+        story.gang = replace(story.gang, terminating=True)
+        story.advance(60)
+        story.settle()
+        assert not story.pods
+        story.gang = None
+        story.settle()
+        assert len(story.pods) == 3
+
+
+class TestADisruptedGroup:
+    def disrupt(self, story: World, status: str = "True") -> None:
+        assert story.gang is not None
+        condition: JsonObject = {
+            "type": "DisruptionTarget",
+            "status": status,
+            "reason": "PreemptionByScheduler",
+            "lastTransitionTime": format_time(story.now),
+        }
+        story.gang = replace(story.gang, status={"conditions": [condition]})
+
+    def created_now(self, story: World) -> None:
+        story.pods = {name: replace(pod, created_at=story.now) for name, pod in story.pods.items()}
+
+    @pytest.mark.parametrize(("status", "charged"), [("True", "disruption"), ("False", "failure")])
+    def test_the_end_of_its_pods_is_a_disruption(self, status: str, charged: str) -> None:
+        story = running(NATIVE_137, roles={"worker": 3})
+        self.created_now(story)
+        self.disrupt(story, status)
+        story.set_pod("worker-1", Phase.FAILED, exit_code=3)
+        story.settle()
+        story.advance(10)
+        story.settle()
+        restarts = story.job.status.restarts
+        assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
+
+    def test_the_pods_of_the_next_attempt_are_judged_by_their_own_ends(self) -> None:
+        story = running(NATIVE_137, roles={"worker": 3})
+        self.created_now(story)
+        self.disrupt(story)
+        story.set_pod("worker-1", Phase.FAILED, exit_code=3)
+        story.settle()
+        story.finish_deletions()
+        story.advance(10)
+        story.settle()
+        story.run_all()
+        self.created_now(story)
+        story.settle()
+        story.set_pod("worker-2-r1", Phase.FAILED, exit_code=3)
+        story.settle()
+        story.advance(10)
+        story.settle()
+        assert (story.job.status.restarts.disruption, story.job.status.restarts.user) == (1, 1)
+
+
+class TestTheTopologyKey:
+    def test_is_a_constraint_of_the_group(self) -> None:
+        story = world(NATIVE_137, gang="Native", topologyKey=RACK)
+        story.settle()
+        assert spec_of(story)["schedulingConstraints"] == {"topology": [{"key": RACK}]}
+        assert len(story.pods) == 3
+
+    def test_no_pod_starts_if_the_api_server_does_not_keep_it(self) -> None:
+        """It drops fields of a gate that is off, without a word."""
+        story = world(NATIVE_137, gang="Native", topologyKey=RACK)
+        story.gates = False
+        story.settle()
+        assert not story.pods
+        assert "TopologyAwareWorkloadScheduling" in message_of(story, Condition.INVALID)
+        without = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native"}})
+        story.job = replace(story.job, spec=without.spec, raw_spec=without.raw_spec, generation=2)
+        story.settle()
+        assert len(story.pods) == 3
+
+    def test_needs_kubernetes_1_36(self) -> None:
+        story = world(NATIVE_135, gang="Native", topologyKey=RACK)
+        story.settle()
+        condition = story.job.status.condition(Condition.INVALID)
+        assert condition is not None
+        assert condition.reason == Reason.GANG_UNAVAILABLE
+        assert "1.36" in condition.message
+
+    def test_another_key_is_another_group(self) -> None:
+        story = world(NATIVE_137, gang="Native", topologyKey=RACK)
+        story.settle()
+        zone = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Native", "topologyKey": "zone"}})
+        story.job = replace(story.job, spec=zone.spec, raw_spec=zone.raw_spec, generation=2)
+        story.take_away("worker-0")
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert dig(spec_of(story), "schedulingConstraints", "topology", 0, "key") == "zone"
