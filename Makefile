@@ -33,12 +33,12 @@ tfjs: # for one test, if npm is installed
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-.PHONY: check test test-unit test-browser test-trainer test-api test-campaigns test-e2e
+.PHONY: check test test-unit test-browser test-trainer test-api test-neighbours test-campaigns test-e2e
 check: ## make lint and make test, side by side: what CI runs
-	@scripts/test.sh lint unit browser trainer local api campaigns e2e
+	@scripts/test.sh lint unit browser trainer local api neighbours campaigns e2e
 
 test: ## every level that this machine can run; reports which levels it skips and why
-	@scripts/test.sh unit browser trainer local api campaigns e2e
+	@scripts/test.sh unit browser trainer local api neighbours campaigns e2e
 
 test-unit: ## pure code: unit and property tests (seconds)
 	@scripts/test.sh unit
@@ -52,6 +52,9 @@ test-trainer: ## real TensorFlow processes
 test-api: ## a real kube-apiserver, built on the first run
 	@scripts/test.sh api
 
+test-neighbours: programs-neighbours ## the real Kueue next to a real kube-apiserver; built on the first run (6 minutes)
+	@scripts/test.sh neighbours
+
 test-campaigns: export DTJ_SHARD ?= all
 test-campaigns: ## all plans of all campaigns; `make test` runs one shard of them (see CONTRIBUTING.md)
 	@scripts/test.sh campaigns
@@ -62,6 +65,10 @@ test-e2e: ## a real node with real pods (Linux, root)
 .PHONY: programs
 programs: operator # what a cluster of the testbed runs; tests that need what cannot be built here say so
 	@cd tests && { nice -n 19 ../$(OPERATOR)/python -m testbed build && nice -n 19 ../$(OPERATOR)/python -m testbed build --node; } || true
+
+.PHONY: programs-neighbours
+programs-neighbours: operator # `make test` builds none of these: it leaves out the tests of those that are missing
+	@cd tests && nice -n 19 ../$(OPERATOR)/python -m testbed build --neighbours
 
 .PHONY: release
 release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)

@@ -62,6 +62,16 @@ def _provide_control_plane(_: pytest.Config) -> None:
     binaries.ensure()
 
 
+def _provide_neighbour(*programs: str) -> Callable[[pytest.Config], None]:
+    """They are never built within a test run: a build of minutes is asked for, by `make test-neighbours`."""
+
+    def provide(_: pytest.Config) -> None:
+        if not binaries.are_built(programs):
+            raise Unavailable(f"{', '.join(programs)} not built here: run `make test-neighbours`")
+
+    return provide
+
+
 def _provide_nodes(config: pytest.Config) -> None:
     if _chosen(config) == "testbed":
         packages.ensure(packages.NODE)
@@ -87,6 +97,7 @@ NEEDS = (
         provide=_provide_control_plane,
         insisting="DTJ_REQUIRE_API",
     ),
+    Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
     Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes, insisting="DTJ_REQUIRE_E2E"),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image, insisting="DTJ_REQUIRE_E2E"),
     Need(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dtj.api.json import JsonObject
-from dtj.kube.rbac import FOR_GANGS, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
+from dtj.kube.rbac import FLAVORS, FOR_GANGS, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 from patience import PATIENCE_SECONDS
 from support.waiting import eventually
 from testbed import ControlPlane
@@ -65,6 +65,22 @@ def grant(plane: ControlPlane, namespace: str) -> None:
         {
             "metadata": metadata,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": USER},
+            "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
+        },
+    )
+
+
+def grant_flavors(plane: ControlPlane, namespace: str) -> None:
+    """Let the operator read ResourceFlavors, as the chart does in a cluster with Kueue."""
+    name = f"{USER}-{namespace}"
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    plane.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": _rules((FLAVORS,))})
+    plane.api.request(
+        "POST",
+        f"{rbac}/clusterrolebindings",
+        {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
             "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": USER}],
         },
     )

@@ -20,7 +20,7 @@ BY_CI: Final = {
     "make setup": ("scripts/levels.py", '_make("trainer", "trainer", "tfjs")'),
     "make demo": ("Makefile", "$(OPERATOR)/dtj run examples/digits.yaml"),
     "make check": (".ci/run", "make check"),
-    "make test": ("Makefile", "scripts/test.sh lint unit browser trainer local api campaigns e2e"),
+    "make test": ("Makefile", "scripts/test.sh lint unit browser trainer local api neighbours campaigns e2e"),
     "make lint": ("scripts/levels.py", '_make("lint", "lint", tests=True)'),
     "make docs": (".github/workflows/docs.yml", "make docs"),
 }

@@ -44,6 +44,7 @@ REGISTRY = "registry.example"
 """Where the chart and the examples say that the images are."""
 
 BARE = Standing("standing", ControlPlane, binaries.CONTROL_PLANE, {})
+NEIGHBOURS = Standing("", ControlPlane, binaries.NEIGHBOURS, {})
 WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, *binaries.NODE), packages.NODE)
 
 
@@ -54,6 +55,9 @@ def main() -> int:
     for command in (build, up, down, status):
         subparser = commands.add_parser(command.__name__, help=command.__doc__)
         subparser.add_argument("--node", action="store_const", const=WITH_NODE, default=BARE, help="one with nodes")
+        if command is build:
+            what = "the components of other projects"
+            subparser.add_argument("--neighbours", action="store_const", dest="node", const=NEIGHBOURS, help=what)
         subparser.set_defaults(run=lambda given, command=command: command(given.node))
     subparser = commands.add_parser("install", help=install.__doc__)
     subparser.set_defaults(run=lambda _: install())

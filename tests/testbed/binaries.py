@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,11 +30,15 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A folder with a go.mod; `upstream` is the module in it whose version is that of what is built."""
+    """A folder with a go.mod; `upstream` is the module in it whose version is that of what is built.
+
+    `assets` is a folder of the upstream module that is kept next to the binaries, such as the one of its CRDs.
+    """
 
     folder: Path
     upstream: str
     cold_minutes: int
+    assets: str = ""
 
     @property
     def go_mod(self) -> str:
@@ -69,6 +74,7 @@ KUBERNETES = Module(folder=_GO / "kubernetes", upstream="k8s.io/kubernetes", col
 COREDNS = Module(folder=_GO / "coredns", upstream="github.com/coredns/coredns", cold_minutes=3)
 KWOK = Module(folder=_GO / "kwok", upstream="sigs.k8s.io/kwok", cold_minutes=2)
 HELM = Module(folder=_GO / "helm", upstream="helm.sh/helm/v4", cold_minutes=2)
+KUEUE = Module(folder=_GO / "kueue", upstream="sigs.k8s.io/kueue", cold_minutes=6, assets="config/components/crd/bases")
 KUBECONFORM = Module(folder=_GO / "kubeconform", upstream="github.com/yannh/kubeconform", cold_minutes=1)
 KUBE_SCORE = Module(folder=_GO / "kube-score", upstream="github.com/zegl/kube-score", cold_minutes=1)
 
@@ -83,13 +89,16 @@ PROGRAMS: Mapping[str, Program] = {
     "coredns": Program(COREDNS, "github.com/coredns/coredns"),
     "kwok": Program(KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": Program(HELM, "helm.sh/helm/v4/cmd/helm"),
+    "kueue": Program(KUEUE, "sigs.k8s.io/kueue/cmd/kueue"),
     "kubeconform": Program(KUBECONFORM, "github.com/yannh/kubeconform/cmd/kubeconform"),
     "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
 }
 
-# What a control plane needs, what a node needs besides, and what the chart is examined and installed with.
+# What a control plane needs, what a node needs besides, the real components that the operator is tested with, and what
+# the chart is examined and installed with.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet", "kube-proxy", "coredns", "kwok")
+NEIGHBOURS = ("kueue",)
 CHART_TOOLS = ("helm", "kubeconform", "kube-score")
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
@@ -116,6 +125,16 @@ def path_of(name: str) -> Path:
     if folder and (name in _ASSETS or (name in _OPTIONAL_ASSETS and (Path(folder) / name).exists())):
         return Path(folder) / name
     return cache_root() / PROGRAMS[name].module.key / "bin" / name
+
+
+def assets_of(module: Module) -> Path:
+    """Where the `assets` of a module are, once its programs are built."""
+    return cache_root() / module.key / "assets"
+
+
+def are_built(names: Iterable[str]) -> bool:
+    """Whether these programs are there, so that `ensure` builds none."""
+    return not _missing({name: path_of(name) for name in names})
 
 
 def _check_assets(paths: Mapping[str, Path]) -> None:
@@ -209,9 +228,22 @@ def _build(module: Module, names: list[str], *, go: Path, report: Report) -> Non
                 process.kill()
         if process.returncode != 0:
             raise Unavailable(f"go build of {module.upstream} failed: {_last_error(log.read_text())}")
+        _keep_assets(module, go=go, environment=environment)
         for name, path in built.items():
             path_of(name).parent.mkdir(parents=True, exist_ok=True)
             path.replace(path_of(name))
+
+
+def _keep_assets(module: Module, *, go: Path, environment: Mapping[str, str]) -> None:
+    """Copy the assets before the programs are in their place: who finds a program finds them, too."""
+    if not module.assets:
+        return
+    command = [str(go), "list", "-m", "-f", "{{.Dir}}", module.upstream]
+    answer = subprocess.run(command, cwd=module.folder, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise Unavailable(f"go list of {module.upstream} failed: {_last_error(answer.stderr)}")
+    shutil.rmtree(assets_of(module), ignore_errors=True)
+    shutil.copytree(Path(answer.stdout.strip()) / module.assets, assets_of(module), copy_function=shutil.copyfile)
 
 
 def _follow(process: subprocess.Popen[bytes], built: Mapping[str, Path], *, log: Path, report: Report) -> None:

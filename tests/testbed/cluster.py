@@ -63,14 +63,16 @@ class Cluster(ABC):
             raise KubectlError(f"kubectl {' '.join(arguments)}: {(done.stderr or done.stdout).strip()}")
         return done
 
-    def install_crds(self, directory: Path = CRDS) -> None:
+    def install_crds(self, directory: Path = CRDS, *, server_side: bool = False) -> None:
         """`kubectl apply` the manifests of a directory, if it has any, and wait until their resources are served.
 
+        ``server_side`` is for those that are too large for the annotation of a plain `kubectl apply`.
         Raises `KubectlError` with the API server's own words where it refuses one.
         """
         if not any(directory.glob("*.y*ml")):
             return
-        self.kubectl("apply", "--filename", str(directory))
+        how = ("--server-side",) if server_side else ()
+        self.kubectl("apply", *how, "--filename", str(directory))
         wait_until(lambda: self._are_established(directory), what="the custom resources to be served")
 
     def new_namespace(self, prefix: str = "test") -> str:

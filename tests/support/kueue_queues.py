@@ -1,0 +1,151 @@
+"""Queues and quota of the real Kueue, and what it and the operator have written on Workloads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects, text
+from support.job_world import MERGE_PATCH, JobWorld
+from support.waiting import eventually
+from testbed import ApiError
+from testbed.kueue import VERSION
+
+KUEUE = f"/apis/{VERSION}"
+_CLUSTER_WIDE = {"ResourceFlavor": "resourceflavors", "ClusterQueue": "clusterqueues", "Topology": "topologies"}
+
+ONE_CPU: JsonObject = {
+    "spec": {
+        "containers": [
+            {"name": "trainer", "image": "example/trainer:1", "resources": {"requests": {"cpu": "1"}}},
+        ]
+    }
+}
+"""Pods of which each needs one CPU of the quota."""
+
+
+@dataclass
+class Queues:
+    """Flavors, ClusterQueues and LocalQueues of one test; `prefix` keeps their names from those of other tests."""
+
+    world: JobWorld
+    prefix: str
+    _made: list[tuple[str, str]] = field(default_factory=list)
+
+    def make(self, queue: str, *, cpus: int, cohort: str = "", **spec: JsonValue) -> None:
+        """A LocalQueue, and the ClusterQueue of the same name behind it, which has this number of CPUs."""
+        quota: JsonObject = {"name": "cpu", "nominalQuota": str(cpus)}
+        group: JsonObject = {
+            "coveredResources": ["cpu"],
+            "flavors": [{"name": self._flavor(), "resources": [quota]}],
+        }
+        more: JsonObject = {"cohortName": f"{self.prefix}-{cohort}"} if cohort else {}
+        self._create("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group], **more, **spec})
+        self.point(queue, at=queue)
+
+    def point(self, queue: str, *, at: str) -> None:
+        """A LocalQueue in front of a ClusterQueue."""
+        body: JsonObject = {
+            "apiVersion": VERSION,
+            "kind": "LocalQueue",
+            "metadata": {"name": queue, "namespace": self.world.namespace},
+            "spec": {"clusterQueue": f"{self.prefix}-{at}"},
+        }
+        self.world.apply(body)
+
+    def stop(self, queue: str, policy: str) -> None:
+        """Set the ClusterQueue's stop policy: None, Hold or HoldAndDrain."""
+        self.world.api.request(
+            "PATCH",
+            f"{KUEUE}/clusterqueues/{self.prefix}-{queue}",
+            {"spec": {"stopPolicy": policy}},
+            content_type=MERGE_PATCH,
+        )
+
+    def used(self, queue: str) -> int:
+        """How many CPUs of the ClusterQueue Kueue counts as taken."""
+        status = self.world.api.request("GET", f"{KUEUE}/clusterqueues/{self.prefix}-{queue}")
+        usage = objects(dig(status, "status", "flavorsReservation"))
+        return sum(int(text(each.get("total"))) for flavor in usage for each in objects(flavor.get("resources")))
+
+    def await_used(self, queue: str, cpus: int) -> None:
+        """Wait until this number of CPUs is taken."""
+
+        def reached() -> None:
+            assert self.used(queue) == cpus
+
+        eventually(reached)
+
+    def delete(self) -> None:
+        """Delete what belongs to no namespace."""
+        for kind, name in reversed(self._made):
+            self.world.api.request("DELETE", f"{KUEUE}/{_CLUSTER_WIDE[kind]}/{name}")
+
+    def _flavor(self) -> str:
+        name = f"{self.prefix}-flavor"
+        if ("ResourceFlavor", name) not in self._made:
+            self._create("ResourceFlavor", "flavor", {})
+        return name
+
+    def _create(self, kind: str, name: str, spec: JsonObject) -> None:
+        full = f"{self.prefix}-{name}"
+        body: JsonObject = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": full}, "spec": spec}
+        self.world.plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        self._made.append((kind, full))
+
+    # -- jobs and their Workloads ----------------------------------------------------------------------------------
+
+    def submit(self, name: str = "digits", *, queue: str = "gpus", workers: int = 2, **more: object) -> Job:
+        """A job in a queue, each of whose pods needs one CPU."""
+        scheduling = {"gang": "Kueue", "queue": queue}
+        given = more.pop("scheduling", {})
+        assert isinstance(given, dict)
+        policy = more.pop("runPolicy", {})
+        assert isinstance(policy, dict)
+        return self.world.submit(
+            name,
+            roles={"worker": workers},
+            template=ONE_CPU,
+            runPolicy={**policy, "scheduling": {**scheduling, **given}},
+            **more,
+        )
+
+    def run(self, name: str = "digits", *, suffix: str = "", workers: int = 2) -> None:
+        """Wait for the pods of a job, have them run, and wait until the job does."""
+        self.world.await_pods([f"worker-{index}{suffix}" for index in range(workers)], name)
+        self.world.run_pods(name)
+        self.world.await_state("Running", name)
+
+    def workload(self, name: str = "digits") -> JsonObject | None:
+        """The Workload of a job; None if there is none."""
+        try:
+            return self.world.api.request("GET", f"{KUEUE}/namespaces/{self.world.namespace}/workloads/{name}")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def change(self, spec: JsonObject, name: str = "digits") -> None:
+        """Merge into the spec of a Workload."""
+        path = f"{KUEUE}/namespaces/{self.world.namespace}/workloads/{name}"
+        self.world.api.request("PATCH", path, {"spec": spec}, content_type=MERGE_PATCH)
+
+    def conditions(self, name: str = "digits") -> dict[str, str]:
+        """Status and reason of each condition of a Workload, such as "True/Started", by type."""
+        found = self.workload(name) or {}
+        return {
+            text(each.get("type")): f"{text(each.get('status'))}/{text(each.get('reason'))}"
+            for each in objects(dig(found, "status", "conditions"))
+        }
+
+    def await_condition(self, kind: str, wanted: str, name: str = "digits") -> None:
+        """Wait until a condition of the Workload is this, such as "True/Started" (or "True" for any reason)."""
+
+        def reached() -> None:
+            now = self.conditions(name)
+            assert now.get(kind, "none").startswith(wanted), f"{kind} is not {wanted}: {now}"
+
+        eventually(reached)
