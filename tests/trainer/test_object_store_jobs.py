@@ -89,12 +89,14 @@ def test_a_store_that_goes_away_stops_no_training_and_its_checkpoints_stay(
     client, proxy = store
     environ = {**in_bucket(folder, proxy), **NO_EXPORT}
     saved = f"{place(folder)}/checkpoints/ckpt-"
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*ARGUMENTS, "--epochs=100000"]) as job:
-        task = job.start(environ=environ)["worker-0"]
+    arguments = [*ARGUMENTS, "--epochs=100000"]
+    with Job(folder, strategy="OneDevice", roles={"worker": 1, "evaluator": 1}, arguments=arguments) as job:
+        task, evaluator = job.start(environ=environ).replicas.values()
         eventually_true(lambda: any(key.endswith(".complete") for key in keys(client, "jobs", saved)))
         proxy.go_away()
         try:
             task.wait_for("the training goes on and tries again")
+            evaluator.wait_for("the evaluator tries again")
             task.kill(signal.SIGTERM)
             assert task.wait(SOON) == 1
         finally:
@@ -104,7 +106,8 @@ def test_a_store_that_goes_away_stops_no_training_and_its_checkpoints_stay(
         assert "is not saved: --checkpoint-dir=s3://jobs/" in task.last_words
         assert "the object store does not answer as it should" in task.last_words
         assert "\n" not in task.last_words
-        job.start(environ=environ)["worker-0"].wait_for(f"resumed: step {step} of")
+        job.start("worker-0", environ=environ)["worker-0"].wait_for(f"resumed: step {step} of")
+        evaluator.wait_for(r"tries again[\s\S]*held-out: ")
 
 
 def test_data_that_cannot_be_read_end_a_job_with_one_line(folder: Path, store: tuple[Any, FaultyProxy]) -> None:

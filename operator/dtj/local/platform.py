@@ -56,11 +56,11 @@ class LocalDirectories:
 
     def checkpoint(self, spec: JobSpec) -> str:
         named = spec.checkpoint.directory if spec.checkpoint is not None else None
-        return named if named is not None and _is_url(named) else str(self._directory.checkpoint)
+        return named if named is not None and is_url(named) else str(self._directory.checkpoint)
 
     def export(self, spec: JobSpec) -> str:
         named = spec.export.path if spec.export is not None else None
-        return named if named is not None and _is_url(named) else str(self._directory.export)
+        return named if named is not None and is_url(named) else str(self._directory.export)
 
     def logs(self, spec: JobSpec) -> str:
         return str(self._directory.tensorboard)
@@ -72,5 +72,6 @@ def local_platform(network: LocalNetwork, directory: RunDirectory) -> Platform:
     return Platform(network=network, directories=LocalDirectories(directory), bind_address=HOST, tensorboard=False)
 
 
-def _is_url(path: str) -> bool:
+def is_url(path: str) -> bool:
+    """Whether it names a place in an object store, and no directory."""
     return "://" in path

@@ -212,6 +212,17 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_star
     )
 
 
+def test_what_a_run_leaves_in_an_object_store_is_named_by_its_url(place: Place) -> None:
+    (place.directory.checkpoint / "ckpt-225.index").unlink()
+    body = manifest(checkpoint={"path": "s3://b/digits"})
+    in_store = replace(place, document=replace(place.document, body=body))
+    status = JobStatus(export=ExportedModel(path="s3://b/model/1"), progress=Progress(last_checkpoint_step=20))
+    lines = end_text(ended(End.SUCCEEDED, status=status), in_store)
+    assert "\n  model        s3://b/model/1\n  checkpoints  s3://b/digits\n" in lines
+    assert "dtj run --resume 'my digits.yaml'  # continue" in end_text(ended(End.STOPPED, status=status), in_store)
+    assert "it has written no checkpoint" in end_text(ended(End.STOPPED), in_store)
+
+
 def test_of_a_model_that_is_not_measured_the_place_is_told(place: Place) -> None:
     status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
     assert "  model        runs/digits/1/export/1\n" in end_text(ended(End.SUCCEEDED, status=status), place)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.object_store.bucket import Bucket, StoreFailed, explained
+from dtj_trainer.object_store.bucket import StoreFailed, explained
 from dtj_trainer.object_store.url import Location, place
 from dtj_trainer.process.errors import UsageError
+from dtj_trainer.process.output_directories import check_outputs
 
 pytestmark = pytest.mark.unit
 
@@ -63,9 +64,11 @@ def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exce
     assert "\n" not in str(error)
 
 
-def test_gs_is_refused_for_what_is_written() -> None:
-    with pytest.raises(UsageError, match=r"^--log-dir=gs://b/x: gs:// is for data only; use a directory of"):
-        Bucket(Location.of("gs://b/x"), option="--log-dir", retry_seconds=2)
+@pytest.mark.parametrize("option", ["--checkpoint-dir", "--log-dir", "--export-dir"])
+def test_gs_is_refused_for_what_is_written(option: str) -> None:
+    config = parse([f"{option}=gs://b/x"], {})
+    with pytest.raises(UsageError, match=rf"^{option}=gs://b/x: gs:// is for data only; use a directory of"):
+        check_outputs(config)
 
 
 def test_the_library_is_not_imported_without_a_url() -> None:

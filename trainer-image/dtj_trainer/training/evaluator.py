@@ -5,6 +5,7 @@ It takes part in no cluster and no strategy: all it shares with the training is 
 
 import logging
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -17,7 +18,8 @@ from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.metrics.tensorboard import Summaries
-from dtj_trainer.object_store.checkpoints import mirror_of
+from dtj_trainer.object_store.bucket import StoreFailed
+from dtj_trainer.object_store.checkpoints import CheckpointMirror, mirror_of
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps
@@ -50,12 +52,7 @@ def watch(run: Run) -> None:
     seen: set[int] = set()
     last_step = _last_step(run.config, run.data.examples)
     while True:
-        for found in reversed(mirror.steps() if mirror else checkpoints.find(directory)):
-            if found in seen:
-                continue
-            seen.add(found)
-            if mirror and not mirror.fetch(found):
-                continue  # removed for a newer one
+        for found in _unseen(mirror, directory, seen):
             if problem := _restore(state, directory, found):
                 log.warning(f"checkpoint of step {found} cannot be judged: {problem}")
                 continue
@@ -72,6 +69,21 @@ def watch(run: Run) -> None:
                 log.info("evaluator: done, this was the last step")
                 return
         time.sleep(_LOOK_IN_BUCKET_SECONDS if mirror else _LOOK_SECONDS)
+
+
+def _unseen(mirror: CheckpointMirror | None, directory: Path, seen: set[int]) -> Iterator[int]:
+    """The steps of the checkpoints that are not among the seen, oldest first; each is in the directory, then seen.
+
+    If the object store does not answer, the others train on, so the next look is the one that counts.
+    """
+    try:
+        for step in reversed(mirror.steps() if mirror else checkpoints.find(directory)):
+            # One that cannot be fetched was removed for a newer one.
+            if step not in seen and (mirror is None or mirror.fetch(step)):
+                seen.add(step)
+                yield step
+    except StoreFailed as error:
+        log.warning(f"{error}; the evaluator tries again")
 
 
 def _last_step(config: Config, examples: int) -> int | None:

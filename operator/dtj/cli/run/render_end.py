@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dtj.api.json import dig, text
 from dtj.api.names import Condition
 from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.common.cluster_needs import NOTHING, ClusterNeeds
@@ -16,6 +17,7 @@ from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
 from dtj.client.manifest_files import Document
 from dtj.core.outcome import how_it_ended
+from dtj.local.platform import is_url
 from dtj.local.run_directory import RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
 
@@ -71,8 +73,9 @@ def _succeeded(ended: FinishedRun, place: Place) -> Iterator[Text]:
         yield field("speed", f"{short_number(result.examples_per_second)} examples/s on average{_duration(result)}")
     exported = ended.status.export
     if exported is not None:
-        yield field("model", place.shown(Path(exported.path)) + measures(exported))
-    yield from _folders(place)
+        model = exported.path if is_url(exported.path) else place.shown(Path(exported.path))
+        yield field("model", model + measures(exported))
+    yield from _folders(ended, place)
     yield from _next_steps(place)
 
 
@@ -110,7 +113,7 @@ def _failed(ended: FinishedRun, place: Place) -> Iterator[Text]:
     else:
         condition = ended.status.condition(Condition.FAILED)
         yield field("cause", condition.message if condition is not None else "not known")
-    yield from _folders(place)
+    yield from _folders(ended, place)
     yield Text("Next")
     yield _look(place, ("report", "--html"), "show everything on one page")
 
@@ -122,10 +125,10 @@ def _invalid(ended: FinishedRun, place: Place) -> Iterator[Text]:
 
 def _stopped(ended: FinishedRun, place: Place) -> Iterator[Text]:
     yield _headline(ended, "stopped", "bold yellow")
-    yield from _folders(place)
+    yield from _folders(ended, place)
     if place.document.path is not None:
         yield Text("Next")
-        if _has_checkpoint(place):
+        if _has_checkpoint(ended, place):
             again = shlex.join((*place.command, "--resume", place.document.path))
             yield command(again, "continue from the last checkpoint")
         else:
@@ -151,13 +154,21 @@ def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
         yield field("hint", cause.hint)
 
 
-def _folders(place: Place) -> Iterator[Text]:
-    if _has_checkpoint(place):
-        yield field("checkpoints", place.shown(place.directory.checkpoint))
+def _folders(ended: FinishedRun, place: Place) -> Iterator[Text]:
+    if _has_checkpoint(ended, place):
+        yield field("checkpoints", _checkpoint_url(place) or place.shown(place.directory.checkpoint))
     yield field("logs", place.shown(place.directory.logs))
 
 
-def _has_checkpoint(place: Place) -> bool:
+def _checkpoint_url(place: Place) -> str | None:
+    path = text(dig(place.document.body, "spec", "checkpoint", "path"))
+    return path if is_url(path) else None
+
+
+def _has_checkpoint(ended: FinishedRun, place: Place) -> bool:
+    if _checkpoint_url(place):
+        progress = ended.status.progress
+        return progress is not None and progress.last_checkpoint_step is not None
     return any(not path.name.startswith(".") for path in place.directory.checkpoint.iterdir())
 
 
