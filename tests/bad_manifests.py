@@ -29,8 +29,10 @@ RULE_BREAKERS: dict[str, JsonObject] = {
         strategy="ParameterServer", roles={"worker": 2500, "ps": 2500}
     ),
     "a name that makes TF_CONFIG too long": manifest("d" * 46, roles={"worker": 2000}),
-    "a controller's name that is none": manifest(runPolicy={"managedBy": "another operator"}),
-    "a controller's name without a path": manifest(runPolicy={"managedBy": "example.com"}),
+    "a controller's name that is none": manifest(managedBy="another operator"),
+    "a controller's name without a path": manifest(managedBy="example.com"),
+    "a controller in the field of older versions": manifest(runPolicy={"managedBy": "example.com/other"}),
+    "two controllers in the two fields": manifest(managedBy="a.dev/b", runPolicy={"managedBy": "example.com/other"}),
     "Pipeline that skips a loss which is not finite": manifest(strategy="Pipeline", runPolicy={"onNaN": "Skip"}),
     "a rollback without a checkpoint": manifest(runPolicy={"onNaN": "Rollback"}),
     "a null role": manifest(replicaSpecs=_roles(worker={"replicas": 1}, chief=None)),

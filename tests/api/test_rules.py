@@ -64,7 +64,7 @@ def test_wrong_types_and_ranges_are_refused_with_the_message_of_the_offline_chec
         ("checkpoint", {"checkpoint": {"path": "/c"}}),
         ("runPolicy.cleanPodPolicy", {"runPolicy": {"cleanPodPolicy": "All"}}),
         ("runPolicy.backoffLimit", {"runPolicy": {"backoffLimit": 9}}),
-        ("runPolicy.managedBy", {"runPolicy": {"managedBy": "example.com/other"}}),
+        ("managedBy", {"managedBy": "example.com/other"}),
     ],
 )
 def test_a_field_that_is_fixed_cannot_be_changed(

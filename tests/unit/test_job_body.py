@@ -24,10 +24,10 @@ from dtj.kube.job_body import decode_job, decode_jobs, shortened
 pytestmark = pytest.mark.unit
 
 
-def huge(**policy: object) -> JsonObject:
+def huge(**spec: object) -> JsonObject:
     """A job that takes 30 times as much memory, decoded, as it is long."""
     junk = {"spec": {"containers": [{"name": "trainer", "image": "x"}], "junk": [{} for _ in range(100_000)]}}
-    return stored(manifest(template=junk, runPolicy=policy))
+    return stored(manifest(template=junk, **spec))  # type: ignore[arg-type]
 
 
 def raw(body: JsonObject) -> bytes:
@@ -45,8 +45,11 @@ def test_a_spec_that_is_too_long_is_named_with_its_length_and_makes_the_job_inva
     assert condition.message.startswith(f"spec: is {length:,} bytes long, and the operator reads 262,144 at most: put")
 
 
-def test_a_job_of_another_controller_is_left_alone_however_long() -> None:
-    job = JobRecord.from_object(decode_job(raw(huge(managedBy="example.com/other")))).whole()
+@pytest.mark.parametrize(
+    "field", [{"managedBy": "a.dev/b"}, {"runPolicy": {"managedBy": "a.dev/b"}}], ids=["new", "old"]
+)
+def test_a_job_of_another_controller_is_left_alone_however_long(field: JsonObject) -> None:
+    job = JobRecord.from_object(decode_job(raw(huge(**field)))).whole()
     assert plan(Observed(job=job, platform=Platform()), NOW) == ()
 
 

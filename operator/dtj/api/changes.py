@@ -125,7 +125,6 @@ CHANGES: Final[tuple[Rule, ...]] = (
             "scheduling",
             "onNaN",
             "onOutOfMemory",
-            "managedBy",
         )
     ),
 )

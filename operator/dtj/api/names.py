@@ -25,7 +25,7 @@ MANAGER: Final = "dtj-operator"
 """Value of ``app.kubernetes.io/managed-by`` and reporting controller of our events."""
 
 CONTROLLER: Final = f"{GROUP}/{MANAGER}"
-"""Our name in ``runPolicy.managedBy``."""
+"""Our name in ``spec.managedBy``."""
 
 MAIN_CONTAINER: Final = "trainer"
 """The container whose end decides; needed by name only where a template has several."""

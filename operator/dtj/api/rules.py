@@ -16,6 +16,7 @@ from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
 from dtj.api.counts import TF_CONFIG_FITS, cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.managed_by import MANAGED_BY_RULES
 from dtj.api.names import Env
 from dtj.api.patterns import matches
 from dtj.api.rule import (
@@ -47,16 +48,17 @@ from dtj.api.template_rules import TEMPLATE_RULES
 from dtj.api.violation import Violation
 
 
-def check(*, name: str, spec: JsonObject) -> tuple[Violation, ...]:
+def check(*, name: str, spec: JsonObject, stored: bool = False) -> tuple[Violation, ...]:
     """All rules that a job breaks, in the order of :data:`RULES`.
 
-    ``spec`` must satisfy the schema's types; defaults need not be filled in.
+    ``spec`` must satisfy the schema's types; defaults need not be filled in. A ``stored`` job may have fields that a
+    new one must not have.
     """
     root: JsonObject = {"metadata": {"name": name}, "spec": spec}
     return tuple(
         Violation(_join(path, rule.field), rule.words(value))
         for rule in RULES
-        if rule.holds is not None
+        if rule.holds is not None and not (stored and rule.stored_jobs_are_exempt)
         for place in rule.at
         for path, value in _values(root, place)
         if not rule.holds(value)
@@ -423,4 +425,5 @@ RULES: Final[tuple[Rule, ...]] = (
         field="tensorBoard",
     ),
     *CHANGES,
+    *MANAGED_BY_RULES,
 )

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from dtj.api import names
 from dtj.api.counts import cel_count, count
 from dtj.api.json import JsonObject, dig
 from dtj.api.patterns import matches
 from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule
 from dtj.api.spec import ONLY_STOPS_AT_NAN, QUEUEING, Gang, OnNaN, OnStall, Role
-
-_CONTROLLER: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/._~%!$&'()*+,;=:-]+$"
-"""A domain and a path, as ``managedBy`` of a batch Job must be (kubernetes, IsDomainPrefixedPath)."""
 
 _LABEL_KEY: Final = (
     "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -96,13 +92,5 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         message="onStall needs a time limit: set stallTimeoutSeconds",
         holds=lambda policy: policy.get("onStall", OnStall.NONE) == OnStall.NONE or "stallTimeoutSeconds" in policy,
         field="onStall",
-    ),
-    Rule(
-        at=(RUN_POLICY,),
-        cel=f'!has(self.managedBy) || self.managedBy.matches("{_CONTROLLER}")',
-        message=f"managedBy must name a controller as a domain and a path, such as {names.CONTROLLER}: "
-        "correct it, or remove it",
-        holds=lambda policy: policy.get("managedBy") is None or matches(_CONTROLLER, policy["managedBy"]),
-        field="managedBy",
     ),
 )

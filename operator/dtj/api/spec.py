@@ -363,8 +363,8 @@ class RunPolicy(SpecModel):
         default=None,
         min_length=1,
         max_length=63,
-        description="managedBy names the controller that runs the job. The operator ignores the job if the "
-        f"name is not {names.CONTROLLER}.",
+        description="managedBy is where jobs of older versions name their controller. The operator obeys it in "
+        "stored jobs. New jobs set spec.managedBy.",
     )
     clean_pod_policy: CleanPodPolicy = Field(
         default=CleanPodPolicy.RUNNING,
@@ -425,6 +425,13 @@ class JobSpec(SpecModel):
         "It reads the logs in the checkpoint directory.",
     )
     run_policy: RunPolicy = Field(default=RunPolicy(), description="runPolicy configures how the job runs and ends.")
+    managed_by: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=63,
+        description="managedBy names the controller that runs the job, as a domain and a path. The operator ignores "
+        f"the job if the name is not {names.CONTROLLER}. MultiKueue reads this field.",
+    )
 
     def replicas(self, role: Role) -> int:
         """Number of pods of ``role``; 0 if the role is absent, null or empty."""

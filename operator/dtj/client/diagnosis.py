@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dtj.api import names
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.managed_by import other_controller
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus
 from dtj.client.overview import Overview
@@ -108,9 +108,9 @@ def _found(overview: Overview) -> Iterator[Diagnosis]:
 def _unseen(overview: Overview) -> Iterator[Diagnosis]:
     """Nobody has written a status."""
     job = overview.job
-    manager = job.spec.run_policy.managed_by if job.spec is not None else None
-    if manager is not None and manager != names.CONTROLLER:
-        yield Diagnosis("ManagedBy", f"runPolicy.managedBy leaves the job to {manager}", f"ask {manager} about it")
+    manager = other_controller(job.raw_spec)
+    if manager is not None:
+        yield Diagnosis("ManagedBy", f"managedBy leaves the job to {manager}", f"ask {manager} about it")
     elif job.created_at is None or (overview.at - job.created_at).total_seconds() > _PATIENCE_SECONDS:
         remedy = "check that an operator runs, and manages this namespace"
         yield Diagnosis("NotSeen", "no operator has seen the job", remedy, (("dtj", "doctor"),))

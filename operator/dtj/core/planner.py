@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.api import names
-from dtj.api.json import dig
+from dtj.api.managed_by import other_controller
 from dtj.core.actions import Plan
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
@@ -98,7 +97,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     Never raises for anything that an API server can store.
     """
     job = observed.job
-    if job.deleting or not job.uid or dig(job.raw_spec, "runPolicy", "managedBy") not in (None, names.CONTROLLER):
+    if job.deleting or not job.uid or other_controller(job.raw_spec) is not None:
         return ()
     context = JobContext.of(observed, now)
     if job.spec is None:

@@ -33,7 +33,7 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     """Everything that keeps ``job`` from being planned on ``platform``; empty where nothing does."""
     if job.spec is None:
         return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in job.problems)
-    broken = rules.check(name=job.name, spec=job.raw_spec)
+    broken = rules.check(name=job.name, spec=job.raw_spec, stored=True)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     found = [problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)]

@@ -29,13 +29,14 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     deletion_timestamp: str | None = None
 
 
-class _RunPolicy(msgspec.Struct, rename="camel"):
+class _RunPolicy(msgspec.Struct, rename="camel", omit_defaults=True):
     managed_by: Any = None
 
 
-class _Head(msgspec.Struct, rename="camel"):
+class _Head(msgspec.Struct, rename="camel", omit_defaults=True):
     """What must be known even of a spec that is too long: whether the job is ours at all."""
 
+    managed_by: Any = None
     run_policy: _RunPolicy | None = None
 
 
@@ -81,11 +82,10 @@ def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
     }
     if length <= MAX_SPEC_BYTES:
         return {**body, SPEC_TEXT: bytes(found.spec).decode()}
-    head = _decode_head(found.spec).run_policy
-    ours: JsonObject = {"runPolicy": {"managedBy": head.managed_by}} if head is not None and head.managed_by else {}
+    head: JsonObject = msgspec.to_builtins(_decode_head(found.spec))
     return {
         **body,
-        SPEC_TEXT: _encode(ours).decode(),
+        SPEC_TEXT: _encode(head).decode(),
         SPEC_PROBLEM: spec_too_long(length),
     }
 

@@ -282,9 +282,10 @@ def with_interactive_defaults(body: JsonObject) -> JsonObject:
     spec = dig(body, "spec")
     given = dig(spec, "runPolicy")
     policy = dict(given) if isinstance(given, dict) else {}
-    for field in ("suspend", "ttlSecondsAfterFinished", "managedBy", "scheduling"):
+    for field in ("suspend", "ttlSecondsAfterFinished", "scheduling"):
         policy.pop(field, None)
-    return {**body, "spec": {**(spec if isinstance(spec, dict) else {}), "runPolicy": {"backoffLimit": 0, **policy}}}
+    others = {key: value for key, value in spec.items() if key != "managedBy"} if isinstance(spec, dict) else {}
+    return {**body, "spec": {**others, "runPolicy": {"backoffLimit": 0, **policy}}}
 
 
 def keep_objects(objects: Objects, file: Path, *, stopped_at: str | None = None) -> None:

@@ -153,7 +153,7 @@ def test_a_job_of_kueue_stays_in_its_queue_and_nothing_of_the_server_stays(tmp_p
 def test_another_controllers_job_stays_another_controllers(tmp_path: Path, capsys: Caught) -> None:
     text = SHAPES["a job of Kueue as a cluster shows it"].replace("kubeflow.org/training-operator", "example.com/them")
     made = Converted(tmp_path, capsys, text)
-    assert made.spec["runPolicy"]["managedBy"] == "example.com/them"
+    assert made.spec["managedBy"] == "example.com/them"
     assert "the operator leaves this job to example.com/them" in made.printed
 
 

@@ -94,7 +94,7 @@ def test_a_suspended_job_is_shown_as_it_would_be_resumed(tmp_path: Path, capsys:
 
 
 def test_of_another_controllers_job_nothing_is_made(tmp_path: Path, capsys: Caught) -> None:
-    file = write(tmp_path, manifest(runPolicy={"managedBy": "example.com/other"}))
+    file = write(tmp_path, manifest(managedBy="example.com/other"))
     assert run("explain", file) == 0
     output = capsys.readouterr()
     assert output.out == ""

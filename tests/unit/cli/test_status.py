@@ -354,8 +354,8 @@ def test_a_job_that_nobody_has_seen_points_at_the_doctor() -> None:
 
 def test_a_job_of_another_controller_is_left_to_it() -> None:
     found = body()
-    found["spec"]["runPolicy"] = {"managedBy": "example.com/other"}  # type: ignore[index,call-overload]
-    assert reasons(overview(found))[0].words == "runPolicy.managedBy leaves the job to example.com/other"
+    found["spec"]["managedBy"] = "example.com/other"  # type: ignore[index,call-overload]
+    assert reasons(overview(found))[0].words == "managedBy leaves the job to example.com/other"
 
 
 def test_a_suspended_job_names_who_suspended_it_and_when() -> None:

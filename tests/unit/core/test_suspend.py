@@ -122,9 +122,27 @@ def test_a_restarted_operator_goes_on_suspending() -> None:
     assert world.job.status.attempt == 2
 
 
-def test_a_job_that_another_controller_runs_is_left_alone() -> None:
-    world = World(job(runPolicy={"managedBy": "example.com/other"}))
-    assert world.step() == ()
-    ours = World(job(runPolicy={"managedBy": "training.dtj.dev/dtj-operator"}))
-    ours.settle()
-    assert len(ours.taken(CreatePod)) == 2
+THEIRS, OURS = "kueue.x-k8s.io/multikueue", "training.dtj.dev/dtj-operator"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "is_ours"),
+    [
+        (None, None, True),
+        (OURS, None, True),
+        (THEIRS, None, False),
+        (None, OURS, True),
+        (None, THEIRS, False),
+        (OURS, THEIRS, False),
+        (THEIRS, OURS, False),
+    ],
+)
+def test_a_job_that_another_controller_runs_is_left_alone_also_by_the_field_of_older_versions(
+    new: str | None, old: str | None, is_ours: bool
+) -> None:
+    fields = {"managedBy": new, "runPolicy": {"managedBy": old} if old else None}
+    world = World(job(**fields))  # type: ignore[arg-type]
+    world.settle()
+    assert len(world.taken(CreatePod)) == (2 if is_ours else 0)
+    if not is_ours:
+        assert world.step() == ()

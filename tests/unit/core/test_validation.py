@@ -70,7 +70,7 @@ def test_a_whole_number_written_with_a_point_is_an_integer_as_to_an_api_server()
 
 @pytest.mark.parametrize("managed_by", ["training.dtj.dev/dtj-operator", "kueue.x-k8s.io/multikueue", "a/b"])
 def test_the_names_of_controllers_are_accepted(managed_by: str) -> None:
-    assert validate(manifest(runPolicy={"managedBy": managed_by})) == ()
+    assert validate(manifest(managedBy=managed_by)) == ()
 
 
 @pytest.mark.parametrize("case", SCHEMA_BREAKERS)

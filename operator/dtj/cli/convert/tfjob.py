@@ -256,12 +256,15 @@ class _Converter:
         )
         if scheduling:
             made["scheduling"] = scheduling
-        manager = given.pop("managedBy", None)
-        if manager and manager != _OWN_CONTROLLER:
-            made["managedBy"] = manager
-            self._note("spec.runPolicy.managedBy", f"the operator leaves this job to {manager}")
+        manager = self._manager(given.pop("managedBy", None))
         self._left_over(given, "spec.runPolicy")
-        return {"runPolicy": made} if made else {}
+        return {**({"runPolicy": made} if made else {}), **manager}
+
+    def _manager(self, given: JsonValue) -> JsonObject:
+        if not given or given == _OWN_CONTROLLER:
+            return {}
+        self._note("spec.runPolicy.managedBy", f"became spec.managedBy: the operator leaves this job to {given}")
+        return {"managedBy": given}
 
     def _scheduling(self, given: JsonObject, roles: dict[Role, JsonObject], kueue: str) -> JsonObject:
         path = "spec.runPolicy.schedulingPolicy"

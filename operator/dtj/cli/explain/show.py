@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.managed_by import other_controller
 from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.api.strategies import Role
@@ -68,8 +68,9 @@ def _caveats(manifest: Manifest, simulation: Simulation) -> list[str]:
     """How a cluster may differ from the simulation, in one line each."""
     policy = manifest.spec.run_policy
     caveats = []
-    if policy.managed_by not in (None, names.CONTROLLER):
-        caveats.append(f"runPolicy.managedBy is {policy.managed_by}: our operator creates nothing for this job")
+    manager = other_controller(manifest.job.raw_spec)
+    if manager is not None:
+        caveats.append(f"managedBy is {manager}: our operator creates nothing for this job")
     elif policy.suspend:
         caveats.append("runPolicy.suspend is true: nothing is created until it is false; then this")
     if simulation.gang is not None:

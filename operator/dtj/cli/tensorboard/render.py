@@ -35,7 +35,7 @@ def problem_of(job: Job, *, now: datetime) -> str | None:
 
 
 def _how_to_enable(job: Job) -> str:
-    refused = rules.check(name=job.name, spec={**job.raw_spec, "tensorBoard": {"enabled": True}})
+    refused = rules.check(name=job.name, spec={**job.raw_spec, "tensorBoard": {"enabled": True}}, stored=True)
     about = next((violation for violation in refused if violation.field == "spec.tensorBoard"), None)
     if about is not None:
         return f"{job.name} has no TensorBoard (spec.tensorBoard), and can have none: {about.message}"
