@@ -36,10 +36,11 @@ class FaultyProxy:
         with self._lock:
             self._is_away = True
 
-    def come_back(self) -> None:
-        """Requests are forwarded again."""
+    def recover(self) -> None:
+        """From now on, every request is forwarded; no fault is planned."""
         with self._lock:
             self._is_away = False
+            self._plan = []
 
     def is_spent(self) -> bool:
         """Whether all planned faults have happened."""

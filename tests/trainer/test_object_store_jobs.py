@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from support.faulty_store import FaultyProxy
+from support.faulty_store import Fault, FaultyProxy
 from support.waiting import eventually, eventually_true
 from trainer.cluster import NO_EXPORT, SOON, SOURCE, Job, free_ports, inherited
 from trainer.s3_server import environ_of, keys, store_with_bucket
@@ -30,8 +30,15 @@ ARGUMENTS = (
 """45 steps. A request is repeated for 1 s, and not for 60."""
 
 
+@pytest.fixture
+def store(served: tuple[Any, FaultyProxy]) -> Iterator[tuple[Any, FaultyProxy]]:
+    """The store, which answers well when the test begins."""
+    yield served
+    served[1].recover()
+
+
 @pytest.fixture(scope="module")
-def store() -> Iterator[tuple[Any, FaultyProxy]]:
+def served() -> Iterator[tuple[Any, FaultyProxy]]:
     with store_with_bucket("jobs") as (client, proxy):
         rows = "".join(f"{row % 7},{row % 3},{row % 2}\n" for row in range(400))
         client.put_object(Bucket="jobs", Key="data/train.csv", Body=f"a,b,label\n{rows}".encode())
@@ -100,7 +107,7 @@ def test_a_store_that_goes_away_stops_no_training_and_its_checkpoints_stay(
             task.kill(signal.SIGTERM)
             assert task.wait(SOON) == 1
         finally:
-            proxy.come_back()
+            proxy.recover()
         (last,) = [key for key in keys(client, "jobs", saved) if key.endswith(".complete")][-1:]
         step = int(last.removeprefix(saved).removesuffix(".complete"))
         assert "is not saved: --checkpoint-dir=s3://jobs/" in task.last_words
@@ -108,6 +115,27 @@ def test_a_store_that_goes_away_stops_no_training_and_its_checkpoints_stay(
         assert "\n" not in task.last_words
         job.start("worker-0", environ=environ)["worker-0"].wait_for(f"resumed: step {step} of")
         evaluator.wait_for(r"tries again[\s\S]*held-out: ")
+
+
+def test_a_model_that_cannot_be_uploaded_is_exported_by_the_next_start(
+    folder: Path, store: tuple[Any, FaultyProxy]
+) -> None:
+    client, proxy = store
+    environ = in_bucket(folder, proxy)
+    result = f"{place(folder)}/logs/result.json"
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=ARGUMENTS) as job:
+        proxy.fail("PUT", "export/1/saved_model.pb", Fault.FORBIDDEN, times=10_000)
+        task = job.start(environ=environ)["worker-0"]
+        assert task.wait() == 1
+        assert task.last_words.startswith(f"the exported model is not in s3://jobs/{place(folder)}/export: ")
+        assert "access denied" in task.last_words
+        assert task.last_words.splitlines() == [task.last_words]
+        assert "exportPath" not in json.loads(client.get_object(Bucket="jobs", Key=result)["Body"].read())
+        assert job.start(environ=environ)["worker-0"].wait() == 0
+    # The first version was claimed, and is not whole.
+    markers = [key for key in keys(client, "jobs", f"{place(folder)}/export") if key.endswith(".complete")]
+    assert markers == [f"{place(folder)}/export/2.complete"]
+    assert json.loads(client.get_object(Bucket="jobs", Key=result)["Body"].read())["exportPath"].endswith("/export/2")
 
 
 def test_data_that_cannot_be_read_end_a_job_with_one_line(folder: Path, store: tuple[Any, FaultyProxy]) -> None:
@@ -119,7 +147,7 @@ def test_data_that_cannot_be_read_end_a_job_with_one_line(folder: Path, store: t
             task = job.start(environ=environ)["worker-0"]
             assert task.wait() == 1
     finally:
-        proxy.come_back()
+        proxy.recover()
     assert task.last_words.startswith("--data-dir=s3://jobs/data: the object store does not answer as it should (")
     assert task.last_words.splitlines() == [task.last_words]
 
