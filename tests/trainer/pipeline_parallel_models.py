@@ -126,9 +126,7 @@ def _losses_of_one_device() -> Iterator[float]:
         optimizer = adam()
         optimizer.build(model.trainable_variables)
         step = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-    engine = Engine(
-        strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH, most_steps=1
-    )
+    engine = Engine(strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH, max_steps=1)
     iterator = iter(strategy.experimental_distribute_dataset(DATA.batches(batch=BATCH, seed=3)))
     for _ in range(100):
         yield engine.run(iterator, 1, lambda: Vote(stop=False, save=False, next_steps=1)).metrics["loss"]

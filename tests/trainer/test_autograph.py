@@ -35,9 +35,7 @@ def test_a_layer_of_the_users_may_decide_by_what_it_sees() -> None:
         model = tf_keras.Sequential([tf_keras.layers.Input((1,)), Gate(), passes])
         optimizer = tf_keras.optimizers.SGD(0.0)
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    engine = Engine(
-        strategy=strategy, task=Errors(), model=model, optimizer=optimizer, step=step, batch=1, most_steps=1
-    )
+    engine = Engine(strategy=strategy, task=Errors(), model=model, optimizer=optimizer, step=step, batch=1, max_steps=1)
     inputs = tf.data.Dataset.from_tensor_slices(([[3.0], [-3.0]], [3.0, 3.0])).batch(1)
     batches = iter(strategy.experimental_distribute_dataset(inputs))
     vote = Vote(stop=False, save=False, next_steps=1)

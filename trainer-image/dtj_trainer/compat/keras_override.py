@@ -255,34 +255,34 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     def function(iterator: Any) -> Any:
         with _watch.step():
-            outputs = taken(iterator)
+            outputs = _take(model, iterator, on_data=on_data, steps=steps)
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
         return outputs
 
-    def taken(iterator: Any) -> Any:
-        if isinstance(iterator, _Steps):
-            count = iterator.count
-            if model.steps_per_execution == 1:
-                return steps(iterator.iterator, None)
-            if count is not None:
-                return steps(iterator.iterator, tf.constant(count, tf.int64))
-            outputs = None
-            for _ in range(model.steps_per_execution):
-                try:
-                    outputs = steps(iterator.iterator, None)
-                except tf.errors.OutOfRangeError:
-                    if outputs is None:
-                        raise
-                    break
-            return outputs
-        outputs = None
+    return function
+
+
+def _take(model: Any, iterator: Any, *, on_data: Callable[[Any], Any], steps: Callable[[Any, Any], Any]) -> Any:
+    """Takes `steps_per_execution` steps, or those that are left. Returns the outputs of the last."""
+    outputs = None
+    if not isinstance(iterator, _Steps):
         for _, data in zip(range(model.steps_per_execution), iterator, strict=False):
             outputs = on_data(data)
         return outputs
-
-    return function
+    if model.steps_per_execution == 1:
+        return steps(iterator.iterator, None)
+    if iterator.count is not None:
+        return steps(iterator.iterator, tf.constant(iterator.count, tf.int64))
+    for _ in range(model.steps_per_execution):
+        try:
+            outputs = steps(iterator.iterator, None)
+        except tf.errors.OutOfRangeError:
+            if outputs is None:
+                raise
+            break
+    return outputs
 
 
 @contextmanager

@@ -164,8 +164,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     strategy = scripts.strategy(args, here) if script else args.value(options.STRATEGY)
     _check_roles(strategy, here)
     task, user_code = args.value(options.TASK), parse_entry_points(args)
-    # Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written.
-    output = None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+    output = _default_output(script, environ)
     export_formats = args.value(options.EXPORT_FORMATS)
     data = data_options.data_config(args, environ)
     store = StorePolicy(
@@ -175,6 +174,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     checkpoint = _checkpoint(args, output, place(args.value(options.CHECKPOINT_DIR)), store)
     export_dir, export_location = place(args.value(options.EXPORT_DIR))
     log_dir, log_location = place(args.value(options.LOG_DIR))
+    checkpoints = checkpoint.directory is not None
     loop = args.value(options.LOOP)
     config = Config(
         script=script,
@@ -197,14 +197,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         seed=args.value(options.SEED),
         loop=loop,
         steps_per_call=args.value(options.STEPS_PER_CALL),
-        on_nan=nan_policy(
-            args,
-            strategy=strategy,
-            loop=loop,
-            checkpoints=checkpoint.directory is not None,
-            script=script is not None,
-        ),
-        validation=validation_policy(args, strategy=strategy, checkpoints=checkpoint.directory is not None),
+        on_nan=nan_policy(args, strategy=strategy, loop=loop, checkpoints=checkpoints, script=script is not None),
+        validation=validation_policy(args, strategy=strategy, checkpoints=checkpoints),
         pack_gradients=args.value(options.PACK_GRADIENTS),
         min_shard_bytes=args.value(options.MIN_SHARD_BYTES),
         logical_cpus=args.value(options.LOGICAL_CPUS),
@@ -224,21 +218,31 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         log=LogOptions(args.value(options.LOG_FORMAT), args.value(options.LOG_LEVEL)),
         start_timeout=min(args.value(options.START_TIMEOUT), _number_from(environ, "DTJ_REJOIN_SECONDS", math.inf)),
         restarts_in_place=int(_number_from(environ, "DTJ_RESTARTS_IN_PLACE", 0)),
-        stall_timeout=args.value(options.STALL_TIMEOUT)
-        or (
-            DEFAULT_REMOTE_STALL_SECONDS
-            if not script and (data.service or strategy in ("ParameterServer", PIPELINE))
-            else DEFAULT_STALL_SECONDS
-        ),
+        stall_timeout=args.value(options.STALL_TIMEOUT) or _default_stall_timeout(script, data, strategy),
         stall_timeout_given=args.source(options.STALL_TIMEOUT) is not None,
     )
+    _check(config, args)
+    return config
+
+
+def _default_output(script: Script | None, environ: Mapping[str, str]) -> Path | None:
+    """Outside a job, a plain run keeps what it makes; in a job, only the manifest says where things may be written."""
+    return None if script or environ.get("TF_CONFIG") or environ.get("DTJ_JOB_NAME") else DEFAULT_OUTPUT
+
+
+def _default_stall_timeout(script: Script | None, data: DataConfig, strategy: str) -> float:
+    others_work = data.service or strategy in ("ParameterServer", PIPELINE)
+    return DEFAULT_REMOTE_STALL_SECONDS if others_work and not script else DEFAULT_STALL_SECONDS
+
+
+def _check(config: Config, args: ParsedArgs) -> None:
+    """Refuse options that contradict each other."""
     if config.pipeline:
         layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
-    if here.task.role == EVALUATOR and not script and config.checkpoint.directory is None:
+    if config.cluster.task.role == EVALUATOR and not config.script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
-    if export_formats and config.export_dir is None:
+    if args.value(options.EXPORT_FORMATS) and config.export_dir is None:
         raise UsageError(f"{args.source(options.EXPORT_FORMATS)}: no directory to export to; give --export-dir")
-    return config
 
 
 def _check_roles(strategy: str, here: Cluster) -> None:

@@ -27,7 +27,7 @@ from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.tasks.aggregation import ByExample
+from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.actions import Action
 from dtj_trainer.training.controller import Controller
@@ -123,10 +123,7 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
 
 def _build(run: Run, strategy: Any) -> _Session:
     config = run.config
-    limit = 2 * max(config.stall_timeout, config.start_timeout)
-    late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
-    with Watchdog(limit, late, end_with=end_with):
-        agree_on_data(config, strategy, run.data)
+    _agree_on_data(run, strategy)
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
@@ -151,33 +148,17 @@ def _build(run: Run, strategy: Any) -> _Session:
         total_steps=total,
         **({"rate": rate.state} if rate else {}),
     )
-    store = Store(
-        state,
-        config.checkpoint.directory,
-        keep=config.checkpoint.keep,
-        mirror=mirror_of(config.checkpoint),
-        writes=config.cluster.leads,
-    )
-    store.restore_newest()
+    store = _restored(state, config)
     if rate:
         rate.restored()
     total.assign(total_steps)
     first_step = int(step.numpy())
     agree_on_start(config, strategy, first_step)
-    if not fits and config.user_code.model and overrides(model, "train_step"):
-        raise UsageError(
-            f"{config.user_code.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does "
-            "not call; give --loop=fit"
-        )
-    own = getattr(run.task, "objective", None)
-    with strategy.scope():
-        # Losses that Keras computes need the optimizer that it will have.
-        if own is not None:
-            model.optimizer = optimizer
-        objective = ByExample(run.task, model, batch=batch) if own is None else own(model, run.data, batch=batch)
+    _check_train_step(config, model)
+    objective = _objective(run, strategy, model, optimizer, batch=batch)
     engine = Engine(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        most_steps=config.steps_per_call, train_step=model.train_step if fits else None, objective=objective,
+        max_steps=config.steps_per_call, train_step=model.train_step if fits else None, objective=objective,
         skips=config.on_nan.action == SKIP,
     )  # fmt: skip
     if fits:
@@ -196,6 +177,47 @@ def _build(run: Run, strategy: Any) -> _Session:
         batch=batch, learning=made.description,
         step=step, total_steps=total_steps,
     )  # fmt: skip
+
+
+def _agree_on_data(run: Run, strategy: Any) -> None:
+    """Waits until all tasks have read their data, and agrees with them on it."""
+    config = run.config
+    limit = 2 * max(config.stall_timeout, config.start_timeout)
+    late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
+    with Watchdog(limit, late, end_with=end_with):
+        agree_on_data(config, strategy, run.data)
+
+
+def _restored(state: State, config: Config) -> Store:
+    """The checkpoints of the run; the newest is restored."""
+    store = Store(
+        state,
+        config.checkpoint.directory,
+        keep=config.checkpoint.keep,
+        mirror=mirror_of(config.checkpoint),
+        writes=config.cluster.leads,
+    )
+    store.restore_newest()
+    return store
+
+
+def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
+    own = getattr(run.task, "objective", None)
+    with strategy.scope():
+        if own is None:
+            return ByExample(run.task, model, batch=batch)
+        # Losses that Keras computes need the optimizer that it will have.
+        model.optimizer = optimizer
+        objective: Objective = own(model, run.data, batch=batch)
+        return objective
+
+
+def _check_train_step(config: Config, model: Any) -> None:
+    if config.loop != "fit" and config.user_code.model and overrides(model, "train_step"):
+        raise UsageError(
+            f"{config.user_code.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does "
+            "not call; give --loop=fit"
+        )
 
 
 def _check_library(config: Config, model: Any) -> None:

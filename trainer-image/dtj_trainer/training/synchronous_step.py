@@ -38,7 +38,7 @@ class Engine:
         optimizer: Any,
         step: Any,
         batch: int,
-        most_steps: int,
+        max_steps: int,
         train_step: Callable[[Any], object] | None = None,
         skips: bool = False,
         objective: Objective | None = None,
@@ -46,7 +46,7 @@ class Engine:
         """Args:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         batch: global batch size.
-        most_steps: that one call may take.
+        max_steps: that one call may take.
         train_step: learns from one replica's share of a batch, in place of this engine's own step. It has to take
             its loss from `loss`.
         skips: whether an update is left out on all replicas where a loss or a gradient is not finite; not with a
@@ -67,7 +67,7 @@ class Engine:
         self._own_step_is_checked = False
         self._losses: list[Any] = []
         self._skips = skips
-        self._most_steps = most_steps
+        self._max_steps = max_steps
         self._place: Any = None
         self._local_replicas = len(strategy.extended.worker_devices)
         # CentralStorage has one copy of every variable, so its sums are over the replicas as they stand.
@@ -78,22 +78,11 @@ class Engine:
             self._batches = tf.Variable(0, dtype=tf.int64, trainable=False)
         with strategy.scope():
             self._rng_state = RngState(model)
-            # Summed on each replica as it goes, over the replicas only when it is read.
-            self._sums = tf.Variable(
-                tf.zeros(self._objective.size),
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-            )
+            self._sums = _summed_when_read(self._objective.size)
             # The loss of each step of a call, so that a step does nothing but write it down. It costs less than to
             # ask each time whether it is finite: see bench/trainer/loop.py.
             sharing = strategy.num_replicas_in_sync if self._sums_are_shared else 1
-            self._losses_by_step = tf.Variable(
-                tf.zeros(sharing * most_steps),
-                trainable=False,
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.SUM,
-            )
+            self._losses_by_step = _summed_when_read(sharing * max_steps)
 
     @property
     def first_steps(self) -> int:
@@ -236,7 +225,7 @@ class Engine:
         """Puts what depends on the step where this one of the call begins."""
         self._place = taken
         if self._sums_are_shared:
-            self._place += tf.cast(_replica(), tf.int64) * self._most_steps
+            self._place += tf.cast(_replica(), tf.int64) * self._max_steps
         self._rng_state.fold_in(self._step + taken)
 
     def _note(self, loss: Any) -> None:
@@ -278,7 +267,7 @@ class Engine:
         with tf.control_dependencies([sums, losses]):
             self._sums.assign(tf.zeros_like(sums))
             self._losses_by_step.assign(tf.zeros_like(losses))
-        first = _first_not_finite(tf.reshape(losses, [-1, self._most_steps]))
+        first = _first_not_finite(tf.reshape(losses, [-1, self._max_steps]))
         if not self._sums_are_shared:
             first *= tf.one_hot(_replica(), self._strategy.num_replicas_in_sync)
         return tf.concat([sums, vote, first], axis=0)
@@ -300,3 +289,13 @@ def _is_finite(value: Any) -> Any:
     """Whether all of a tensor, or of the rows that a sparse gradient has, is finite."""
     values = value.values if isinstance(value, tf.IndexedSlices) else value
     return tf.reduce_all(tf.math.is_finite(values)) if values.dtype.is_floating else tf.constant(True)
+
+
+def _summed_when_read(size: int) -> Any:
+    """A variable of float32, shape (size,), that each replica adds to; it is summed over the replicas when read."""
+    return tf.Variable(
+        tf.zeros(size),
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.SUM,
+    )
