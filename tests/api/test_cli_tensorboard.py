@@ -53,7 +53,7 @@ def test_of_a_job_without_it_the_way_to_have_it_is_said_and_works(world: JobWorl
     code, output = tensorboard(world, "digits", "--timeout=2")
     assert code == 3
     waits, over = output.splitlines()
-    assert waits == "digits is Starting: its TensorBoard comes when all its pods run; waiting"
+    assert waits == "digits is Starting: its TensorBoard starts when all its pods run; waiting"
     assert over.startswith("TensorBoard of digits was not ready within 2 s: digits is Starting")
 
 
@@ -87,7 +87,7 @@ def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
     code, output = tensorboard(world, "digits")
     assert code == 1
     assert output == (
-        "TensorBoard of digits cannot start: its image has no command tensorboard, most likely (RunContainerError): "
+        "TensorBoard of digits cannot start: its image probably has no command tensorboard (RunContainerError): "
         'exec: "tensorboard": not found; set spec.tensorBoard.image to an image that has tensorboard, or look at '
         f"kubectl logs {POD}"
     )

@@ -49,7 +49,7 @@ def refused(folder: Path, *arguments: str, **environ: str) -> str:
         (
             ["--export-formats=SavedModel,ONNX"],
             {},
-            "dtj_trainer: --export-formats=SavedModel,ONNX: 'ONNX' is no format of a model; "
+            "dtj_trainer: --export-formats=SavedModel,ONNX: 'ONNX' is not a model format; "
             "this trainer knows SavedModel, TFLite, TensorFlowJS",
         ),
         (

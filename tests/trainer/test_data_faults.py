@@ -85,7 +85,7 @@ def test_words_are_no_numbers_to_be_predicted(tmp_path: Path) -> None:
 
 def test_one_class_alone_is_nothing_to_learn(tmp_path: Path) -> None:
     printed = refusal(table(tmp_path, "x,label\n" + "1,same\n" * 40))
-    assert printed == f"--data-dir={tmp_path}/data.csv: every label is same; there is nothing to tell apart"
+    assert printed == f"--data-dir={tmp_path}/data.csv: every label is same; there is nothing to distinguish"
     write(tmp_path / "images", "images")
     assert "one directory only (odd)" in refusal(tmp_path / "images" / "odd")
 
@@ -131,7 +131,7 @@ def test_held_out_files_must_be_others_and_of_known_classes(tmp_path: Path) -> N
     images = write(tmp_path / "images", "images")
     other = write(tmp_path / "other", "images")
     (other / CLASSES[0]).rename(other / "neither")
-    assert "its directory is no class of" in refusal(images, f"--held-out={other}")
+    assert "its directory is not a class of" in refusal(images, f"--held-out={other}")
 
 
 def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_told(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_pa
         worker = job.start()["worker-0"]
         assert worker.wait() == 2
     assert worker.last_words.startswith(f"{tmp_path}/data/odd/031.png: cannot be decoded (")
-    assert worker.last_words.endswith("); replace it, or take it away")
+    assert worker.last_words.endswith("); replace or remove it")
     assert "Traceback" not in worker.log
 
 

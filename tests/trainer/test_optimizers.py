@@ -142,7 +142,7 @@ def test_any_optimizer_is_made_by_name_with_its_options(library: ModuleType) -> 
         ),
         (
             ["--optimizer=sgd", "--momentum=0.5", "--optimizer-options=momentum=0.9"],
-            "--optimizer-options: momentum is given by an option of its own as well; give one of the two",
+            "--optimizer-options: momentum also has its own option; give one of the two",
         ),
         (
             ["--optimizer-options=clipnorm=1,clipvalue=1"],

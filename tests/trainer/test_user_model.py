@@ -337,7 +337,7 @@ CASES = [
     ("nowhere:model", "mine:data", r"--model=nowhere:model: there is no module nowhere; put it into the working "),
     ("mine.deeper:model", "mine:data", r"--model=mine.deeper:model: there is no module mine.deeper; put it "),
     ("mine:other", "mine:data", r"--model=mine:other: mine \(.*/mine.py\) has no other; it has model, bare, broken"),
-    ("mine:number", "mine:data", r"--model=mine:number: of type int, no function; name one that takes no arguments"),
+    ("mine:number", "mine:data", r"--model=mine:number: of type int, not a function; name one that takes no arguments"),
     (
         "mine:broken",
         "mine:data",

@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Starts the program of one task of a DistributedTrainingJob: waits for its peers, passes signals "
         "on, keeps its last words, and starts it again in its place when a peer was lost.",
         epilog="Exit codes: the program's own (128 + n after signal n); 2 bad input, 75 the peers did not come, 126 "
-        "the program cannot be run, 127 there is none of this name, 143 asked to stop while nothing ran. SIGQUIT "
+        "the program cannot be run, 127 the program does not exist, 143 asked to stop while nothing ran. SIGQUIT "
         "prints the stacks of all Python threads of the program.",
     )
     add = parser.add_argument
@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--module", default="", metavar="NAME", help="run this Python module, as python -m does")
     add(
         "--preload", default="", metavar="NAMES",
-        help="modules to import once, before --module is forked from here; where that fails, each start is a process "
+        help="modules to import once, before --module is forked from here; if that fails, each start is a process "
         "of its own; ps, workers of ParameterServer and stages of a Pipeline go without",
     )  # fmt: skip
     add(
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         "else returns a dict of JSON's: start_timeout, the seconds that the program waits for its peers, and preload, "
         "whether it needs that",
     )  # fmt: skip
-    add("--own-gate", action="store_true", help="the program has a start gate of its own, as dtj_trainer has")
+    add("--own-gate", action="store_true", help="the program has its own start gate, as dtj_trainer has")
     add("--start-timeout", default="300", metavar="S", help="seconds to wait for the peers; then exit 75 (300)")
     add(
         "--rejoin-timeout", default="30", metavar="S",
@@ -154,15 +154,15 @@ def _parser() -> argparse.ArgumentParser:
         "--max-restarts-in-place", default="3", metavar="N",
         help="restarts in a row without a new step, before the program's exit code is passed on (3)",
     )  # fmt: skip
-    add("--map", default="", metavar="A=B,...", help="leave with B where the program leaves with A; 75 is a lost peer")
+    add("--map", default="", metavar="A=B,...", help="exit with B if the program exits with A; 75 means a lost peer")
     add(
         "--log-format", default="", metavar="FORMAT",
-        help="how the launcher's own lines look: plain (dtj-launch: and the message), text (with time, level and "
+        help="format of the launcher's own lines: plain (dtj-launch: and the message), text (with time, level and "
         "logger) or json (an object a line); DTJ_LOG_FORMAT sets it for the program dtj_trainer, too (plain)",
     )  # fmt: skip
     add(
         "--log-level", default="", metavar="LEVEL",
         help="lowest level that is shown: debug, info, warning or error; or DTJ_LOG_LEVEL (info)",
     )  # fmt: skip
-    add("--grace", default="", metavar="S", help="kill the program so long after SIGTERM or SIGINT (never)")
+    add("--grace", default="", metavar="S", help="seconds after SIGTERM or SIGINT until the program is killed (never)")
     return parser

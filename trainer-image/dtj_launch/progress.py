@@ -224,7 +224,7 @@ def serve(store: ProgressStore, port: int, *, host: str = "") -> _Server | None:
     try:
         server = _Server(host, port, store)
     except OSError as error:
-        log.warning(f"no status on port {port}: {error.strerror}; the training goes on without")
+        log.warning(f"no status on port {port}: {error.strerror}; the training continues without it")
         return None
     threading.Thread(target=server.run, name="status", daemon=True).start()
     return server

@@ -63,7 +63,7 @@ _GREETING = "dtj-gate"
 _CALL, _ANSWER = "call", "answer"
 """What a proof is bound to besides name and attempt: an answer cannot be sent back as a call."""
 _LONGEST_GREETING = 256
-OTHERWISE_ENGAGED = "its process of before still ends"
+OTHERWISE_ENGAGED = "its previous process is still ending"
 """What is reported of a peer whose port is open, and which answers no handshake."""
 
 

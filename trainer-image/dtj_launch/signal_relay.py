@@ -67,7 +67,7 @@ class Relay:
         if number in _TO_GO:
             self.termination_requested = True
             if self._group is None:
-                log.info(f"{signal.Signals(number).name}: leaving at once, for nothing runs")
+                log.info(f"{signal.Signals(number).name}: exiting at once, because nothing runs")
                 self._leave(128 + number)
             if self._kill_at is None and self._grace is not None:
                 self._kill_at = time.monotonic() + self._grace

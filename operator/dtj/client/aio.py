@@ -182,7 +182,7 @@ class AsyncClient:
                 async for last in jobs:
                     if condition.met(last):
                         return last
-        raise JobGone(f"{name}: was deleted while it was waited for", job=last)
+        raise JobGone(f"{name}: was deleted during the wait", job=last)
 
     # -- acting ---------------------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class CodeConfigMap:
                 except NotFound:
                     continue
                 return ""
-        raise Conflict(f"ConfigMap {self.name}: is created and deleted by others all the time")
+        raise Conflict(f"ConfigMap {self.name}: other clients keep creating and deleting it")
 
     async def give_to(self, job: Job) -> None:
         """Have it deleted with the job; the jobs that own it already stay its owners. Raises ApiError."""
@@ -88,7 +88,7 @@ class CodeConfigMap:
                 continue
             else:
                 return
-        raise Conflict(f"ConfigMap {self.name}: is changed by others all the time")
+        raise Conflict(f"ConfigMap {self.name}: other clients keep changing it")
 
     async def delete(self, uid: str) -> None:
         """Delete the one with this UID. Raises ApiError."""

@@ -42,7 +42,7 @@ class ConditionUnreachable(ClientError):
 
 
 class JobGone(ClientError):
-    """The job was deleted while it was waited for. ``job`` is as it was seen last."""
+    """The job was deleted during the wait. ``job`` is as it was seen last."""
 
     def __init__(self, message: str, *, job: Job) -> None:
         super().__init__(message)

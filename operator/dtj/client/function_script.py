@@ -50,7 +50,7 @@ def _plain(function: Function) -> FunctionType:
     if not isinstance(function, FunctionType):
         raise CodeError(f"{_named(function)} is not a function: pass one that is defined with def")
     if function.__name__ == "<lambda>":
-        raise CodeError("a lambda has no name and no source of its own: pass a function that is defined with def")
+        raise CodeError("a lambda has no name and no source: pass a function that is defined with def")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise CodeError(f"{function.__name__}() is asynchronous or a generator: pass a plain function, which calls it")
     return function
@@ -203,7 +203,7 @@ def _source(function: FunctionType | type) -> str:
     try:
         ast.parse(source)
     except SyntaxError as error:
-        raise CodeError(f"the source of {function.__name__} does not stand by itself: {error.msg}") from error
+        raise CodeError(f"the source of {function.__name__} cannot be used on its own: {error.msg}") from error
     return source.rstrip()
 
 

@@ -38,7 +38,7 @@ def hint(*, message: str, reason: str, exit_code: int | None) -> str:
 
 HINTS: Final = (
     # -- the command
-    Hint("not-executable", "the command is there, but may not be executed: chmod +x it in the image", exit_code=126),
+    Hint("not-executable", "the command exists, but is not executable: chmod +x it in the image", exit_code=126),
     Hint("no-such-command", "the image has no such command: check command and PATH", exit_code=127),
     # -- memory and machines
     Hint(
@@ -92,7 +92,7 @@ HINTS: Final = (
     ),
     Hint(
         "no-tpu",
-        "no TPU is there, or the image's TensorFlow knows none: check accelerator.profile, use the trainer's tpu image",
+        "no TPU, or no TensorFlow for TPUs: check accelerator.profile, and use the trainer's tpu image",
         "TPUs not found in the cluster|ConfigureDistributedTPU",
     ),
     # -- data
@@ -103,7 +103,7 @@ HINTS: Final = (
     ),
     Hint(
         "no-record-file",
-        "the file is no TFRecord, or is damaged: check path and compression_type",
+        "the file is not a TFRecord file, or is damaged: check path and compression_type",
         "corrupted record at",
     ),
     Hint(
@@ -119,7 +119,7 @@ HINTS: Final = (
     # -- checkpoints and models
     Hint(
         "other-shape-in-checkpoint",
-        "the checkpoint was written by another model: use another checkpoint directory, or the model of before",
+        "the checkpoint was written by another model: use another checkpoint directory, or the previous model",
         "attempting to restore variable with shape|Shapes of all inputs must match|but the checkpoint had shape",
     ),
     Hint(
@@ -181,7 +181,7 @@ HINTS: Final = (
     ),
     Hint(
         "per-replica",
-        "a value that each replica has its own of is used as one tensor: reduce it first, as by strategy.reduce",
+        "a value that differs by replica is used as one tensor: reduce it first, as by strategy.reduce",
         r"values\.PerReplica|using a PerReplica object",
     ),
     Hint(
@@ -209,7 +209,9 @@ HINTS: Final = (
         "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run",
         "ModuleNotFoundError|No module named",
     ),
-    Hint("syntax", "the program is no valid Python for the image's version: see the line that it names", "SyntaxError"),
+    Hint(
+        "syntax", "the program is not valid Python for the image's version: see the line that it names", "SyntaxError"
+    ),
     Hint(
         "arguments",
         "the program does not know an argument: compare the template's args with its --help",

@@ -104,4 +104,4 @@ def _check_kubeconfig(path: Path) -> None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
-        raise ConfigError(f"kubeconfig {path} is no kubeconfig: it has no list of clusters")
+        raise ConfigError(f"kubeconfig {path} is not a kubeconfig: it has no list of clusters")

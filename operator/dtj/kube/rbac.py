@@ -37,16 +37,16 @@ NAMESPACE_RULES: Final = (
     PolicyRule(JOBS, ("list", "watch"), "to know the jobs"),
     PolicyRule(JOBS, ("patch",), "to write their status", subresource="status"),
     PolicyRule(JOBS, ("delete",), "for runPolicy.ttlSecondsAfterFinished"),
-    PolicyRule(PODS, ("list", "watch"), "to know how the replicas are"),
+    PolicyRule(PODS, ("list", "watch"), "to observe the replicas"),
     PolicyRule(PODS, ("create", "delete"), "to start and stop replicas"),
     PolicyRule(
         SERVICES, ("list", "watch", "create", "patch"), "to give the replicas of a job, and of each attempt, names"
     ),
     PolicyRule(SERVICES, ("delete",), "when a job ends or is suspended"),
     PolicyRule(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
-    PolicyRule(PODS, ("get",), "to see what has a name that a job wants"),
-    PolicyRule(SERVICES, ("get",), "to see what has a name that a job wants"),
-    PolicyRule(CLAIMS, ("get",), "to see what has a name that a job wants"),
+    PolicyRule(PODS, ("get",), "to find objects whose name a job needs"),
+    PolicyRule(SERVICES, ("get",), "to find objects whose name a job needs"),
+    PolicyRule(CLAIMS, ("get",), "to find objects whose name a job needs"),
     PolicyRule(EVENTS, ("create", "patch"), "to tell users what happens, counting instead of repeating"),
 )
 """Needed in each namespace whose jobs are run: in all of them, or in those that are named."""

@@ -231,7 +231,7 @@ def test_the_port_of_our_own_progress_is_not_taken(tmp_path: Path, capsys: Caugh
     text = SHAPES["dynamic workers beside a sidecar"].replace("3333", "2223")
     made = Converted(tmp_path, capsys, text)
     assert "port" not in made.spec
-    assert "spec.port: 2223 cannot be it" in made.printed
+    assert "spec.port: 2223 serves the progress" in made.printed
 
 
 def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: Caught) -> None:
@@ -254,7 +254,7 @@ def test_what_does_not_fit_the_wanted_strategy_is_said_first_and_is_no_failure(t
     assert run("convert", file, "--strategy", "OneDevice") == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert "spec.replicaSpecs: strategies OneDevice, Mirrored" in first
-    assert first.endswith("(dtj validate refuses this as it stands)")
+    assert first.endswith("(dtj validate rejects this)")
 
 
 def test_other_objects_of_a_file_are_printed_as_they_are(tmp_path: Path, capsys: Caught) -> None:
@@ -289,7 +289,7 @@ SIMPLE = SHAPES["workers alone"]
         ("apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\n", "x: spec: is missing"),
         (
             "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: {tfReplicaSpecs: {}}\n",
-            "spec.tfReplicaSpecs: there is no role in it",
+            "spec.tfReplicaSpecs has no role",
         ),
         (
             "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: x}\nspec: {tfReplicaSpecs: {Worker: null}}\n",

@@ -256,7 +256,7 @@ def test_what_follows_the_loss_of(tmp_path: Path, capsys: Caught, who: str) -> N
 
 
 def test_a_job_without_checkpoints_is_told_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
-    printed = "spec.checkpoint is not set: who starts again begins at step 0"
+    printed = "spec.checkpoint is not set: restarts begin at step 0"
     assert printed in explained(capsys, write(tmp_path, manifest()))
     assert printed not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
 
@@ -264,7 +264,7 @@ def test_a_job_without_checkpoints_is_told_where_it_begins_again(tmp_path: Path,
 def test_a_coordinator_comes_back_once_the_one_before_is_gone(tmp_path: Path, capsys: Caught) -> None:
     file = write(tmp_path, manifest(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}))
     first, *_, last, _, _ = section(explained(capsys, file), "When a pod is lost")
-    assert "it starts again alone, once the one before has ended for certain" in first
+    assert "it starts again alone, once its previous pod has certainly ended" in first
     assert last.endswith("all start again from the last checkpoint, without limit")
 
 
@@ -274,7 +274,7 @@ def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught)
     )
     policy = {"successPolicy": "AllWorkers", "ttlSecondsAfterFinished": 60, "cleanPodPolicy": "All"}
     assert section(explained(capsys, write(tmp_path, manifest(runPolicy=policy))), "The end") == [
-        "The job succeeds when all 2 that train have completed.",
+        "The job succeeds when all 2 training replicas have completed.",
         "All pods are deleted.",
         "The job is deleted 60 s after its end.",
     ]

@@ -66,12 +66,14 @@ class TestWhyThereIsNone:
 
     def test_the_job_is_suspended(self) -> None:
         answer = problem_of(shown(runPolicy={"suspend": True}), now=NOW)
-        assert answer == "digits is suspended: TensorBoard comes back when it goes on (runPolicy.suspend: false)"
+        assert answer == "digits is suspended: TensorBoard starts again when the job resumes (runPolicy.suspend: false)"
 
     def test_a_job_that_is_about_to_run_is_waited_for(self) -> None:
         assert problem_of(shown(), now=NOW) is None
-        assert reason_to_wait(shown(), None) == "digits is new: its TensorBoard comes when all its pods run"
-        assert reason_to_wait(ended(timedelta(0)), None) == "digits is Succeeded: its TensorBoard is about to be made"
+        assert reason_to_wait(shown(), None) == "digits is new: its TensorBoard starts when all its pods run"
+        assert (
+            reason_to_wait(ended(timedelta(0)), None) == "digits is Succeeded: its TensorBoard is about to be created"
+        )
 
     @pytest.mark.parametrize(
         ("waiting", "last", "words"),
@@ -84,7 +86,7 @@ class TestWhyThereIsNone:
             (
                 {"reason": "RunContainerError"},
                 'exec: "tensorboard": executable file not found in $PATH',
-                "its image has no command tensorboard, most likely (RunContainerError): exec",
+                "its image probably has no command tensorboard (RunContainerError): exec",
             ),
         ],
     )

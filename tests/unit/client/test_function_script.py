@@ -164,7 +164,7 @@ def test_a_module_of_ones_own_has_to_be_in_the_directory_that_is_sent(
     [
         (
             "train = lambda: 1",
-            "a lambda has no name and no source of its own: pass a function that is defined with def",
+            "a lambda has no name and no source: pass a function that is defined with def",
         ),
         ("async def train(): ...", "train() is asynchronous or a generator: pass a plain function, which calls it"),
         ("def train():\n    yield 1", "train() is asynchronous or a generator"),

@@ -210,7 +210,7 @@ def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for
     foreign_server: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert probe(foreign_server) is None
-    assert handshake(foreign_server, name="worker 0", attempt=1) == "its process of before still ends"
+    assert handshake(foreign_server, name="worker 0", attempt=1) == "its previous process is still ending"
     with closing(ReadinessListener(0, name="worker 0", attempt=1)) as listener:
         monkeypatch.setattr(start_gate, "PATIENCE_SECONDS", 0.5)
         began = time.monotonic()

@@ -133,7 +133,7 @@ def test_a_batch_size_is_global_or_per_replica() -> None:
         (
             ["--strategy=Pipeline", "--loop=fit"],
             {"TF_CONFIG": tf_config(**TWO)},
-            "--loop=fit: Keras' fit knows nothing of stages; leave it out, or use another strategy than Pipeline",
+            "--loop=fit: Keras' fit does not support stages; leave it out, or use another strategy than Pipeline",
         ),
         (["--strategy=mirrored"], {}, "--strategy=mirrored: no such strategy; this trainer knows OneDevice"),
         (["--task=poetry"], {}, "--task=poetry: no such task; this trainer knows image-classification"),

@@ -125,7 +125,7 @@ class Store:
         path = checkpoints.path_of(self._directory, step)
         self._fetch(step)
         if problem := examine(self._directory, step, self._state.expected(), self._state.names):
-            raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); look after the volume")
+            raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); check the volume")
         self._load(path, step)
 
     def path(self) -> str | None:
@@ -228,7 +228,7 @@ class Store:
         except TimeoutError:
             raise NotSaved(
                 f"checkpoint directory {self._directory}: step {step} was not written within "
-                f"{AT_THE_END_SECONDS:g} s; look after the volume"
+                f"{AT_THE_END_SECONDS:g} s; check the volume"
             ) from None
         finally:
             self._writing = None

@@ -142,7 +142,7 @@ DATA_FORMAT = Option[str | None](
 )  # fmt: skip
 HELD_OUT = Option[str | float](
     flag="--held-out", parse=values.validation, default=0.1, metavar="SHARE",
-    help="share of the examples to judge the model by, or the path of files for that",
+    help="share of the examples to hold out for the evaluation, or the path of files with such examples",
 )  # fmt: skip
 LABEL_COLUMN = Option(
     flag="--label-column", parse=str, default="label", metavar="NAME",
@@ -374,7 +374,7 @@ PROGRESS_EVERY = Option(
 LOG_FORMAT = Option(
     flag="--log-format", variable=logs.FORMAT_VARIABLE, parse=values.one_of(logs.FORMATS, "format"), default=logs.PLAIN,
     metavar="FORMAT",
-    help="how log lines look: plain, the message alone; text, with time, level and logger; json, an object a line",
+    help="format of the log lines: plain, the message alone; text, with time, level and logger; json, an object a line",
 )  # fmt: skip
 LOG_LEVEL = Option(
     flag="--log-level", variable=logs.LEVEL_VARIABLE, parse=values.one_of(logs.LEVELS, "level"), default="info",

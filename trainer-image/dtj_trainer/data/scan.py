@@ -73,7 +73,7 @@ def survey(
         try:
             write_atomically(known, json.dumps(asdict(made)))
         except OSError as error:
-            log.warning(f"{known}: not written ({error.strerror}); a restart will look through the files again")
+            log.warning(f"{known}: not written ({error.strerror}); a restart will scan the files again")
     return made
 
 
@@ -115,10 +115,10 @@ def _look(reader: Reader, found: Found, validation: Found | None, share: Validat
         what = (
             f"--held-out={validation.where}: no record" if validation else f"--data-dir={found.where}: too few records"
         )
-        raise UsageError(f"{what} to judge the model by; give --held-out a larger share, or files with records")
+        raise UsageError(f"{what} to evaluate the model with; give --held-out a larger share, or files with records")
     if not reader.numbers and len(tally.labels) < 2:
         raise UsageError(
-            f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to tell apart"
+            f"--data-dir={found.where}: every label is {next(iter(tally.labels))}; there is nothing to distinguish"
         )
     return Survey(
         training=training,
@@ -148,7 +148,7 @@ class _Tally:
                 _collect(self.labels, labels, "labels; for numbers to be predicted choose another --task")
             for name, values in words.items():
                 _collect(
-                    self.words.setdefault(name, set()), values, f"values in column {name}; leave it out by --columns"
+                    self.words.setdefault(name, set()), values, f"values in column {name}; leave it out with --columns"
                 )
         return tuple(counts[0]), tuple(counts[1])
 

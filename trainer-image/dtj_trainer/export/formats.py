@@ -22,7 +22,7 @@ def parse(text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in FORMATS:
-            raise ValueError(f"{name!r} is no format of a model; this trainer knows {', '.join(FORMATS)}")
+            raise ValueError(f"{name!r} is not a model format; this trainer knows {', '.join(FORMATS)}")
         if missing := missing_package(name):
             raise ValueError(
                 f"{name} needs the package {missing}, which is not installed here; build the trainer's image with "

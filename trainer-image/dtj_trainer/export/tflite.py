@@ -75,7 +75,9 @@ def _check(content: bytes, serve: Any) -> None:
     for name, value in wanted.items():
         # Whole numbers are often the place of a maximum, which rounding may move.
         if value.dtype.is_floating and not np.allclose(answers[name], value, rtol=_TOLERANCE, atol=_TOLERANCE):
-            raise ValueError(f"the converted model answers otherwise than the SavedModel ({name}): a converter's fault")
+            raise ValueError(
+                f"the converted model gives other results than the SavedModel ({name}): an error of the converter"
+            )
 
 
 def _example(spec: Any) -> Any:

@@ -47,7 +47,7 @@ def read(args: ParsedArgs, strategy: str, here: Cluster) -> Layout | None:
         return None
     if args.value(options.LOOP) == "fit":
         raise UsageError(
-            f"{args.source(options.LOOP)}: Keras' fit knows nothing of stages; leave it out, or use another strategy "
+            f"{args.source(options.LOOP)}: Keras' fit does not support stages; leave it out, or use another strategy "
             f"than {PIPELINE}"
         )
     workers, replicas = here.count(WORKER), args.value(options.PIPELINE_REPLICAS)

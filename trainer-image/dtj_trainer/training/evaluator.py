@@ -54,7 +54,7 @@ def watch(run: Run) -> None:
     while True:
         for found in _unseen(mirror, directory, seen):
             if problem := _restore(state, directory, found):
-                log.warning(f"checkpoint of step {found} cannot be judged: {problem}")
+                log.warning(f"checkpoint of step {found} cannot be evaluated: {problem}")
                 continue
             if mirror:
                 checkpoints.remove(directory, found)

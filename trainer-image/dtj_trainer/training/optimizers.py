@@ -140,7 +140,7 @@ def _kind(keras: ModuleType, learning: Learning) -> tuple[Any, dict[str, Any]]:
         )
     settings: dict[str, Any] = {"momentum": learning.momentum} if learning.momentum else {}
     if twice := settings.keys() & learning.settings:
-        raise UsageError(f"{_OPTIONS}: {twice.pop()} is given by an option of its own as well; give one of the two")
+        raise UsageError(f"{_OPTIONS}: {twice.pop()} also has its own option; give one of the two")
     return kind, settings | dict(learning.settings)
 
 

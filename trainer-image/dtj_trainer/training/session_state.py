@@ -26,7 +26,9 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
             if len(models) == 1:
                 part.build(models[0][1].trainable_variables)
             elif not getattr(part, "built", True):
-                raise UsageError(f"session: checkpoint({name}=...): build the optimizer before; there is no one model")
+                raise UsageError(
+                    f"session: checkpoint({name}=...): build the optimizer first, as there is not exactly one model"
+                )
 
 
 def sum_gradients_first(parts: Mapping[str, Any]) -> None:

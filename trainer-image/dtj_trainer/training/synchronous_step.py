@@ -129,7 +129,7 @@ class Engine:
             raise UsageError(
                 f"{type(self._model).__name__}.train_step takes gradients of something else than the result of "
                 f"self.compute_loss, and {replicas} replicas would add them up undivided; take them of that result "
-                "alone (terms of your own belong into an add_loss), or use strategy OneDevice"
+                "alone (add your own terms with add_loss), or use strategy OneDevice"
             )
 
     @property

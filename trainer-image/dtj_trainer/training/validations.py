@@ -157,9 +157,9 @@ class Validations:
             self._record.write(directory, self._keep_best)
             self._store.upload_note(RECORD)
         except TrainerError as error:
-            log.warning(f"{error}; the validation is not noted")
+            log.warning(f"{error}; the validation is not recorded")
         except OSError as error:
-            log.warning(f"checkpoint directory {directory}: {error.strerror}; the validation is not noted")
+            log.warning(f"checkpoint directory {directory}: {error.strerror}; the validation is not recorded")
 
 
 def _as_whole(value: float | None) -> int:

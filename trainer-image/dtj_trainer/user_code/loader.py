@@ -27,7 +27,7 @@ def load(name: Name) -> Callable[[], Any]:
         )
     function = getattr(module, name.function)
     if not callable(function):
-        raise UsageError(f"{name}: of type {type(function).__name__}, no function; name one that takes no arguments")
+        raise UsageError(f"{name}: of type {type(function).__name__}, not a function; name one that takes no arguments")
     return lambda: guarded(name, f"{name.function}()", function)
 
 

@@ -33,7 +33,7 @@ def read_objects(file: Path) -> list[JsonObject]:
     try:
         return objects(msgspec.json.decode(file.read_bytes(), type=dict).get("items"))
     except FileNotFoundError:
-        raise NoObjects(f"there is no {file.name}: the run goes on, or its end was not awaited") from None
+        raise NoObjects(f"there is no {file.name}: the run has not ended, or was not followed to its end") from None
     except (OSError, msgspec.DecodeError) as error:
         raise NoObjects(f"{file.name}: {error}") from error
 

@@ -87,7 +87,7 @@ class _Converter:
     def job(self, body: JsonObject, wanted: Strategy | None) -> Conversion:
         spec = mapping(body.get("spec"), "spec")
         if "replicaSpecs" in spec:
-            raise NotConvertible("spec.replicaSpecs: a TFJob of v1alpha1: bring it to kubeflow.org/v1 first")
+            raise NotConvertible("spec.replicaSpecs: a TFJob of v1alpha1: convert it to kubeflow.org/v1 first")
         before: JsonObject = {key: spec.pop(key) for key in _RUN_POLICY if key in spec}
         policy: JsonObject = {**before, **mapping(spec.pop("runPolicy", {}) or {}, "spec.runPolicy")}
         metadata, queue = self._metadata(mapping(body.get("metadata"), "metadata"))
@@ -111,7 +111,7 @@ class _Converter:
             "metadata": metadata,
             "spec": made,
         }
-        broken = [f"{violation} (dtj validate refuses this as it stands)" for violation in validate(whole)]
+        broken = [f"{violation} (dtj validate rejects this)" for violation in validate(whole)]
         self._notes.sort(key=lambda note: not note.startswith(_CHOICE))
         return Conversion(whole, tuple(dict.fromkeys([*broken, *self._notes])))
 
@@ -130,7 +130,7 @@ class _Converter:
         made: JsonObject = {k: value for k, value in given.items() if k not in (*_STORED, "generateName") and value}
         if not made.get("name"):
             made = {"name": text(given.get("generateName")).rstrip("-") or "job", **made}
-            self._note("metadata.generateName", f"a job needs a name of its own: it is now {made['name']}")
+            self._note("metadata.generateName", f"a job needs a fixed name: it is now {made['name']}")
         queue = ""
         for kind in ("labels", "annotations"):
             found = dict(mapping(made.pop(kind, {}), f"metadata.{kind}"))
@@ -156,7 +156,7 @@ class _Converter:
                 self._note(path, f"its task type in TF_CONFIG is {role} now, which a script may have to look for")
             made[role] = self._role(role, dict(mapping(value, path)), path, pods)
         if not made:
-            raise NotConvertible("spec.tfReplicaSpecs: there is no role in it")
+            raise NotConvertible("spec.tfReplicaSpecs has no role")
         return {role: made[role] for role in Role if role in made}
 
     def _role(self, role: Role, given: JsonObject, path: str, pods: Pods) -> JsonObject:
@@ -188,7 +188,7 @@ class _Converter:
             who = listed(counted(_count(roles, role), role) for role in roles)
             self._note(
                 _CHOICE,
-                f"{strategy} was chosen for {who}: it must be what the script uses; another one by --strategy",
+                f"{strategy} was chosen for {who}: it must be what the script uses; choose another with --strategy",
             )
         if strategy is Strategy.PARAMETER_SERVER and not _count(roles, Role.CHIEF):
             self._note(

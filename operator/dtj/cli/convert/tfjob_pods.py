@@ -73,7 +73,7 @@ class Pods:
             return {}
         role, port = next(((r, p) for r, p in given.items() if r in TRAINING_ROLES), next(iter(given.items())))
         if port == names.STATUS_PORT or not isinstance(port, int):
-            self._note("spec.port", f"{port} cannot be it (progress is served there): {names.DEFAULT_PORT} was kept")
+            self._note("spec.port", f"{port} serves the progress of the trainer: {names.DEFAULT_PORT} was kept")
             return {}
         if any(other != port for other in self._ports.values()):
             self._note("spec.port", f"all roles share one port: {port}, that of {role}")

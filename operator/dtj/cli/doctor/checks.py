@@ -132,7 +132,7 @@ def _operators(found: Installation) -> Iterator[Finding]:
     elif len(serving) > 1:
         both = listed(map(_place, serving))
         words = f"{both} all run the jobs of namespace {found.namespace}: each undoes the work of the others"
-        yield Finding(Verdict.FAIL, "operator", words, "uninstall all but one, or give them namespaces of their own")
+        yield Finding(Verdict.FAIL, "operator", words, "uninstall all but one, or give each its own namespaces")
 
 
 def _place(operator: Operator) -> str:

@@ -173,7 +173,7 @@ def _shared(simulation: Simulation) -> Iterator[tuple[str, list[str]]]:
     for service in simulation.of_kind("Service"):
         ports = (f"{text(p.get('name'))} {p.get('port')}" for p in objects(dig(service, "spec", "ports")))
         rows = [
-            ("kind", "headless" if dig(service, "spec", "clusterIP") == "None" else "with an address of its own"),
+            ("kind", "headless" if dig(service, "spec", "clusterIP") == "None" else "with its own address"),
             ("ports", ", ".join(ports)),
             ("selects", _pairs(dig(service, "spec", "selector")).replace(UID, "<that of the job>")),
         ]
@@ -241,9 +241,9 @@ def _losses(spec: JobSpec, roles: Sequence[Role]) -> Iterator[Row]:
 
 
 def _remarks(spec: JobSpec) -> Iterator[str]:
-    yield "A disruption is what the infrastructure does: a node is lost or drained, a pod is preempted."
+    yield "The infrastructure causes a disruption: a node is lost or drained, or a pod is preempted."
     if spec.checkpoint is None:
-        yield "spec.checkpoint is not set: who starts again begins at step 0, unless the script saves somewhere itself."
+        yield "spec.checkpoint is not set: restarts begin at step 0, unless the script itself saves checkpoints."
 
 
 def _after_error(spec: JobSpec, role: Role) -> str:
@@ -270,7 +270,7 @@ def _restart(spec: JobSpec, role: Role, failure_class: PodFailureClass) -> str:
     if requires_full_restart(spec, _ended(role, failure_class)):
         return "all start again from the last checkpoint"
     if requires_predecessor_gone(spec, Replica(role, 0)):
-        return "it starts again alone, once the one before has ended for certain"
+        return "it starts again alone, once its previous pod has certainly ended"
     return "it starts again alone"
 
 
@@ -288,9 +288,9 @@ def _endings(spec: JobSpec) -> list[str]:
     kept = {
         "Running": "Pods that still run are stopped; those that have ended are kept for their logs.",
         "All": "All pods are deleted.",
-        "None": "All pods are left as they are; those that run go on.",
+        "None": "No pods are deleted; running pods continue.",
     }[policy.clean_pod_policy]
-    completed = f"{who[0].hostname} has" if len(who) == 1 else f"all {len(who)} that train have"
+    completed = f"{who[0].hostname} has" if len(who) == 1 else f"all {len(who)} training replicas have"
     ttl = policy.ttl_seconds_after_finished
     return [
         f"The job succeeds when {completed} completed.",

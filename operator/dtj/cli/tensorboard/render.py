@@ -26,11 +26,11 @@ def problem_of(job: Job, *, now: datetime) -> str | None:
         since = short_time((now - ended).total_seconds())
         patch = _patch(job, {"ttlSeconds": 2 * int((now - ended).total_seconds()) + 3600})
         return (
-            f"{job.name} ended {since} ago, and spec.tensorBoard.ttlSeconds is {wanted.ttl_seconds}: to have it back, "
-            f"raise that: {patch}"
+            f"{job.name} ended {since} ago, and spec.tensorBoard.ttlSeconds is {wanted.ttl_seconds}: to start "
+            f"it again, raise that: {patch}"
         )
     if job.spec is not None and job.spec.run_policy.suspend:
-        return f"{job.name} is suspended: TensorBoard comes back when it goes on (runPolicy.suspend: false)"
+        return f"{job.name} is suspended: TensorBoard starts again when the job resumes (runPolicy.suspend: false)"
     return None
 
 
@@ -50,10 +50,10 @@ def _patch(job: Job, fields: JsonObject) -> str:
 
 _PERMANENT_REASONS: Final = {
     "CrashLoopBackOff": "it ends again and again",
-    "RunContainerError": "its image has no command tensorboard, most likely",
-    "CreateContainerError": "its container cannot be made",
-    "CreateContainerConfigError": "its container cannot be made",
-    "InvalidImageName": "there can be no such image",
+    "RunContainerError": "its image probably has no command tensorboard",
+    "CreateContainerError": "its container cannot be created",
+    "CreateContainerConfigError": "its container cannot be created",
+    "InvalidImageName": "its image has an invalid name",
     "ErrImagePull": "its image cannot be pulled",
     "ImagePullBackOff": "its image cannot be pulled",
 }
@@ -90,8 +90,8 @@ def reason_to_wait(job: Job, pod: JsonObject | None) -> str:
         if invalid is not None and invalid.status == "True":
             return f"{job.name} cannot run: {invalid.message}"
         if job.status.state in ("Running", "Succeeded", "Failed"):
-            return f"{job.name} is {job.status.state}: its TensorBoard is about to be made"
-        return f"{job.name} is {job.status.state or 'new'}: its TensorBoard comes when all its pods run"
+            return f"{job.name} is {job.status.state}: its TensorBoard is about to be created"
+        return f"{job.name} is {job.status.state or 'new'}: its TensorBoard starts when all its pods run"
     for condition in objects(dig(pod, "status", "conditions")):
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"TensorBoard finds no node: {text(condition.get('message'))}"

@@ -48,7 +48,7 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
     if denied is not None:
         return Problem(
             Reason.GANG_UNAVAILABLE,
-            f"runPolicy.scheduling: this cluster has {denied}, but the operator has no right to tell it of jobs: add "
+            f"runPolicy.scheduling: this cluster has {denied}, but the operator has no permission to use it: add "
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
     there = ", ".join(dict.fromkeys(str(api.gang) for api in found.apis)) or "none"

@@ -33,7 +33,7 @@ def size_of(content: bytes, wanted: tuple[int, int] | None, path: str) -> tuple[
     try:
         height, width, channels = tf.io.decode_image(content, channels=CHANNELS, expand_animations=False).shape
     except tf.errors.OpError as error:
-        raise UsageError(f"{path}: cannot be decoded ({first_line(error)}); replace it, or take it away") from None
+        raise UsageError(f"{path}: cannot be decoded ({first_line(error)}); replace or remove it") from None
     return (*(wanted or (int(height), int(width))), int(channels))
 
 
@@ -59,7 +59,7 @@ class Images(Indexed):
             for path in validation.paths:
                 if validation.class_of(path) not in self.classes:
                     raise UsageError(
-                        f"{path}: its directory is no class of {found.where}; they are {', '.join(self.classes)}"
+                        f"{path}: its directory is not a class of {found.where}; they are {', '.join(self.classes)}"
                     )
             labels += [self.classes.index(validation.class_of(path)) for path in validation.paths]
             is_validation = np.arange(len(labels)) >= len(found.paths)
@@ -88,5 +88,5 @@ class Images(Indexed):
             try:
                 decode_image(tf.io.read_file(path), self._size)
             except tf.errors.OpError as error:
-                return f"{path}: cannot be decoded ({first_line(error)}); replace it, or take it away"
+                return f"{path}: cannot be decoded ({first_line(error)}); replace or remove it"
         return None

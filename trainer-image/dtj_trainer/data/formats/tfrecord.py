@@ -85,7 +85,7 @@ class Examples:
             )
         if "bytes" in kinds and len(kinds) > 1:
             names = ", ".join(spec.name for spec in self._inputs)
-            raise UsageError(f"{self._first}: features {names} do not make one input; choose by --columns")
+            raise UsageError(f"{self._first}: features {names} do not make one input; choose with --columns")
         if kinds == ["bytes"]:
             content = first.features.feature[self._inputs[0].name].bytes_list.value[0]
             if not content.startswith(_PICTURES):
@@ -114,7 +114,7 @@ class Examples:
             if type(error).__name__ != "DecodeError":  # google.protobuf's, which need not be imported for that
                 raise
             raise UsageError(
-                f"{self._first}: record 1 is no tf.train.Example; write such, or give another --data-format"
+                f"{self._first}: record 1 is not a tf.train.Example; write such records, or give another --data-format"
             ) from None
 
     def _feature(self, option: str, name: str, specs: dict[str, FeatureSpec]) -> FeatureSpec:
