@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, merge_patch, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
 from dtj.kube.gateway import Listing, Resource, WatchEvent, one_page
 from dtj.kube.records import Key
@@ -244,7 +244,7 @@ class FakeGateway:
                 expected = dig(patch, "metadata", precondition)
                 if expected is not None and expected != dig(stored, "metadata", precondition):
                     raise Conflict("the object has been modified", status=409, reason="Conflict")
-            return self._store(resource, (namespace, name), merged(stored, patch), "MODIFIED")
+            return self._store(resource, (namespace, name), merge_patch(stored, patch), "MODIFIED")
 
         return copy.deepcopy(await self._called(Call("patch", resource.plural, name, patch), effect))
 
@@ -335,17 +335,3 @@ def matches(body: JsonObject, namespace: str | None, selector: str) -> bool:
     """Selectors that ask whether a label is there are all that is needed."""
     selected = not selector or dig(body, "metadata", "labels", selector) is not None
     return selected and namespace in (None, dig(body, "metadata", "namespace"))
-
-
-def merged(stored: JsonObject, patch: JsonObject) -> JsonObject:
-    """RFC 7386."""
-    result = dict(stored)
-    for key, value in patch.items():
-        present = result.get(key)
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            result[key] = merged(present if isinstance(present, dict) else {}, value)
-        else:
-            result[key] = value
-    return result

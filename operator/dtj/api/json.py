@@ -54,3 +54,17 @@ def extend(parent: JsonObject, key: str, items: Iterable[JsonObject]) -> None:
     merged = list(present) if isinstance(present, list) else []
     merged.extend(copy.deepcopy(item) for item in items if item not in merged)
     parent[key] = merged
+
+
+def merge_patch(body: JsonObject, patch: JsonObject) -> JsonObject:
+    """The object after a JSON merge patch (RFC 7386). Neither argument is changed."""
+    merged = dict(body)
+    for key, value in patch.items():
+        present = merged.get(key)
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            merged[key] = merge_patch(present if isinstance(present, dict) else {}, value)
+        else:
+            merged[key] = value
+    return merged

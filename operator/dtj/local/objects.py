@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, merge_patch, text
 from dtj.kube.errors import AlreadyExists, Conflict, NotFound
 from dtj.kube.gateway import Listing, Resource, WatchEvent
 
@@ -86,7 +86,7 @@ class Objects:
             wanted = dig(patch, "metadata", field)
             if wanted is not None and wanted != dig(body, "metadata", field):
                 raise Conflict(f'{key[0].plural} "{key[2]}" has another {field}', status=409, reason="Conflict")
-        merged = _merged(body, copy.deepcopy(patch))
+        merged = merge_patch(body, copy.deepcopy(patch))
         return copy.deepcopy(body) if merged == body else self._store(key, merged, "MODIFIED")
 
     def remove(self, key: Key) -> None:
@@ -138,17 +138,3 @@ def _selected(body: JsonObject, namespace: str | None, selector: str) -> bool:
 def _has(labels: Mapping[str, object], term: str) -> bool:
     key, equals, value = term.partition("=")
     return labels.get(key) == value if equals else key in labels
-
-
-def _merged(body: JsonObject, patch: JsonObject) -> JsonObject:
-    """JSON merge patch (RFC 7386)."""
-    merged = dict(body)
-    for key, value in patch.items():
-        present = merged.get(key)
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict):
-            merged[key] = _merged(present if isinstance(present, dict) else {}, value)
-        else:
-            merged[key] = value
-    return merged

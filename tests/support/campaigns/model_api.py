@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from dtj.api.json import JsonObject, dig, text
+from dtj.api.json import JsonObject, dig, merge_patch, text
 from dtj.kube.errors import Gone
 from dtj.kube.gateway import EVENTS, JOBS, PODS, Listing, Resource, WatchEvent
 from dtj.kube.records import Key
-from support.fake_gateway import Call, EventType, FakeGateway, Line, matches, merged
+from support.fake_gateway import Call, EventType, FakeGateway, Line, matches
 from support.virtual_time import loop_time
 
 EPOCH = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -177,11 +177,11 @@ class ModelApi(FakeGateway):
     def merge(self, resource: Resource, name: str, change: JsonObject, *, namespace: str = "default") -> JsonObject:
         """What PATCH does, for somebody else; the job's generation counts the changes of its spec."""
         body = copy.deepcopy(self.body(resource, name, namespace=namespace))
-        changed = merged(body, change)
+        changed = merge_patch(body, change)
         if resource == JOBS and dig(changed, "spec") != dig(body, "spec"):
             generation = dig(body, "metadata", "generation")
             assert isinstance(generation, int)
-            changed = merged(changed, {"metadata": {"generation": generation + 1}})
+            changed = merge_patch(changed, {"metadata": {"generation": generation + 1}})
         return self.put(resource, changed)
 
     def _job_of(self, body: JsonObject) -> JsonObject | None:

@@ -126,10 +126,7 @@ class Pods:
         named = next((port for port in ports if port.get("name") == PORT), None)
         self._ports[role] = named.get("containerPort") if named is not None else names.DEFAULT_PORT
         rest: list[JsonValue] = [port for port in ports if port is not named]
-        if rest:
-            main["ports"] = rest
-        else:
-            main.pop("ports", None)
+        _set_or_remove(main, "ports", rest)
 
     def _take_variables(self, container: JsonObject, path: str) -> None:
         variables = objects(container.get("env"))
@@ -138,10 +135,7 @@ class Pods:
             name = text(variable.get("name"))
             self._note(f"{path}.spec", f"variable {name} of container {container.get('name')} left out: {_WHO}")
         rest: list[JsonValue] = [v for v in variables if v not in reserved]
-        if rest:
-            container["env"] = rest
-        else:
-            container.pop("env", None)
+        _set_or_remove(container, "env", rest)
 
     def _name_tpus(self, main: JsonObject, path: str) -> None:
         limits = dig(main, "resources", "limits")
@@ -205,3 +199,11 @@ def _differences(shared: JsonObject, own: JsonObject) -> JsonObject | None:
 def _main_of(template: JsonObject) -> JsonObject:
     containers = objects(dig(template, "spec", "containers"))
     return next((c for c in containers if c.get("name") == names.MAIN_CONTAINER), containers[0])
+
+
+def _set_or_remove(container: JsonObject, key: str, items: list[JsonValue]) -> None:
+    """Set a list; an empty one is left out."""
+    if items:
+        container[key] = items
+    else:
+        container.pop(key, None)
