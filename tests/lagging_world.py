@@ -17,9 +17,9 @@ from dtj.core.actions import (
     DeleteService,
     PatchStatus,
     Plan,
-    ReleaseQuota,
     RequeueAfter,
     UpdateServiceSelector,
+    UpdateWorkloadStatus,
 )
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
@@ -105,8 +105,6 @@ class LaggingWorld(World):
                 return self.gang is not None
             case UpdateServiceSelector(uid=uid):
                 return self.service is not None and self.service.uid != uid
-            case ReleaseQuota(version=version):
-                return self.gang is not None and self.gang.version != version
         return False
 
     def _is_void(self, action: Action) -> bool:
@@ -118,8 +116,8 @@ class LaggingWorld(World):
                 return self.service is None
             case DeleteGang(uid=uid):
                 return self.gang is None or self.gang.uid != uid
-            case ReleaseQuota():
-                return self.gang is None
+            case UpdateWorkloadStatus(version=version):
+                return self.gang is None or self.gang.version != version
         return False
 
     def delete_and_create_again(self) -> None:

@@ -35,11 +35,11 @@ from dtj.core.actions import (
     PatchStatus,
     Plan,
     ReadFlavors,
-    ReleaseQuota,
     RequeueAfter,
     UpdateGang,
     UpdateNetworkPolicy,
     UpdateServiceSelector,
+    UpdateWorkloadStatus,
 )
 from dtj.core.observed import (
     Blocker,
@@ -249,7 +249,7 @@ class World:
                 assert self.gang is not None
                 assert self.gang.uid == uid
                 self.gang = None
-            case ReleaseQuota(version=version, status=given):
+            case UpdateWorkloadStatus(version=version, status=given):
                 assert self.gang is not None
                 assert self.gang.version == version
                 self.kueue_says(

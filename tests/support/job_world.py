@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from pydantic import JsonValue
+
 from builders import manifest
 from dtj.api import names
 from dtj.api.job import Job
@@ -20,6 +22,7 @@ from testbed.rest import RestClient
 
 JOBS = f"/apis/{names.API_VERSION}"
 MERGE_PATCH = "application/merge-patch+json"
+HELD = "tests.dtj.dev/held"
 
 T = TypeVar("T")
 
@@ -146,6 +149,19 @@ class JobWorld:
         path = f"{self._at('/api/v1')}/pods/{pod}"
         body = self.api.request("GET", path)
         self.api.request("PATCH", f"{path}/status", {"status": status(body)}, content_type=MERGE_PATCH)
+
+    def hold_pods(self, name: str = "digits") -> None:
+        """The job's pods stay when they are deleted, as if their containers took long to stop."""
+        self._set_finalizers(name, [HELD])
+
+    def let_pods_go(self, name: str = "digits") -> None:
+        """The containers of held pods have stopped."""
+        self._set_finalizers(name, [])
+
+    def _set_finalizers(self, name: str, finalizers: list[JsonValue]) -> None:
+        for pod in self.pods(name):
+            patch: JsonObject = {"metadata": {"finalizers": finalizers}}
+            self.api.request("PATCH", f"{self._at('/api/v1')}/pods/{pod}", patch, content_type=MERGE_PATCH)
 
     # -- others --------------------------------------------------------------------------------------------------
 

@@ -105,9 +105,11 @@ class Queues:
         assert isinstance(given, dict)
         policy = more.pop("runPolicy", {})
         assert isinstance(policy, dict)
+        others = more.pop("roles", {})
+        assert isinstance(others, dict)
         return self.world.submit(
             name,
-            roles={"worker": workers},
+            roles={**others, "worker": workers},
             template=ONE_CPU,
             runPolicy={**policy, "scheduling": {**scheduling, **given}},
             **more,

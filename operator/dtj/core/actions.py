@@ -65,8 +65,8 @@ class DeleteGang:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseQuota:
-    """Give back to Kueue what it has taken away: the job's pods are gone. ``status`` is the Workload's."""
+class UpdateWorkloadStatus:
+    """Merge ``status`` into that of the job's Workload, if it is still this version; a newer one is planned with."""
 
     api: GangApi
     name: str
@@ -206,7 +206,7 @@ Effect: TypeAlias = (
     Creation
     | UpdateGang
     | DeleteGang
-    | ReleaseQuota
+    | UpdateWorkloadStatus
     | UpdateServiceSelector
     | DeleteService
     | UpdateNetworkPolicy

@@ -38,6 +38,7 @@ from dtj.core.policies import (
     suspend,
     tensorboard,
     ttl,
+    workload,
 )
 
 Policy: TypeAlias = Callable[[JobContext], Decision | None]
@@ -84,6 +85,8 @@ THEN: Final[tuple[Policy, ...]] = (
 """Policies of a job that may run. The next deadline is awaited, whichever of them decides."""
 
 FINISHED: Final[tuple[Policy, ...]] = (
+    # The Workload of a job that ended before this process began may have to be finished.
+    workload.find_after_the_end,
     # Pods may still have to be stopped; only then does the time to live count.
     cleanup.stop_before_ttl,
     ttl.delete_when_expired,
@@ -112,6 +115,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *tensorboard.next_to(context, decision),
         *network_policy.after_the_end(context),
         *_service_after_the_end(context),
+        *workload.report(context, decision),
     )
 
 

@@ -40,11 +40,11 @@ from dtj.core.actions import (
     PatchStatus,
     Plan,
     ReadFlavors,
-    ReleaseQuota,
     RequeueAfter,
     UpdateGang,
     UpdateNetworkPolicy,
     UpdateServiceSelector,
+    UpdateWorkloadStatus,
 )
 from dtj.core.observed import Pod
 from dtj.core.obstacles import tensorboard_failed, worth_reporting
@@ -60,7 +60,7 @@ from dtj.engine.patching import status_patch
 from dtj.engine.slow_start import slow_start
 from dtj.engine.stacks import StackRequests
 from dtj.engine.stores import ChildStore, JobRecord
-from dtj.kube.errors import ApiError, Forbidden, Invalid, NotFound
+from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
 from dtj.kube.gateway import CLAIMS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
 
@@ -169,8 +169,8 @@ class Executor:
                     await self._update_network_policy(running.job, action)
                 case UpdateGang():
                     await self._update_gang(running.job, action)
-                case ReleaseQuota():
-                    await self._release(running.job, action)
+                case UpdateWorkloadStatus():
+                    await self._update_workload(running.job, action)
                 case DeletePod():
                     deletions.append(action)
                 case DeleteGang():
@@ -299,15 +299,15 @@ class Executor:
             return  # the informer is about to show it
         log.info("changed the size of %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
-    async def _release(self, job: Job, action: ReleaseQuota) -> None:
+    async def _update_workload(self, job: Job, action: UpdateWorkloadStatus) -> None:
         patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}
         try:
             await self._gateway.patch(
                 resource_of(action.api), namespace=job.namespace, name=action.name, patch=patch, subresource="status"
             )
-        except NotFound:
-            return  # the informer is about to show it
-        log.info("gave its quota back", extra=about(job, action="release"))
+        except (Conflict, NotFound):
+            return  # Kueue writes as well, and the informer is about to show it
+        log.info("wrote the status of Workload %s", action.name, extra=about(job, action="update"))
 
     async def _point_service(self, job: Job, action: UpdateServiceSelector) -> None:
         # By the UID: somebody else's Service may have the name by now.

@@ -69,7 +69,7 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
         PolicyRule(
             Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
             ("patch",),
-            "to give back the quota of an evicted job",
+            "to report whether the pods are ready and how the job ended, and to give back quota",
             subresource="status",
         ),
     ),

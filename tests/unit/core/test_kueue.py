@@ -7,14 +7,32 @@ from dataclasses import replace
 import pytest
 
 from builders import job
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateGang, ReadFlavors, ReleaseQuota
+from dtj.core.actions import CreateGang, ReadFlavors
 from dtj.core.observed import Flavor, Phase
+from dtj.core.status import format_time
 from support.gang_worlds import KUEUE, admit, kueue_condition, world
 from world import World
 
 pytestmark = pytest.mark.unit
+
+
+def conditions(story: World) -> dict[str, str]:
+    """Status and reason of each condition of the Workload, by type."""
+    assert story.gang is not None
+    found = objects(story.gang.status.get("conditions"))
+    return {str(one["type"]): f"{one['status']}/{one['reason']}" for one in found}
+
+
+def evict(story: World, reason: str) -> None:
+    """Kueue wants the quota back; the pods stop, and are gone."""
+    assert story.gang is not None
+    kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Evicted"]
+    story.kueue_says({**story.gang.status, "conditions": [*kept, kueue_condition("Evicted", reason=reason)]})
+    story.settle()
+    story.finish_deletions()
+    story.settle()
 
 
 class TestKueue:
@@ -98,14 +116,20 @@ class TestKueue:
         )
         story.settle()
         assert all(pod.terminating for pod in story.pods.values())
-        assert not story.taken(ReleaseQuota), "quota is given back when the pods are gone, not before"
+        assert story.gang.status.get("admission") is not None, "quota is given back when the pods are gone, not before"
         story.finish_deletions()
         story.settle()
         assert story.gang.status.get("admission") is None
         conditions = story.gang.status["conditions"]
         assert isinstance(conditions, list)
         found = {str(dig(one, "type")): dig(one, "status") for one in conditions}
-        assert found == {"QuotaReserved": "False", "Admitted": "False", "Evicted": "True", "Requeued": "True"}
+        assert found == {
+            "QuotaReserved": "False",
+            "Admitted": "False",
+            "Evicted": "True",
+            "Requeued": "True",
+            "PodsReady": "False",
+        }
         assert story.job.status.state == "Suspended"
         assert story.job.status.restarts.total == 0
 
@@ -144,14 +168,38 @@ class TestKueue:
         assert story.gang is not None
         assert not story.pods
 
-    def test_a_job_that_ends_gives_its_quota_back(self) -> None:
+    def test_a_job_that_ends_has_a_finished_workload(self) -> None:
         story = self.running()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         story.settle()
+        assert "Finished" not in conditions(story), "its other pods still hold quota"
         story.finish_deletions()
         story.settle()
-        assert story.gang is None
+        assert conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
+
+    def test_a_workload_is_finished_by_the_next_operator_too(self) -> None:
+        story = self.running()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        while not story.job.status.terminal:
+            story.step()
+            story.finish_deletions()
+        assert "Finished" not in conditions(story)
+        story.operator_restarts()
+        story.settle()
+        assert conditions(story)["Finished"] == "True/Succeeded"
+
+    def test_a_job_that_fails_in_the_queue_has_a_finished_workload(self) -> None:
+        policy = {"activeDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}}
+        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
+        story.settle()
+        admit(story)
+        story.settle()
+        story.advance(61)
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert conditions(story)["Finished"] == "True/Failed"
 
     def test_another_number_of_workers_is_asked_for_anew(self) -> None:
         story = self.queued(elastic={"maxReplicas": 5})
@@ -180,3 +228,96 @@ class TestKueue:
         failed = story.job.status.condition(Condition.FAILURE_TARGET)
         assert failed is not None
         assert failed.reason == Reason.START_DEADLINE_EXCEEDED
+
+
+class TestDuties:
+    """What the owner of a Workload writes to it."""
+
+    def running(self, **more: object) -> World:
+        policy = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+        story = World(job(runPolicy=policy, **{"roles": {"worker": 3}, **more}), installed=(KUEUE,))  # type: ignore[arg-type]
+        story.settle()
+        admit(story)
+        story.settle()
+        story.run_all()
+        story.settle()
+        return story
+
+    def test_pods_that_are_ready_are_reported(self) -> None:
+        story = world(KUEUE, gang="Kueue", queue="team-a")
+        story.settle()
+        assert conditions(story) == {}, "a job that waits costs no write"
+        admit(story)
+        story.settle()
+        assert conditions(story)["PodsReady"] == "False/WaitForStart"
+        story.run_all()
+        story.settle()
+        assert conditions(story)["PodsReady"] == "True/Started"
+
+    def test_a_lost_pod_is_a_recovery_to_wait_for(self) -> None:
+        story = self.running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.set_pod("worker-1", Phase.FAILED, exit_code=137)
+        story.settle()
+        assert conditions(story)["PodsReady"] == "False/WaitForRecovery"
+        story.advance(60)
+        story.settle()
+        story.run_all()
+        story.settle()
+        assert conditions(story)["PodsReady"] == "True/Recovered"
+
+    def test_the_pods_of_a_job_that_ends_are_not_lost(self) -> None:
+        story = self.running()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        story.settle()
+        assert conditions(story)["PodsReady"] == "True/Started"
+
+    @pytest.mark.parametrize(
+        ("reason", "requeued"),
+        [
+            ("Preempted", "True"),
+            ("NodeFailures", "True"),
+            ("PodsReadyTimeout", "False"),
+            ("ClusterQueueStopped", "False"),
+            ("AdmissionCheck", "False"),
+            ("Deactivated", "False"),
+        ],
+    )
+    def test_only_kueue_ends_a_back_off(self, reason: str, requeued: str) -> None:
+        story = self.running()
+        evict(story, reason)
+        assert conditions(story)["Requeued"] == f"{requeued}/{reason}"
+        assert conditions(story)["PodsReady"] == "False/WaitForStart"
+
+    def test_the_time_of_execution_adds_up(self) -> None:
+        story = self.running()
+        assert story.gang is not None
+        at = format_time(story.now)
+        kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Admitted"]
+        admitted = {**kueue_condition("Admitted"), "lastTransitionTime": at}
+        before: JsonObject = {**story.gang.status, "accumulatedPastExecutionTimeSeconds": 100}
+        story.kueue_says({**before, "conditions": [*kept, admitted]})
+        story.advance(30)
+        evict(story, "Preempted")
+        assert story.gang.status["accumulatedPastExecutionTimeSeconds"] == 130
+
+    def test_completed_pods_give_their_quota_back(self) -> None:
+        story = self.running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.set_pod("worker-1", Phase.SUCCEEDED)
+        story.settle()
+        assert story.gang is not None
+        assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
+
+    def test_a_restart_of_pods_that_gave_their_quota_back_waits_in_the_queue(self) -> None:
+        story = self.running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.set_pod("worker-1", Phase.SUCCEEDED)
+        story.settle()
+        story.set_pod("ps-0", Phase.FAILED, exit_code=137)
+        for _ in range(5):
+            story.settle()
+            story.finish_deletions()
+            story.advance(60)
+        assert story.job.status.state == "Suspended"
+        assert story.gang is not None
+        assert "reclaimablePods" not in story.gang.status
+        assert not [pod for pod in story.pods.values() if not pod.ended]
+        assert len(story.taken(CreateGang)) == 2

@@ -40,19 +40,34 @@ def join(group: Group, pod: JsonObject) -> None:
     """Nothing: Kueue counts the pod sets of the Workload, not the pods. See :func:`place`."""
 
 
+def conditions(workload: GangObject) -> list[JsonObject]:
+    """The conditions of a Workload, as they are stored."""
+    return objects(workload.status.get("conditions"))
+
+
+def condition(workload: GangObject, kind: str) -> JsonObject:
+    """The condition of a type; empty if there is none."""
+    return next((found for found in conditions(workload) if found.get("type") == kind), {})
+
+
+def is_true(workload: GangObject, kind: str) -> bool:
+    """Whether the condition of a type is True."""
+    return bool(condition(workload, kind).get("status") == "True")
+
+
 def admitted(workload: GangObject) -> bool:
     """Whether Kueue lets the job run."""
-    return workload.active and not workload.terminating and _is_true(workload, "Admitted") and not evicted(workload)
+    return workload.active and not workload.terminating and is_true(workload, "Admitted") and not evicted(workload)
 
 
 def evicted(workload: GangObject) -> bool:
     """Whether Kueue wants back what it has given."""
-    return _is_true(workload, "Evicted")
+    return is_true(workload, "Evicted")
 
 
 def holds_quota(workload: GangObject) -> bool:
     """Whether quota is reserved for the job, still or already."""
-    return _is_true(workload, "QuotaReserved") or dig(workload.status, "admission") is not None
+    return is_true(workload, "QuotaReserved") or dig(workload.status, "admission") is not None
 
 
 def words(workload: GangObject | None) -> str:
@@ -62,29 +77,10 @@ def words(workload: GangObject | None) -> str:
     if not workload.active:
         return "Kueue: the workload was deactivated: set spec.active of the Workload to true to go on"
     for kind, status in (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
-        condition = _condition(workload, kind)
-        if condition.get("status") == status and text(condition.get("message")):
-            return f"Kueue: {text(condition.get('message'))}"
+        found = condition(workload, kind)
+        if found.get("status") == status and text(found.get("message")):
+            return f"Kueue: {text(found.get('message'))}"
     return "waiting in the queue"
-
-
-def released(workload: GangObject, now: str) -> JsonObject:
-    """The Workload's status once its pods are gone: it holds no quota, and waits in its queue again."""
-    why = text(_condition(workload, "Evicted").get("message")) or "the job's pods are gone"
-    reason = text(_condition(workload, "Evicted").get("reason")) or "Evicted"
-    wanted = {
-        "QuotaReserved": ("False", "Pending", why),
-        "Admitted": ("False", "NoReservation", "the quota reservation was given back"),
-        "Requeued": ("True" if workload.active else "False", reason, why),
-    }
-    conditions: list[JsonObject] = [c for c in _conditions(workload) if c.get("type") not in wanted]
-    for kind, (status, reason, message) in wanted.items():
-        before = _condition(workload, kind)
-        since = text(before.get("lastTransitionTime")) if before.get("status") == status else ""
-        conditions.append(
-            {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since or now}
-        )
-    return {"admission": None, "conditions": [*conditions]}
 
 
 def flavors_of(workload: GangObject) -> tuple[str, ...]:
@@ -115,18 +111,6 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
                 if isinstance(given, dict):
                     add(parent, field, given)
             extend(pod_spec, "tolerations", objects(update.get("tolerations")))
-
-
-def _conditions(workload: GangObject) -> list[JsonObject]:
-    return objects(workload.status.get("conditions"))
-
-
-def _condition(workload: GangObject, kind: str) -> JsonObject:
-    return next((condition for condition in _conditions(workload) if condition.get("type") == kind), {})
-
-
-def _is_true(workload: GangObject, kind: str) -> bool:
-    return bool(_condition(workload, kind).get("status") == "True")
 
 
 def _values(mapping: JsonValue) -> Iterable[JsonValue]:

@@ -34,8 +34,8 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
         waits = [wait for _, wait in waiting if wait is not None and wait > 0]
         again = (RequeueAfter(min(waits)),) if waits else ()
         return write(context, status, desired).then(*stop_pods(context), *again)
-    if gang.drop(context):
-        return write(context, status, desired).then(*gang.drop(context))
+    if gang.end(context):
+        return write(context, status, desired).then(*gang.end(context))
     if hanging:
         words = f"{outcome.message}; {first_few(map(_place, hanging))} did not stop in time"
         met = replace(met, message=words)

@@ -99,6 +99,12 @@ def drop(context: JobContext) -> tuple[DeleteGang, ...]:
     return (DeleteGang(found.api, found.name, found.uid),)
 
 
+def end(context: JobContext) -> tuple[DeleteGang, ...]:
+    """Delete the PodGroup of a job that ends. Kueue keeps its Workload, which shows the end, and goes with the job."""
+    found = context.gang_object
+    return () if found is not None and found.api.gang is Gang.KUEUE else drop(context)
+
+
 def release_incomplete(context: JobContext) -> Decision | None:
     """Stop the pods of a gang that cannot be complete because the API server refuses some of them.
 

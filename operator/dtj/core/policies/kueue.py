@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, DeleteGang, ReadFlavors, ReleaseQuota
+from dtj.core.actions import Action, DeleteGang, ReadFlavors
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
@@ -15,7 +15,7 @@ from dtj.core.pod_creation import new_gang
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.suspend import stop_all
-from dtj.core.status import format_time
+from dtj.core.policies.workload import needs_more
 from dtj.core.status_update import counted, write
 
 
@@ -24,7 +24,7 @@ def queue(context: JobContext) -> Decision | None:
     api, workload = context.gang, context.gang_object
     if api is None or api.gang is not Gang.KUEUE:
         return None
-    same = workload is not None and workload.size == size(context.spec)
+    same = workload is not None and _fits(context, workload)
     if workload is not None and same and kueue.admitted(workload):
         return _learn_flavors(context, api, workload)
     if workload is None and not context.begun:
@@ -37,18 +37,18 @@ def queue(context: JobContext) -> Decision | None:
 
 
 def _into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
-    """With no pod left: make the Workload, replace one of another size, or give back its quota."""
+    """With no pod left: make the Workload, or replace one that does not fit. Its quota is given back next to that."""
     workload = context.gang_object
     if workload is None:
         return (new_gang(context, api),)
     if workload.terminating:
         return ()
-    if workload.size != size(context.spec):
-        return (DeleteGang(workload.api, workload.name, workload.uid),)
-    if kueue.evicted(workload) and kueue.holds_quota(workload):
-        status = kueue.released(workload, format_time(context.now))
-        return (ReleaseQuota(workload.api, workload.name, workload.version, status),)
-    return ()
+    return () if _fits(context, workload) else (DeleteGang(workload.api, workload.name, workload.uid),)
+
+
+def _fits(context: JobContext, workload: GangObject) -> bool:
+    """Whether the Workload asks for what this attempt needs."""
+    return workload.size == size(context.spec) and not needs_more(context, workload)
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:

@@ -1,0 +1,151 @@
+"""How a job of ours begins, gives quota back, is stopped and ends, as the real Kueue sees it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition
+from support.kueue_queues import Queues
+
+pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+
+
+def suspended_because(queues: Queues, words: str, name: str = "digits") -> None:
+    """Wait until the job reports these words of Kueue's."""
+
+    def reported() -> None:
+        condition = queues.world.job(name).status.condition(Condition.SUSPENDED)
+        assert condition is not None
+        assert words in condition.message, condition
+
+    queues.world.eventually(reported)
+
+
+class TestEnd:
+    def test_a_job_that_succeeded_leaves_a_finished_workload(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit()
+        queues.run()
+        queues.world.end_pod("digits-worker-0", exit_code=0)
+        queues.world.await_state("Succeeded")
+        queues.await_condition("Finished", "True/Succeeded")
+        queues.await_used("gpus", 0)
+
+    def test_a_job_that_failed_leaves_a_finished_workload(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit(runPolicy={"backoffLimit": 0})
+        queues.run()
+        queues.world.end_pod("digits-worker-0", exit_code=1)
+        queues.world.await_state("Failed")
+        queues.await_condition("Finished", "True/Failed")
+        queues.await_used("gpus", 0)
+
+    def test_the_workload_goes_with_the_job(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit()
+        queues.run()
+        queues.world.delete_job()
+
+        def gone() -> None:
+            assert queues.workload() is None
+
+        queues.world.eventually(gone)
+        queues.await_used("gpus", 0)
+
+
+class TestQuota:
+    def test_a_completed_pod_gives_its_quota_to_the_next_job(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=4)
+        queues.submit(workers=2, strategy="ParameterServer", roles={"chief": 1, "ps": 1})
+        world = queues.world
+        world.await_pods(["chief-0", "ps-0", "worker-0", "worker-1"])
+        world.run_pods()
+        world.await_state("Running")
+        queues.submit("small", workers=1)
+        suspended_because(queues, "insufficient", "small")
+        world.end_pod("digits-worker-1", exit_code=0)
+        world.await_pods(["worker-0"], "small")
+
+    def test_a_job_of_higher_priority_gets_the_quota_when_the_pods_are_gone(self, queues: Queues) -> None:
+        world = queues.world
+        urgent: JsonObject = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "neighbours-urgent"},
+            "value": 1000,
+        }
+        world.plane.kubectl("apply", "-f", "-", stdin=json.dumps(urgent))
+        queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+        queues.submit("old")
+        queues.run("old")
+        world.hold_pods("old")  # as a save of a checkpoint does
+        queues.submit("new", scheduling={"priorityClassName": "neighbours-urgent"})
+        queues.await_condition("Evicted", "True/Preempted", "old")
+        suspended_because(queues, "preempt", "old")
+        queues.await_used("gpus", 2)
+        assert world.pods("new") == {}, "the old pods still run"
+        world.let_pods_go("old")
+        queues.run("new")
+        queues.await_condition("Requeued", "True/Preempted", "old")
+        world.end_pod("new-worker-0", exit_code=0)
+        world.await_state("Succeeded", "new")
+        queues.run("old", suffix="-r1")
+        assert world.job("old").status.restarts.total == 0
+
+    def test_what_a_queue_lent_is_taken_back_by_its_owner(self, queues: Queues) -> None:
+        queues.make("lender", cpus=2, cohort="all", preemption={"reclaimWithinCohort": "Any"})
+        queues.make("borrower", cpus=0, cohort="all")
+        queues.submit("guest", queue="borrower")
+        queues.run("guest")
+        queues.submit("owner", queue="lender")
+        queues.await_condition("Evicted", "True/Preempted", "guest")
+        queues.run("owner")
+        queues.await_used("borrower", 0)
+
+
+class TestStoppedQueues:
+    def test_a_queue_on_hold_lets_jobs_finish_and_none_begin(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=4)
+        queues.submit("before")
+        queues.run("before")
+        queues.stop("gpus", "Hold")
+        queues.submit("after")
+        suspended_because(queues, "inactive", "after")
+        assert queues.world.job("before").status.state == "Running"
+        queues.stop("gpus", "None")
+        queues.run("after")
+
+    def test_a_drained_queue_stops_jobs_until_it_is_started_again(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit()
+        queues.run()
+        queues.stop("gpus", "HoldAndDrain")
+        queues.await_condition("Evicted", "True/ClusterQueueStopped")
+        queues.world.await_pods([])
+        queues.await_condition("Requeued", "False/ClusterQueueStopped")
+        queues.await_used("gpus", 0)
+        queues.stop("gpus", "None")
+        queues.run(suffix="-r1")
+
+    def test_a_workload_that_was_deactivated_goes_on_when_it_is_active_again(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit()
+        queues.run()
+        queues.change({"active": False})
+        queues.world.await_pods([])
+        suspended_because(queues, "set spec.active of the Workload to true")
+        queues.await_condition("Requeued", "False/Deactivated")
+        queues.change({"active": True})
+        queues.run(suffix="-r1")
+
+
+class TestNoQueue:
+    def test_a_queue_that_does_not_exist_is_named_with_the_remedy(self, queues: Queues) -> None:
+        queues.submit(queue="nowhere")
+        suspended_because(queues, "nowhere")
+        queues.make("nowhere", cpus=2)
+        queues.run()
+        assert dig(queues.workload() or {}, "spec", "queueName") == "nowhere"
