@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,11 +12,14 @@ from pathlib import Path
 import click
 import pytest
 
+from dtj.api.crd import job_schema
 from dtj.cli.common import job_name
 from dtj.cli.common.connection import Place
 from dtj.cli.common.job_name import JobName
 from dtj.cli.common.sections import Section
 from dtj.cli.completion.command import kubectl_lines
+from dtj.cli.explain import field_names
+from dtj.cli.explain.field_docs import names_below
 from dtj.cli.main import cli
 from dtj.client import ConfigError
 
@@ -100,10 +104,43 @@ def test_kubectl_gets_commands_with_their_meaning_and_files_where_files_are_want
     assert list(kubectl_lines(cli, [])) == list(kubectl_lines(cli, [""]))
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_for_each_shell_asks_dtj(capsys: Caught, shell: str) -> None:
     assert cli.main(["completion", shell], standalone_mode=False) == 0
-    assert f"_DTJ_COMPLETE={shell}_complete" in capsys.readouterr().out
+    script = capsys.readouterr().out
+    assert f"_DTJ_COMPLETE={shell}_complete" in script.replace("$env:", "").replace(" = '", "=")
+
+
+def test_the_script_for_powershell_sets_and_removes_the_variables_that_dtj_reads(capsys: Caught) -> None:
+    assert cli.main(["completion", "powershell"], standalone_mode=False) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("Register-ArgumentCompleter -Native -CommandName dtj -ScriptBlock {")
+    for variable in ("_DTJ_COMPLETE", "COMP_WORDS", "COMP_INCOMPLETE"):
+        assert f"$env:{variable} = " in script
+        assert f"Env:{variable}" in script.partition("finally")[2]
+    assert script.count("{") == script.count("}")
+    assert "%" not in script
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "lines"),
+    [
+        ("dtj\nva", "va", ["plain\tvalidate\tCheck manifests without a cluster."]),
+        ("dtj\nexplain\n--field\nspec.runP", "spec.runP", ["plain\tspec.runPolicy\tspec.runPolicy"]),
+        ("dtj\nexplain\n--field", "", ["plain\tapiVersion\tapiVersion"]),
+        ("dtj\nvalidate", "", ["file\t\t"]),
+    ],
+)
+def test_powershell_gets_kind_value_and_help_of_each_candidate(words: str, incomplete: str, lines: list[str]) -> None:
+    asked = {"_DTJ_COMPLETE": "powershell_complete", "COMP_WORDS": words, "COMP_INCOMPLETE": incomplete}
+    done = subprocess.run(
+        [sys.executable, "-m", "dtj.cli.main"],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[:1] == lines
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -136,6 +173,11 @@ def test_help_lists_every_command_below_the_heading_of_its_section(capsys: Caugh
     ]
 
 
+def test_completion_knows_the_fields_of_the_schema() -> None:
+    """If this fails, run ``make generate``."""
+    assert json.loads(field_names.FILE.read_text()) == names_below(job_schema())
+
+
 @pytest.mark.parametrize(
     ("begun", "candidates"),
     [
@@ -143,6 +185,10 @@ def test_help_lists_every_command_below_the_heading_of_its_section(capsys: Caugh
         ("spec.runPolicy.onS", ["spec.runPolicy.onStall"]),
         ("sp", ["spec"]),
         ("spec.nothing.x", []),
+        ("runPolicy.onS", ["runPolicy.onStall"]),
+        ("spec.replicaSpecs.worker.replic", ["spec.replicaSpecs.worker.replicas"]),
+        ("spec.replicaSpecs.replic", ["spec.replicaSpecs.replicas"]),
+        ("spec.template.spec.containers[].imagePul", ["spec.template.spec.containers[].imagePullPolicy"]),
     ],
 )
 def test_the_fields_of_one_level_are_completed(begun: str, candidates: list[str]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def _complete_field(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The fields of one level; the next Tab goes a level down."""
-    from dtj.cli.explain.field_docs import fields_from
+    from dtj.cli.explain.field_names import fields_from
 
     return fields_from(incomplete)
 

@@ -10,6 +10,7 @@ from dtj.api import names
 from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.profiles import SHIPPED_PROFILES
+from dtj.cli.explain.field_names import ANY_KEY
 
 _WIDEST = 100
 
@@ -49,15 +50,10 @@ def field_lines(path: str, *, width: int) -> Iterator[str]:
             yield f"    {child.ljust(longest)}  <{_type(inner)}>  {facts}".rstrip()
 
 
-def fields_from(begun: str) -> list[str]:
-    """The paths that begin so, one level below the last dot: for a Tab."""
-    level = begun.rpartition(".")[0]
-    prefix = f"{level}." if level else ""
-    try:
-        schema = _find(level)[0] if level else job_schema()
-    except NoSuchField:
-        return []
-    return [f"{prefix}{name}" for name, _ in _below(schema) if f"{prefix}{name}".startswith(begun)]
+def names_below(schema: JsonObject) -> JsonObject:
+    """The names of all fields of a schema, as :mod:`~dtj.cli.explain.field_names` reads them."""
+    below: JsonObject = {name: names_below(inner) for name, inner in _below(schema)}
+    return {ANY_KEY: below} if isinstance(_one(schema).get("additionalProperties"), dict) and below else below
 
 
 def _find(path: str) -> tuple[JsonObject, str]:

@@ -15,7 +15,6 @@ from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.json_text import as_json
 from dtj.cli.common.terminal import say, write
 from dtj.cli.common.yaml_text import as_yaml
-from dtj.cli.explain.field_docs import NoSuchField, field_lines
 from dtj.cli.explain.render import explanation
 from dtj.cli.explain.simulation import UID, Simulation, simulate
 from dtj.client.checks import Manifest, check
@@ -55,6 +54,8 @@ def show_objects(
 
 def show_field(field: str) -> int:
     """Print what a field means. Returns the exit code."""
+    from dtj.cli.explain.field_docs import NoSuchField, field_lines  # needs the whole schema
+
     try:
         for line in field_lines(field, width=Console().width):
             say(line)
