@@ -73,11 +73,17 @@ def render() -> str:
 
 
 CONDITIONS = {
+    names.Condition.READY: "all replicas run or have completed, or the job is complete. If it is False, its reason is "
+    "that of the condition that explains it",
+    names.Condition.RECONCILING: "the operator works on it: the job starts, restarts or ends. It is False for a job "
+    "that is suspended, queued or invalid",
+    names.Condition.STALLED: "the job failed for good. Ready, Reconciling and Stalled mean what "
+    "[kstatus](https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus) means by them",
     names.Condition.PODS_READY: "all replicas of this attempt are ready or have completed",
     names.Condition.SUSPENDED: "the job is suspended by runPolicy.suspend: it has no pods and no Service",
     names.Condition.RESTARTING: "a replica was lost, and not all of the next attempt are ready yet",
-    names.Condition.STALLED: "all pods are ready, and there was no progress for runPolicy.stallTimeoutSeconds. "
-    "Unknown if no pod reported progress",
+    names.Condition.PROGRESS_STALLED: "all pods are ready, and there was no progress for "
+    "runPolicy.stallTimeoutSeconds. Unknown if no pod reported progress",
     names.Condition.INVALID: "the job cannot run; the message gives the reason. Nothing is created",
     names.Condition.SUCCESS_CRITERIA_MET: "the job will succeed as soon as the pods that must stop are gone",
     names.Condition.FAILURE_TARGET: "the job will fail as soon as the pods that must stop are gone",

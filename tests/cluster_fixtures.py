@@ -98,6 +98,7 @@ NEEDS = (
         insisting="DTJ_REQUIRE_API",
     ),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
+    Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
     Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes, insisting="DTJ_REQUIRE_E2E"),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image, insisting="DTJ_REQUIRE_E2E"),
     Need(

@@ -7,9 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from builders import manifest
-from dtj.api.json import JsonObject
+from builders import NOW, manifest
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.managed_by import other_controller
+from dtj.api.names import Condition
+from dtj.core.actions import PatchStatus
+from dtj.core.observed import Observed
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.engine.patching import status_patch
+from dtj.engine.stores import JobRecord
 from support.older_schemas import ChangingSchema, without_rule
 from testbed import ApiError, ControlPlane, KubectlError
 
@@ -116,3 +123,63 @@ def test_the_controller_of_a_new_job_is_named_at_the_top_of_the_spec(cluster: Co
     assert shown == THEIRS
     with pytest.raises(KubectlError, match=MOVED):
         create(cluster, namespace, "two", roles={"worker": 1}, runPolicy=IN_THE_OLD_PLACE)
+
+
+# -- conditions ----------------------------------------------------------------------------------------------
+
+WHOLE: JsonObject = {
+    "type": "Audited",
+    "status": "True",
+    "reason": "Seen",
+    "message": "",
+    "lastTransitionTime": "2026-01-02T03:04:05Z",
+}
+
+
+@pytest.mark.parametrize("field", WHOLE)
+def test_a_condition_without_a_field_that_kubernetes_requires_is_refused(
+    cluster: ControlPlane, namespace: str, field: str
+) -> None:
+    create(cluster, namespace, "one", roles={"worker": 1})
+    write_status(cluster, namespace, "one", {"conditions": [WHOLE]})
+    with pytest.raises(ApiError, match=rf"{field}: Required value"):
+        write_status(cluster, namespace, "one", {"conditions": [{key: WHOLE[key] for key in WHOLE if key != field}]})
+
+
+def test_a_job_that_no_operator_has_seen_is_not_observed(cluster: ControlPlane, namespace: str) -> None:
+    """kstatus compares generations only if there is an observed one."""
+    create(cluster, namespace, "one", roles={"worker": 1})
+    shown = cluster.kubectl("get", "-n", namespace, "dtj/one", "-o", "jsonpath={.status}").stdout
+    assert json.loads(shown) == {"observedGeneration": -1}
+
+
+def _without_required_fields(schema: JsonObject) -> None:
+    items = schema["properties"]["status"]["properties"]["conditions"]["items"]  # type: ignore[index,call-overload]
+    items["required"] = ["type", "status"]  # type: ignore[index,call-overload]
+    for field in items["properties"].values():  # type: ignore[index,call-overload,union-attr]
+        for keyword in ("pattern", "minLength", "format"):
+            field.pop(keyword, None)  # type: ignore[union-attr,arg-type,call-arg]
+
+
+def test_a_status_of_an_older_operator_is_written_complete(cluster: ControlPlane, namespace: str) -> None:
+    kind = ChangingSchema(cluster, namespace, _without_required_fields)
+    old: list[JsonObject] = [{"type": "PodsReady", "status": "True"}, {"type": "Audited", "status": "True"}]
+    stored = kind.create("digits", roles={"worker": 1})
+    kind.patch("digits", {"status": {"conditions": [*old]}}, status=True)
+    kind.upgrade(lambda: _is_refused(kind, [*old, {"type": "Other", "status": "True"}]))
+    record = JobRecord.from_object(kind.get("digits"))
+    actions = plan(Observed(job=record.whole(), platform=Platform(), gangs=None), NOW)
+    (wanted,) = (action.status for action in actions if isinstance(action, PatchStatus))
+    kind.patch("digits", {"status": status_patch(record.raw_status, wanted)}, status=True)
+    conditions = objects(dig(kind.get("digits"), "status", "conditions"))
+    assert {str(each["type"]) for each in conditions} == {*Condition, "Audited"}
+    assert dig(stored, "metadata", "uid") == record.job.uid
+    kind.remove()
+
+
+def _is_refused(kind: ChangingSchema, conditions: list[JsonObject]) -> bool:
+    try:
+        kind.patch("digits", {"status": {"conditions": [*conditions]}}, status=True)
+    except ApiError:
+        return True
+    return False

@@ -73,7 +73,7 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
         assert shown[:5] == ["digits", "Running", "MultiWorkerMirrored", "1/1", "24%"]
 
     eventually(is_reported)
-    stalled = world.await_condition(Condition.STALLED).status.condition(Condition.STALLED)
+    stalled = world.await_condition(Condition.PROGRESS_STALLED).status.condition(Condition.PROGRESS_STALLED)
     assert stalled is not None
     assert "step 120 since" in stalled.message
 
@@ -84,6 +84,6 @@ def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: Status
     trainer.says["step"] = 121
 
     def moved() -> None:
-        assert not world.job().status.is_true(Condition.STALLED)
+        assert not world.job().status.is_true(Condition.PROGRESS_STALLED)
 
     eventually(moved)

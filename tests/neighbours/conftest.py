@@ -11,7 +11,8 @@ import pytest
 from support.job_world import JobWorld
 from support.kueue_queues import Queues
 from support.operator_process import OperatorProcess, grant, grant_flavors
-from testbed import ControlPlane, runs
+from support.waiters import Waiters
+from testbed import ControlPlane, binaries, runs
 from testbed.kueue import Kueue, Limits
 
 
@@ -51,3 +52,9 @@ def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
         print(process.log.read_text())  # shown where the test fails
         defects = [line for line in process.lines() if " ERROR " in line or "Traceback" in line]
         assert not defects, process.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def waiters() -> Waiters:
+    """The libraries of tools that wait."""
+    return Waiters(binaries.path_of("waiters"))

@@ -66,7 +66,7 @@ def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
     ]
     going: list[JsonValue] = [
         {"type": str(kind), "status": status, "reason": "R", "message": "m", "lastTransitionTime": _moment()}
-        for kind, status in ((Condition.PODS_READY, "False"), (Condition.STALLED, "True"))
+        for kind, status in ((Condition.PODS_READY, "False"), (Condition.PROGRESS_STALLED, "True"))
     ]
     cause: JsonObject = {"role": "worker", "index": 0, "pod": "p", "node": "n", "exitCode": 1, "reason": "r"}
     status: JsonObject = {

@@ -1,7 +1,8 @@
 """Builds Kubernetes and etcd from the Go module proxy, once, into the cache.
 
 A folder under `go/` is one Go module: its go.mod names what to build (`tool` lines) and pins every dependency. The
-cache key is the content of go.mod and go.sum, so a changed version is built again and an unchanged one never is.
+cache key is the content of go.mod, go.sum and our own sources, so a changed version is built again and an unchanged one
+never is.
 
 With the variable `KUBEBUILDER_ASSETS`, etcd and kube-apiserver come from that folder instead: `setup-envtest` of
 sigs.k8s.io/controller-runtime downloads them in seconds. kubectl comes from there too, if the folder has it.
@@ -52,9 +53,9 @@ class Module:
 
     @property
     def key(self) -> str:
-        """Its name in the cache: folder, and a hash over go.mod, go.sum and the machine's architecture."""
+        """Its name in the cache: folder, and a hash over go.mod, go.sum, our sources and the machine's architecture."""
         digest = hashlib.sha256(platform.machine().encode())
-        for name in ("go.mod", "go.sum"):
+        for name in ("go.mod", "go.sum", *sorted(path.name for path in self.folder.glob("*.go"))):
             content = (self.folder / name).read_bytes()
             digest.update(f"\n{name} {len(content)}\n".encode() + content)
         return f"{self.folder.name}-{digest.hexdigest()[:16]}"
@@ -75,6 +76,7 @@ COREDNS = Module(folder=_GO / "coredns", upstream="github.com/coredns/coredns", 
 KWOK = Module(folder=_GO / "kwok", upstream="sigs.k8s.io/kwok", cold_minutes=2)
 HELM = Module(folder=_GO / "helm", upstream="helm.sh/helm/v4", cold_minutes=2)
 KUEUE = Module(folder=_GO / "kueue", upstream="sigs.k8s.io/kueue", cold_minutes=6, assets="config/components/crd/bases")
+WAITERS = Module(folder=_GO / "waiters", upstream="sigs.k8s.io/cli-utils", cold_minutes=1)
 KUBECONFORM = Module(folder=_GO / "kubeconform", upstream="github.com/yannh/kubeconform", cold_minutes=1)
 KUBE_SCORE = Module(folder=_GO / "kube-score", upstream="github.com/zegl/kube-score", cold_minutes=1)
 
@@ -90,6 +92,7 @@ PROGRAMS: Mapping[str, Program] = {
     "kwok": Program(KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": Program(HELM, "helm.sh/helm/v4/cmd/helm"),
     "kueue": Program(KUEUE, "sigs.k8s.io/kueue/cmd/kueue"),
+    "waiters": Program(WAITERS, "dtj/tests/testbed/waiters"),
     "kubeconform": Program(KUBECONFORM, "github.com/yannh/kubeconform/cmd/kubeconform"),
     "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
 }
@@ -98,7 +101,10 @@ PROGRAMS: Mapping[str, Program] = {
 # the chart is examined and installed with.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet", "kube-proxy", "coredns", "kwok")
-NEIGHBOURS = ("kueue",)
+NEIGHBOURS = (
+    "kueue",
+    "waiters",
+)
 CHART_TOOLS = ("helm", "kubeconform", "kube-score")
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"

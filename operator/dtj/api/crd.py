@@ -119,7 +119,8 @@ def job_schema() -> JsonObject:
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
             "spec": structural(JobSpec),
-            "status": without_defaults(structural(JobStatus)),
+            # A job that no operator has seen is in progress to kstatus, because its generation is not observed yet.
+            "status": {**without_defaults(structural(JobStatus)), "default": {"observedGeneration": -1}},
         },
     }
     _make_lists_mergeable(schema)

@@ -113,13 +113,17 @@ class Condition(StrEnum):
     """Types of ``status.conditions`` (metav1.Condition); all are set early, as KEP-1623 asks.
 
     SuccessCriteriaMet and FailureTarget come before Complete and Failed, as on a batch Job: they record how the
-    job will end while pods are still being stopped, so that a restarted operator ends it the same way.
+    job will end while pods are still being stopped, so that a restarted operator ends it the same way. Ready,
+    Reconciling and Stalled mean what kstatus means by them (sigs.k8s.io/cli-utils); ProgressStalled is about training.
     """
 
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
     PODS_READY = "PodsReady"
     SUSPENDED = "Suspended"
     RESTARTING = "Restarting"
-    STALLED = "Stalled"
+    PROGRESS_STALLED = "ProgressStalled"
     INVALID = "Invalid"
     SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"
     FAILURE_TARGET = "FailureTarget"
@@ -145,6 +149,8 @@ class Reason(StrEnum):
     PENDING = "Pending"
     VALID = "Valid"
     NOT_FINISHED = "NotFinished"
+    NOT_FAILED = "NotFailed"
+    UNKNOWN = "Unknown"
     INVALID_SPEC = "InvalidSpec"
     UNKNOWN_ACCELERATOR_PROFILE = "UnknownAcceleratorProfile"
     TOPOLOGY_MISMATCH = "TopologyMismatch"

@@ -327,7 +327,7 @@ class RunPolicy(SpecModel):
         ge=1,
         le=2_147_483_647,
         description="stallTimeoutSeconds is how long a job whose pods are all ready may report the same "
-        "step, in seconds. After that time the condition Stalled becomes True, or Unknown if no "
+        "step, in seconds. After that time the condition ProgressStalled becomes True, or Unknown if no "
         "pod reported progress. There is no limit by default.",
     )
     on_stall: OnStall = Field(

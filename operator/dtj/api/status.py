@@ -48,20 +48,42 @@ def _printable(value: object, *, field: str) -> object:
     return value
 
 
-class ConditionStatus(_Model):
-    """A metav1.Condition."""
+CONDITION_TYPE: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+CONDITION_REASON: Final = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+"""The formats of metav1.Condition."""
 
-    type: str = Field(max_length=316, description="type is the kind of condition.")
+
+class ConditionStatus(_Model):
+    """A metav1.Condition.
+
+    The schema requires what metav1.Condition requires. A status of an older operator may lack some of it: it is read
+    all the same, and completed with the next write.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={"required": ["type", "status", "reason", "message", "lastTransitionTime"]}
+    )
+
+    type: str = Field(
+        max_length=316, description="type is the kind of condition.", json_schema_extra={"pattern": CONDITION_TYPE}
+    )
     status: Literal["True", "False", "Unknown"] = Field(description="status is True, False or Unknown.")
     reason: str = Field(
-        default="", max_length=1024, description="reason is a CamelCase word that explains the last transition."
+        default="",
+        max_length=1024,
+        description="reason is a CamelCase word that explains the last transition.",
+        json_schema_extra={"minLength": 1, "pattern": CONDITION_REASON},
     )
     message: str = Field(default="", max_length=32768, description="message describes what happened and what to do.")
     last_transition_time: _Time = Field(
         default="", description="lastTransitionTime is the time of the last change of status (RFC 3339)."
     )
     observed_generation: int = Field(
-        default=0, description="observedGeneration is the generation of the job that this condition was computed from."
+        default=0,
+        description="observedGeneration is the generation of the job that this condition was computed from.",
+        json_schema_extra={"minimum": 0},
     )
 
 
@@ -316,9 +338,9 @@ class JobStatus(_Model):
     conditions: tuple[ConditionStatus, ...] = Field(
         default=(),
         max_length=32,
-        description="conditions are PodsReady, Suspended, Restarting, Stalled, Invalid, SuccessCriteriaMet, "
-        "FailureTarget, Complete and Failed. The operator leaves conditions of other types "
-        "unchanged.",
+        description="conditions are Ready, Reconciling, Stalled, PodsReady, Suspended, Restarting, ProgressStalled, "
+        "Invalid, SuccessCriteriaMet, FailureTarget, Complete and Failed. The operator leaves conditions of other "
+        "types unchanged.",
     )
     start_time: _Time | None = Field(
         default=None,
@@ -388,6 +410,8 @@ class JobStatus(_Model):
     def to_object(self) -> JsonObject:
         """The JSON to store; fields without a value are left out, but for a 0 that a person looks for."""
         body: JsonObject = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        if self.conditions:
+            body["conditions"] = [condition.model_dump(mode="json", by_alias=True) for condition in self.conditions]
         if self.attempt:
             body.setdefault("restarts", {"total": 0})
         return body

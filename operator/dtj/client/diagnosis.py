@@ -55,7 +55,8 @@ _QUOTA: Final = "exceeded quota"
 def reasons(overview: Overview) -> tuple[Diagnosis, ...]:
     """Diagnosis the job does not run; nothing where it runs, or has ended."""
     job = overview.job
-    if job.status.terminal or (job.status.is_true(Condition.PODS_READY) and not job.status.is_true(Condition.STALLED)):
+    status = job.status
+    if status.terminal or (status.is_true(Condition.PODS_READY) and not status.is_true(Condition.PROGRESS_STALLED)):
         return ()
     return tuple(_found(overview))
 
@@ -65,7 +66,7 @@ def explaining_condition(job: Job) -> ConditionStatus | None:
 
     Of a job that runs and is not stalled, or that no operator has seen, there is nothing to explain.
     """
-    kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.STALLED)
+    kinds = (Condition.FAILED, Condition.COMPLETE, Condition.INVALID, Condition.SUSPENDED, Condition.PROGRESS_STALLED)
     conditions = (job.status.condition(kind) for kind in kinds if job.status.is_true(kind))
     found = next((condition for condition in conditions if condition is not None and condition.message), None)
     if found is not None or job.status.terminal:
@@ -93,7 +94,7 @@ def _found(overview: Overview) -> Iterator[Diagnosis]:
         (Condition.INVALID, _plainly),
         (Condition.SUSPENDED, _suspended),
         (Condition.RESTARTING, _plainly),
-        (Condition.STALLED, _stalled),
+        (Condition.PROGRESS_STALLED, _stalled),
     ):
         condition = status.condition(kind)
         if condition is not None and condition.status == "True":

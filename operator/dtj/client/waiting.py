@@ -9,8 +9,7 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.client.errors import ConditionUnreachable, InvalidRequest
 
-_ALIASES: Final = {"ready": Condition.PODS_READY}
-_KNOWN: Final = {kind.lower(): kind for kind in Condition} | _ALIASES
+_KNOWN: Final = {kind.lower(): kind for kind in Condition}
 _ENDS: Final = (Condition.COMPLETE, Condition.FAILED)
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason, State
-from dtj.api.status import ConditionStatus, JobStatus
+from dtj.api.patterns import matches
+from dtj.api.status import CONDITION_REASON, CONDITION_TYPE, ConditionStatus, JobStatus
 from dtj.core import blockers
 from dtj.core.context import JobContext
 from dtj.core.messages import cut
@@ -35,7 +37,7 @@ class DesiredConditions:
     pods_ready: DesiredCondition = DesiredCondition("False", Reason.WAITING_FOR_PODS)
     suspended: DesiredCondition = DesiredCondition("False", Reason.NOT_SUSPENDED)
     restarting: DesiredCondition = DesiredCondition("False", Reason.NOT_RESTARTING)
-    stalled: DesiredCondition = DesiredCondition("False", Reason.NOT_STALLED)
+    progress_stalled: DesiredCondition = DesiredCondition("False", Reason.NOT_STALLED)
     invalid: DesiredCondition = DesiredCondition("False", Reason.VALID)
     success_criteria_met: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
     failure_target: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
@@ -43,11 +45,16 @@ class DesiredConditions:
     failed: DesiredCondition = DesiredCondition("False", Reason.NOT_FINISHED)
 
     def items(self) -> tuple[tuple[Condition, DesiredCondition], ...]:
+        """All of them, with those that follow from the others."""
+        ready = self._ready()
         return (
+            (Condition.READY, ready),
+            (Condition.RECONCILING, self._reconciling(ready)),
+            (Condition.STALLED, self._stalled()),
             (Condition.PODS_READY, self.pods_ready),
             (Condition.SUSPENDED, self.suspended),
             (Condition.RESTARTING, self.restarting),
-            (Condition.STALLED, self.stalled),
+            (Condition.PROGRESS_STALLED, self.progress_stalled),
             (Condition.INVALID, self.invalid),
             (Condition.SUCCESS_CRITERIA_MET, self.success_criteria_met),
             (Condition.FAILURE_TARGET, self.failure_target),
@@ -55,15 +62,32 @@ class DesiredConditions:
             (Condition.FAILED, self.failed),
         )
 
+    def _ready(self) -> DesiredCondition:
+        """Whether the job is as its spec asks: it runs with all pods, or it is complete. Else the reason why not."""
+        if self.complete.status == "True":
+            return self.complete
+        obstacles = (self.failed, self.failure_target, self.suspended, self.invalid, self.restarting)
+        obstacle = next((each for each in obstacles if each.status == "True"), None)
+        return self.pods_ready if obstacle is None else replace(obstacle, status="False")
+
+    def _reconciling(self, ready: DesiredCondition) -> DesiredCondition:
+        """Whether the operator works on what Ready lacks. What is suspended or invalid waits for somebody else."""
+        waits = "True" in (self.failed.status, self.suspended.status, self.invalid.status)
+        return replace(ready, status="False" if waits or ready.status == "True" else "True")
+
+    def _stalled(self) -> DesiredCondition:
+        """Whether the job cannot become ready any more. A failure that a restart may help is none."""
+        return self.failed if self.failed.status == "True" else DesiredCondition("False", Reason.NOT_FAILED)
+
 
 def conditions(
     current: tuple[ConditionStatus, ...], desired: DesiredConditions, *, generation: int, now: datetime
 ) -> tuple[ConditionStatus, ...]:
     """``current`` with our types set as ``desired`` say, in place; new ones at the end."""
-    found = {condition.type: condition for condition in current}
+    found = {condition.type: condition for condition in complete(current, now)}
     for kind, wanted in desired.items():
         before = found.get(kind)
-        moved = before is None or before.status != wanted.status or not before.last_transition_time
+        moved = before is None or before.status != wanted.status
         found[kind] = ConditionStatus(
             type=kind,
             status=wanted.status,
@@ -73,6 +97,38 @@ def conditions(
             observed_generation=generation,
         )
     return tuple(found.values())
+
+
+def complete(current: tuple[ConditionStatus, ...], now: datetime) -> tuple[ConditionStatus, ...]:
+    """``current`` with what metav1.Condition requires: an older operator, or another controller, may have left it out,
+    and the API server would refuse every write of a status without it."""
+    return tuple(
+        condition.model_copy(
+            update={
+                "reason": condition.reason if matches(CONDITION_REASON, condition.reason) else str(Reason.UNKNOWN),
+                "last_transition_time": condition.last_transition_time
+                if parse_time(condition.last_transition_time) is not None
+                else format_time(now),
+            }
+        )
+        for condition in current
+        if matches(CONDITION_TYPE, condition.type)
+    )
+
+
+def of_an_ended_job(status: JobStatus, now: datetime) -> tuple[ConditionStatus, ...]:
+    """The conditions of a job that has ended, complete; with those for tools, if an older operator wrote them."""
+    found = complete(status.conditions, now)
+    if status.condition(Condition.READY) is not None:
+        return found
+    kind = Condition.COMPLETE if status.is_true(Condition.COMPLETE) else Condition.FAILED
+    end = next(condition for condition in found if condition.type == kind)
+    reason = Reason(end.reason) if end.reason in set(Reason) else Reason.JOB_FINISHED
+    field = "complete" if kind is Condition.COMPLETE else "failed"
+    desired = DesiredConditions(**{field: DesiredCondition("True", reason, end.message)})
+    theirs = {condition.type: condition for condition in found if condition.type != Condition.STALLED}
+    ours = {c.type: c for c in conditions((), desired, generation=end.observed_generation, now=now)}
+    return tuple((ours | theirs).values())
 
 
 def blocked_pods(context: JobContext) -> tuple[Pod, ...]:

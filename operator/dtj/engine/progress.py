@@ -131,8 +131,8 @@ def _patience(job: Job, silences: int) -> float:
 
 
 def _is_news(job: Job, status: str, lasted: timedelta) -> bool:
-    """Whether what has lasted so long makes the condition Stalled say ``status``, which it does not say yet."""
-    timeout, reported = _stall_timeout(job), job.status.condition(Condition.STALLED)
+    """Whether what has lasted so long makes the condition ProgressStalled say ``status``, which it does not say yet."""
+    timeout, reported = _stall_timeout(job), job.status.condition(Condition.PROGRESS_STALLED)
     return timeout is not None and lasted >= timeout and (reported is None or reported.status != status)
 
 

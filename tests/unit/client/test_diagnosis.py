@@ -31,10 +31,10 @@ def with_conditions(**statuses: str) -> Job:
         ({"Complete": "True", "PodsReady": "False"}, Condition.COMPLETE),
         ({"Invalid": "True"}, Condition.INVALID),
         ({"Suspended": "True", "PodsReady": "False"}, Condition.SUSPENDED),
-        ({"Stalled": "True", "PodsReady": "True"}, Condition.STALLED),
+        ({"ProgressStalled": "True", "PodsReady": "True"}, Condition.PROGRESS_STALLED),
         ({"PodsReady": "False"}, Condition.PODS_READY),
         ({"Suspended": "False", "PodsReady": "False"}, Condition.PODS_READY),
-        ({"Suspended": "False", "Stalled": "Unknown", "PodsReady": "True"}, None),
+        ({"Suspended": "False", "ProgressStalled": "Unknown", "PodsReady": "True"}, None),
         ({}, None),
     ],
 )

@@ -21,9 +21,10 @@ def with_conditions(*kinds: Condition, generation: int = 1, observed: int = 1) -
     return replace(job(), status=JobStatus(state="Running", conditions=conditions), generation=generation)
 
 
-@pytest.mark.parametrize("word", ["ready", "PodsReady", "podsready", "READY"])
-def test_a_condition_goes_by_its_name_in_any_case_and_ready_is_short_for_all_pods_ready(word: str) -> None:
-    assert WaitCondition.parse(word) == WaitCondition(Condition.PODS_READY)
+@pytest.mark.parametrize("kind", Condition)
+def test_a_condition_goes_by_its_name_in_any_case(kind: Condition) -> None:
+    for word in (kind, kind.lower(), kind.upper()):
+        assert WaitCondition.parse(word) == WaitCondition(kind)
 
 
 def test_an_unknown_condition_is_refused_with_those_that_there_are() -> None:

@@ -47,7 +47,7 @@ def stands_still(world: World, replica: str, **progress: object) -> None:
 
 
 def condition_of(world: World) -> tuple[str, str]:
-    condition = world.job.status.condition(Condition.STALLED)
+    condition = world.job.status.condition(Condition.PROGRESS_STALLED)
     assert condition is not None
     return condition.status, condition.reason
 
@@ -188,7 +188,7 @@ class TestAStall:
         world.report("worker-0", step=120)
         world.settle()
         stands_still(world, "worker-0", step=120)
-        condition = world.job.status.condition(Condition.STALLED)
+        condition = world.job.status.condition(Condition.PROGRESS_STALLED)
         assert condition is not None
         assert condition.status == "True"
         assert "step 120 since 2026-01-02T03:04:15Z" in condition.message
@@ -198,10 +198,10 @@ class TestAStall:
     def test_is_over_when_the_training_moves(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
         stands_still(world, "worker-0", step=0)
-        assert world.is_true(Condition.STALLED)
+        assert world.is_true(Condition.PROGRESS_STALLED)
         world.report("worker-0", step=1)
         world.settle()
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     def test_counts_from_the_first_answer(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
@@ -210,18 +210,18 @@ class TestAStall:
             world.advance(seconds)
             world.report("worker-0", step=0)
             world.settle()
-            assert not world.is_true(Condition.STALLED)
+            assert not world.is_true(Condition.PROGRESS_STALLED)
         world.advance(1)
         world.report("worker-0", step=0)
         world.settle()
-        assert world.is_true(Condition.STALLED)
+        assert world.is_true(Condition.PROGRESS_STALLED)
 
     def test_of_a_job_that_is_not_ready_is_none(self) -> None:
         world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
         world.settle()
         world.advance(600)
         world.settle()
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
     def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
@@ -234,7 +234,7 @@ class TestAStall:
         world.advance(50)
         world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
         world.settle()
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     def test_fails_the_job_where_the_user_says_so(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
@@ -246,7 +246,7 @@ class TestAStall:
         stands_still(world, "worker-0", step=0)
         assert world.job.status.attempt == 2
         assert world.job.status.restarts.user == 1
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
         world.finish_deletions()
         world.run_all()
         world.settle()
@@ -278,7 +278,7 @@ class TestAStall:
         world.settle()
         world.finish_deletions()
         world.settle()
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
 
 class TestNoStall:
@@ -299,7 +299,7 @@ class TestNoStall:
         world.settle()
         assert world.job.status.state == "Running"
         assert world.job.status.restarts.total == 0
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
     def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:
@@ -311,7 +311,7 @@ class TestNoStall:
         world.settle()
         assert world.job.status.state == "Running"
         assert world.job.status.restarts.total == 0
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     def test_an_answer_and_one_after_a_silence_that_show_the_same_place_are_evidence(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60)
@@ -322,7 +322,7 @@ class TestNoStall:
         world.settle()
         world.report("worker-0", step=200)
         world.settle()
-        assert world.is_true(Condition.STALLED)
+        assert world.is_true(Condition.PROGRESS_STALLED)
 
     def test_while_a_replica_that_was_replaced_alone_is_not_ready_the_others_wait(self) -> None:
         world = World(
@@ -347,7 +347,7 @@ class TestNoStall:
         world.report("chief-0", step=5)
         world.settle()
         assert world.job.status.state == "Running"
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
     def test_that_stalls_cannot_be_detected_is_said_in_one_line_with_the_remedy(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
@@ -377,10 +377,10 @@ class TestNoStall:
         world.report("worker-0", step=7)
         world.settle()
         assert (len(world.taken(PatchStatus)), len(world.events)) == before
-        assert world.is_true(Condition.STALLED)
+        assert world.is_true(Condition.PROGRESS_STALLED)
         world.report("worker-0", step=8)
         world.settle()
-        assert not world.is_true(Condition.STALLED)
+        assert not world.is_true(Condition.PROGRESS_STALLED)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Story:
         return Job.from_object(self.gateway.body(JOBS, "digits")).status
 
     def stalled(self) -> str:
-        condition = self.status.condition(Condition.STALLED)
+        condition = self.status.condition(Condition.PROGRESS_STALLED)
         assert condition is not None
         return condition.status
 

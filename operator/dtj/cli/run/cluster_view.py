@@ -47,7 +47,7 @@ def lasted(job: Job, *, now: datetime) -> float:
 
 def news(before: Job, after: Job) -> tuple[str, ...]:
     """What happened to the job between two looks at it that its replicas' states do not tell, a line each."""
-    kinds = [Condition.SUSPENDED, Condition.RESTARTING, Condition.STALLED]
+    kinds = [Condition.SUSPENDED, Condition.RESTARTING, Condition.PROGRESS_STALLED]
     if not any(after.status.is_true(kind) for kind in kinds):  # else that is why not all pods are ready
         kinds.append(Condition.PODS_READY)
     changed = (kind for kind in kinds if _reason(before, kind) != _reason(after, kind))

@@ -292,11 +292,15 @@ def _claims(overview: Overview) -> Iterator[RenderableType]:
         )
 
 
+_FOR_TOOLS: Final = (Condition.READY, Condition.RECONCILING, Condition.STALLED)
+"""Conditions that repeat what others say, in the words of tools that wait."""
+
+
 def _conditions(overview: Overview) -> Iterator[RenderableType]:
     status = overview.job.status
     passing = (Condition.PODS_READY, Condition.SUCCESS_CRITERIA_MET, Condition.FAILURE_TARGET)
     shown = [c for c in status.conditions if c.status == "True" or c.type == Condition.PODS_READY]
-    shown = [c for c in shown if not (status.terminal and c.type in passing)]
+    shown = [c for c in shown if c.type not in _FOR_TOOLS and not (status.terminal and c.type in passing)]
     if not shown:
         return
     table = Table.grid(padding=(0, 2, 0, 0))

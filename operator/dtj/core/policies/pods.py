@@ -44,7 +44,7 @@ def run(context: JobContext) -> Decision:
         ready_time = status.ready_time or format_time(context.now)
         status = status.model_copy(update={"ready_time": ready_time, "ready_attempt": context.attempt})
     stalled = stall.condition(context)
-    recorded = write(context, status, DesiredConditions(pods_ready=ready, stalled=stalled))
+    recorded = write(context, status, DesiredConditions(pods_ready=ready, progress_stalled=stalled))
     created = (*_stop_outdated(context), *_before_pods(context), *creations(context, wanted))
     # How many replicas the pods of an attempt know of is recorded before the first of them exists.
     made = recorded.after(*created) if context.current else recorded.then(*created)
@@ -107,7 +107,7 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
 
 
 def _stall_event(context: JobContext, stalled: DesiredCondition, *, changed: bool) -> Iterable[Emit]:
-    before = context.job.status.condition(Condition.STALLED)
+    before = context.job.status.condition(Condition.PROGRESS_STALLED)
     known = before is not None and before.status == stalled.status
     if stalled.status == "False" or not changed or known:
         return ()

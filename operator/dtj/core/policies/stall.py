@@ -41,7 +41,7 @@ def evidence(context: JobContext) -> str | None:
 
 
 def condition(context: JobContext) -> DesiredCondition:
-    """What the condition Stalled should say; Unknown where the pod that knows has not answered for so long.
+    """What the condition ProgressStalled should say; Unknown where the pod that knows has not answered for so long.
 
     An operator that has just started has seen nothing yet: until it has, what was recorded stands.
     """
@@ -68,7 +68,7 @@ def _timeout(context: JobContext) -> timedelta | None:
 
 def _recorded(context: JobContext) -> DesiredCondition | None:
     """What was found before, by another process of the operator, and nothing that was heard since contradicts."""
-    before, answer = context.job.status.condition(Condition.STALLED), context.latest_answer
+    before, answer = context.job.status.condition(Condition.PROGRESS_STALLED), context.latest_answer
     if before is None or before.status == "False" or before.reason not in (Reason.STALLED, Reason.PROGRESS_UNKNOWN):
         return None
     known = context.job.status.progress
@@ -89,7 +89,7 @@ def _unanswered(context: JobContext, pod: str) -> str:
 
 def ask_for_stacks(context: JobContext, decision: Decision) -> tuple[AskForStacks, ...]:
     """Ask the pods of a job that stands still where their threads are: once, in the pass that records the stall."""
-    known = context.job.status.terminal or context.job.status.is_true(Condition.STALLED)
+    known = context.job.status.terminal or context.job.status.is_true(Condition.PROGRESS_STALLED)
     if known or evidence(context) is None or decision.status is None:
         return ()
     reached = [pod for pod in context.current if pod.role in TRAINING_ROLES and pod.ip and not pod.ended]
