@@ -57,6 +57,9 @@ class Call:
     answered: int = 0
     """The status that the operator got; 0 for no answer."""
 
+    request: web.Request | None = field(default=None, repr=False)
+    """The request itself, for a trouble that answers by a websocket."""
+
     def __str__(self) -> str:
         what = " ".join(part for part in (self.verb, self.resource, self.name) if part)
         return f"{what}{' (dry run)' if self.dry_run else ''}"
@@ -85,7 +88,7 @@ class Call:
     @classmethod
     def of(cls, request: web.Request, body: bytes) -> Call:
         """Read a request."""
-        call = cls(method=request.method, url=request.path_qs, body=body, at=time.monotonic())
+        call = cls(request.method, request.path_qs, body, time.monotonic(), request=request)
         query = parse_qs(urlsplit(call.url).query)
         parts = [part for part in request.path.split("/") if part]
         parts = parts[2:] if parts[:1] == ["api"] else parts[3:]

@@ -1,4 +1,4 @@
-"""A directory of code as one archive that fits into a ConfigMap: what is packed, and what is refused.
+"""A directory of code as one archive that fits into a ConfigMap, or onto a claim: what is packed, what is refused.
 
 The archive is a tar, compressed by gzip. The same files give the same tar on every machine: entries are sorted, and
 owners and times are left out. The digest is that of the tar, since two versions of zlib may compress differently.
@@ -25,15 +25,32 @@ if TYPE_CHECKING:
 
 IGNORE_FILE: Final = ".dtjignore"
 
-MAX_PACKED_BYTES: Final = 2**20
-"""What the values of a ConfigMap may have together. Source: Kubernetes, pkg/apis/core/types.go, MaxSecretSize."""
 
-MAX_BYTES: Final = 2**26
-"""What the files may have together. It bounds the memory of this program and the disk of each pod: a gigabyte of zeros
-would fit into a ConfigMap."""
+@dataclass(frozen=True, slots=True)
+class PackLimit:
+    """What a pack may have at most: bytes of the archive, bytes of the files together, and ``entries``: files,
+    directories and links. ``holder`` is what holds the archive, and ``remedy`` a way for more, if there is one."""
 
-MAX_ENTRIES: Final = 20_000
-"""Files, directories and links. More is no code: somebody has named a home directory, or a folder of data."""
+    packed: int
+    size: int
+    entries: int
+    holder: str
+    remedy: str = ""
+
+
+CONFIG_MAP_LIMIT: Final = PackLimit(
+    packed=2**20,
+    size=2**26,
+    entries=20_000,
+    holder="a ConfigMap",
+    remedy="store the code on a PersistentVolumeClaim with --code-claim (in Python: code_claim=), ",
+)
+"""``packed`` is what the values of a ConfigMap may have together. Source: Kubernetes, pkg/apis/core/types.go,
+MaxSecretSize. ``size`` bounds the disk of each pod: a gigabyte of zeros would fit into a ConfigMap. More entries are no
+code: somebody has named a home directory, or a folder of data."""
+
+CLAIM_LIMIT: Final = PackLimit(packed=2**28, size=2**28, entries=100_000, holder="--code-claim")
+"""``size`` bounds the memory of this program, which has the files and their archive in memory."""
 
 MAX_LINKS: Final = 40
 """How many links a path may go through. Source: Linux, MAXSYMLINKS."""
@@ -81,43 +98,46 @@ class CodePack:
     def summary(self) -> str:
         """``12 files, 34.5 KiB, packed 9.8 KiB``."""
         files = "1 file" if self.files == 1 else f"{self.files} files"
-        return f"{files}, {_shown(self.size)}, packed {_shown(len(self.archive))}"
+        return f"{files}, {shown(self.size)}, packed {shown(len(self.archive))}"
 
 
-def pack(directory: str | os.PathLike[str]) -> CodePack:
+def pack(directory: str | os.PathLike[str], limit: PackLimit = CONFIG_MAP_LIMIT) -> CodePack:
     """Pack the files of a directory, apart from those that its ``.dtjignore`` names.
 
     Raises CodeError: the directory or a file of it cannot be read, there is nothing to pack, a link points to what is
-    not packed, or there is more than fits into a ConfigMap.
+    not packed, or there is more than ``limit``.
     """
     if not os.fspath(directory):
         raise CodeError("the name of the directory is empty: name the directory that holds the code, such as .")
     root = Path(directory)
-    entries = _entries(root)
+    entries = _entries(root, limit)
     if all(entry.is_directory for entry in entries):
         raise CodeError(f"{root}: there is no file to pack; files that {IGNORE_FILE} excludes do not count")
-    return _packed(entries, root, {})
+    return _packed(entries, root, {}, limit)
 
 
-def pack_with(name: str, content: str, directory: str | os.PathLike[str] | None) -> CodePack:
+def pack_with(
+    name: str, content: str, directory: str | os.PathLike[str] | None, limit: PackLimit = CONFIG_MAP_LIMIT
+) -> CodePack:
     """Pack a file that exists nowhere yet, and the files of a directory if one is given; see :func:`pack`.
 
     Raises CodeError, also if the directory has a file of that name.
     """
     root = Path(directory) if directory is not None else Path()
-    entries = _entries(root) if directory is not None else []
+    entries = _entries(root, limit) if directory is not None else []
     if any(entry.path == name for entry in entries):
         raise CodeError(f"{root / name}: the name is needed for the function: rename this file")
-    return _packed(entries, root, {name: content.encode()})
+    return _packed(entries, root, {name: content.encode()}, limit)
 
 
-def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes]) -> CodePack:
+def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes], limit: PackLimit) -> CodePack:
     """``extra`` are files by name that come after those of ``root``. Raises CodeError."""
     _check_links(entries, root)
     files = [entry for entry in entries if not entry.is_directory]
     size = sum(entry.size for entry in files) + sum(map(len, extra.values()))
-    if size > MAX_BYTES:
-        raise CodeError(f"{root}: {_shown(size)} of code are too much, at most {_shown(MAX_BYTES)}: {_remedy(files)}")
+    remedy = _remedy(files, limit)
+    if size > limit.size:
+        raise CodeError(f"{root}: {shown(size)} of code are too much, at most {shown(limit.size)}: {remedy}")
     content = _tar(entries, root, extra)
     found = CodePack(
         archive=gzip.compress(content, mtime=0),
@@ -125,17 +145,17 @@ def _packed(entries: list[_Entry], root: Path, extra: Mapping[str, bytes]) -> Co
         files=len(files) + len(extra),
         size=size,
     )
-    if len(found.archive) > MAX_PACKED_BYTES:
-        limit = f"a ConfigMap holds {_shown(MAX_PACKED_BYTES)}"
-        raise CodeError(f"{root}: {found.summary}, is too much: {limit}: {_remedy(files)}")
+    if len(found.archive) > limit.packed:
+        holder = f"{limit.holder} holds {shown(limit.packed)}"
+        raise CodeError(f"{root}: {found.summary}, is too much: {holder}: {remedy}")
     return found
 
 
 def digest_of(archive: bytes) -> str:
-    """The digest of an archive of :func:`pack`. Empty if it is none, or is longer than one can be."""
+    """The digest of an archive of a ConfigMap. Empty if it is none, or is longer than one can be."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed:
-            content = packed.read(2 * MAX_BYTES)  # each entry has a header, too
+            content = packed.read(2 * CONFIG_MAP_LIMIT.size)  # each entry has a header, too
     except (OSError, EOFError):
         return ""
     return hashlib.sha256(content).hexdigest()
@@ -159,7 +179,7 @@ class _Entry:
         return stat.S_ISLNK(self.mode)
 
 
-def _entries(root: Path) -> list[_Entry]:
+def _entries(root: Path, limit: PackLimit) -> list[_Entry]:
     """What is to be packed, sorted by path. Raises CodeError."""
     if not root.exists():
         raise CodeError(f"{root}: directory not found")
@@ -168,10 +188,10 @@ def _entries(root: Path) -> list[_Entry]:
     found = []
     for entry in _walk(root, "", _ignored(root)):
         found.append(entry)
-        if len(found) > MAX_ENTRIES:
+        if len(found) > limit.entries:
             raise CodeError(
-                f"{root}: more than {MAX_ENTRIES:,} files: name the directory of the code alone, or exclude the others "
-                f"in {root / IGNORE_FILE}"
+                f"{root}: more than {limit.entries:,} files: name the directory of the code alone, or exclude the "
+                f"others in {root / IGNORE_FILE}"
             )
     return sorted(found, key=lambda entry: entry.path)
 
@@ -320,16 +340,16 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _remedy(files: Iterable[_Entry]) -> str:
+def _remedy(files: Iterable[_Entry], limit: PackLimit) -> str:
     largest = sorted(files, key=lambda entry: (-entry.size, entry.path))[:_NAMED]
-    named = ", ".join(f"{entry.path} {_shown(entry.size)}" for entry in largest)
+    named = ", ".join(f"{entry.path} {shown(entry.size)}" for entry in largest)
     return (
-        f"exclude data in {IGNORE_FILE} (the largest files: {named}), or put the files into the image or onto a volume "
-        "that the job mounts"
+        f"exclude data in {IGNORE_FILE} (the largest files: {named}), {limit.remedy}or put the "
+        "files into the image or onto a volume that the job mounts"
     )
 
 
-def _shown(size: int) -> str:
+def shown(size: int) -> str:
     """``34.5 KiB``."""
     if size < 2**10:
         return f"{size} bytes"

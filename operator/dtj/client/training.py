@@ -13,7 +13,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.names import job_name_from
 from dtj.api.strategies import Strategy
-from dtj.client.code_pack import pack_with
+from dtj.client.code_pack import CLAIM_LIMIT, CONFIG_MAP_LIMIT, pack_with
 from dtj.client.function_script import Function, script_of
 from dtj.client.logs import LogLine
 from dtj.client.sync import Client
@@ -79,6 +79,7 @@ def train(
     strategy: str | None = None,
     name: str | None = None,
     code: str | os.PathLike[str] | None = None,
+    code_claim: str | None = None,
     resources: Mapping[str, object] | None = None,
     accelerator: Mapping[str, object] | None = None,
     checkpoint: Mapping[str, object] | None = None,
@@ -90,7 +91,8 @@ def train(
     """Run a function on each worker of a new job, and return at once.
 
     The function is sent as source, with what it uses of its notebook or file; see :func:`script_of`. It runs as a
-    script of the trainer, whose image, or one built on it, ``image`` is. ``code`` is a directory that is sent along.
+    script of the trainer, whose image, or one built on it, ``image`` is. ``code`` is a directory that is sent along;
+    ``code_claim`` names a PersistentVolumeClaim that brings both if they are too large for a ConfigMap.
     What it returns is lost: let it save to ``DTJ_EXPORT_DIR``, or print.
 
     ``strategy`` is OneDevice for one worker, else MultiWorkerMirrored. ``name`` is made of the function's name.
@@ -99,7 +101,8 @@ def train(
 
     Raises CodeError, InvalidManifest, ConfigError, and ApiError.
     """
-    packed = pack_with(SCRIPT, script_of(function, arguments or {}, code=code), code)
+    limit = CONFIG_MAP_LIMIT if code_claim is None else CLAIM_LIMIT
+    packed = pack_with(SCRIPT, script_of(function, arguments or {}, code=code), code, limit)
     container: JsonObject = {"name": names.MAIN_CONTAINER, "image": image, "args": [f"--script={SCRIPT}"]}
     if env:
         container["env"] = [{"name": key, "value": value} for key, value in env.items()]
@@ -112,7 +115,7 @@ def train(
     )
     client = Client(namespace=namespace, kubeconfig=kubeconfig, context=context)
     try:
-        return TrainingRun(client, client.submit(manifest, code=packed))
+        return TrainingRun(client, client.submit(manifest, code=packed, code_claim=code_claim))
     except BaseException:
         client.close()
         raise

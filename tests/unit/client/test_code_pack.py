@@ -9,12 +9,22 @@ import random
 import subprocess
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dtj.client import CodeError, code_pack
-from dtj.client.code_pack import IGNORE_FILE, CodePack, digest_of, pack, pack_with
+from dtj.client import CodeError
+from dtj.client.code_pack import (
+    CLAIM_LIMIT,
+    CONFIG_MAP_LIMIT,
+    IGNORE_FILE,
+    CodePack,
+    PackLimit,
+    digest_of,
+    pack,
+    pack_with,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -39,10 +49,10 @@ def names(packed: CodePack) -> list[str]:
     return [member.name for member in members(packed) if not member.isdir()]
 
 
-def refusal(directory: Path) -> str:
+def refusal(directory: Path, limit: PackLimit = CONFIG_MAP_LIMIT) -> str:
     """The one line with which the directory is refused."""
     with pytest.raises(CodeError) as refused:
-        pack(directory)
+        pack(directory, limit)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -267,6 +277,8 @@ def test_more_than_a_config_map_holds_is_refused_with_the_largest_files(tmp_path
     words = refusal(source)
     assert words.startswith(f"{source}: 4 files, 1.9 MiB, packed 1.9 MiB, is too much: a ConfigMap holds 1.0 MiB: ")
     assert "exclude data in .dtjignore (the largest files: larger.bin 1.0 MiB, large.bin 900.0 KiB, data/sm" in words
+    assert "store the code on a PersistentVolumeClaim with --code-claim" in words
+    assert names(pack(source, CLAIM_LIMIT)) == ["data/small.csv", "large.bin", "larger.bin", "train.py"]
     folder(source, ignore="larger.bin\n")
     assert names(pack(source)) == ["data/small.csv", "large.bin", "train.py"]
 
@@ -278,7 +290,17 @@ def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(tmp_path: Path) -> Non
     assert refusal(source).startswith(f"{source}: 1024.0 MiB of code are too much, at most 64.0 MiB: exclude data in ")
 
 
-def test_a_home_directory_is_refused_before_all_of_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_pack, "MAX_ENTRIES", 10)
+def test_code_for_a_claim_has_a_limit_too(tmp_path: Path) -> None:
+    source = folder(tmp_path, "train.py")
+    with (source / "zeros").open("wb") as file:
+        file.truncate(2**30)
+    words = refusal(source, CLAIM_LIMIT)
+    assert words.startswith(f"{source}: 1024.0 MiB of code are too much, at most 256.0 MiB: exclude data in .dtjignore")
+    assert "--code-claim" not in words
+
+
+def test_a_home_directory_is_refused_before_all_of_it_is_read(tmp_path: Path) -> None:
     source = folder(tmp_path, *(f"file-{number}" for number in range(11)))
-    assert refusal(source).startswith(f"{source}: more than 10 files: name the directory of the code alone, or ")
+    assert refusal(source, replace(CONFIG_MAP_LIMIT, entries=10)).startswith(
+        f"{source}: more than 10 files: name the directory of the code alone, or "
+    )

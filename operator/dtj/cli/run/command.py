@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from dtj.cli.common import connection
-from dtj.cli.common.code_option import OPTION, code_option
+from dtj.cli.common.code_option import CLAIM_OPTION, OPTION, CodeSource, code_option
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.run_options import runs_option
 from dtj.cli.init.starter import MANIFEST
@@ -47,7 +47,7 @@ def run(
     trainer_python: str | None,
     ignore_memory: bool,
     on_cluster: bool,
-    code: str | None,
+    code: CodeSource | None,
     place: connection.Place,
 ) -> int:
     """Run manifests here, or with --cluster on a cluster.
@@ -84,7 +84,13 @@ _HERE = {
     "trainer_python": "--trainer-python",
     "ignore_memory": "--ignore-memory",
 }
-_THERE = {"code": OPTION, "namespace": "--namespace", "context": "--context", "kubeconfig": "--kubeconfig"}
+_THERE = {
+    "code": OPTION,
+    "code_claim": CLAIM_OPTION,
+    "namespace": "--namespace",
+    "context": "--context",
+    "kubeconfig": "--kubeconfig",
+}
 
 
 def _manifest_here() -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.cli.common.code_option import Submission, submissions
+from dtj.cli.common.code_option import CodeSource, Submission, submissions
 from dtj.cli.common.connection import Place, format_api_error, with_client
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
@@ -25,8 +25,8 @@ from dtj.client.checks import check
 from dtj.client.manifests import sound
 
 
-def run_files(files: tuple[str, ...], place: Place, *, code: str | None, timeout: float | None) -> int:
-    """Submit each job of these files with the files of the directory ``code``, and follow it to its end, up to the
+def run_files(files: tuple[str, ...], place: Place, *, code: CodeSource | None, timeout: float | None) -> int:
+    """Submit each job of these files with the files of ``code``, and follow it to its end, up to the
     first that does not succeed. Returns the exit code."""
     console = Console(highlight=False)
     checked = check(files, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from dtj.cli.common.code_option import Submission, code_option, submissions
+from dtj.cli.common.code_option import CLAIM_OPTION, OPTION, CodeSource, Submission, code_option, submissions
 from dtj.cli.common.connection import Place, format_api_error, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.next_commands import next_command
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
     from dtj.client.checks import Manifest
 
 
+_COPY_ONLY: Final = "--copy-only"
+
+
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @code_option
+@click.option(
+    _COPY_ONLY,
+    is_flag=True,
+    help="Copy the files of --code to the claim of --code-claim, and create no job.",
+)
 @click.option(
     "-o",
     "--output",
@@ -31,23 +40,30 @@ if TYPE_CHECKING:
     help="Print what would be created, for kubectl, and create nothing; no cluster is needed.",
 )
 @place_options
-def submit(files: tuple[str, ...], code: str | None, form: str | None, place: Place) -> int:
+def submit(files: tuple[str, ...], code: CodeSource | None, copy_only: bool, form: str | None, place: Place) -> int:
     """Submit jobs to a cluster.
 
     Creates the jobs of each FILE (- is standard input). All are checked first, as `dtj validate` does, except for
     accelerator profiles, which the cluster checks. If one is invalid, none is created.
 
     With --code no image has to be built for a change of the code. `dtj submit --code . -o yaml job.yaml` prints the
-    same objects for `kubectl apply --server-side -f -`.
+    same objects for `kubectl apply --server-side -f -`. With --code-claim, a pod of the job's image copies the code to
+    the claim before the job is created; --copy-only does that alone, for a job that kubectl applies.
 
     Exit codes: 0 all were created, 2 bad input, 4 the cluster refused one or did not answer.
     """
+    if copy_only and (code is None or code.claim is None):
+        raise click.UsageError(f"{_COPY_ONLY} needs {OPTION} and {CLAIM_OPTION}")
+    if copy_only and form is not None:
+        raise click.UsageError(f"{_COPY_ONLY} creates nothing that --output could print: leave out one of them")
+    if copy_only:
+        return with_client(place, lambda client: _copy(client, files, code))
     if form is not None:
         return _print(files, code, form, place)
     return with_client(place, lambda client: _create(client, files, code))
 
 
-async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None) -> int:
+async def _create(client: AsyncClient, files: tuple[str, ...], code: CodeSource | None) -> int:
     from dtj.client import ApiError, Unavailable
     from dtj.client.checks import check
     from dtj.client.manifests import sound
@@ -74,7 +90,18 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: str | None)
     return exit_code
 
 
-def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) -> int:
+async def _copy(client: AsyncClient, files: tuple[str, ...], code: CodeSource | None) -> int:
+    from dtj.client.checks import check
+    from dtj.client.manifests import sound
+
+    found = client.placed(sound(check(files, None)))
+    jobs = submissions((manifest for manifest, _ in found), code)
+    for submission, (_, namespace) in zip(jobs, found, strict=True):
+        say(await submission.copy(client, namespace=namespace))
+    return Exit.OK
+
+
+def _print(files: tuple[str, ...], code: CodeSource | None, form: str, place: Place) -> int:
     """Print the objects that :func:`_create` creates, a ConfigMap before its job."""
     from dtj.cli.common.objects import dumped
     from dtj.cli.common.yaml_text import as_yaml
@@ -91,12 +118,15 @@ def _print(files: tuple[str, ...], code: str | None, form: str, place: Place) ->
         return Exit.USAGE
     bodies = [body for job, (_, where) in zip(jobs, found, strict=True) for body in _objects(job, where)]
     write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
+    if code is not None and code.claim is not None:
+        words = ["dtj", "submit", _COPY_ONLY, OPTION, code.directory, CLAIM_OPTION, code.claim, *files]
+        say(f"Copy the code to the claim before you apply this: {shlex.join(words)}", err=True)
     return Exit.OK
 
 
 def _objects(job: Submission, namespace: str) -> list[JsonObject]:
     """A job and the ConfigMap of its code. Without a namespace, that is for kubectl to choose."""
-    bodies = [job.manifest.body] if job.with_code is None else [job.with_code.config_map, job.manifest.body]
+    bodies = [job.manifest.body] if job.config_map is None else [job.config_map, job.manifest.body]
     return [_in_namespace(body, namespace) if namespace else body for body in bodies]
 
 
