@@ -2,13 +2,153 @@
 
 from __future__ import annotations
 
-import pytest
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import pytest
+import yaml
+
+from builders import manifest
+from dtj.api.json import JsonObject, dig
+from support.chart import Helm, HelmError
+from support.job_world import JobWorld
 from support.lives import EXPECTED, points
+from support.snippets import ROOT, blocks
 from support.waiters import Waiters
+from testbed import binaries
 
 pytestmark = pytest.mark.neighbours
+
+DONE = {"it is complete", "it is complete and its pods are deleted", "it is being deleted"}
+FAILED = {"it has failed"}
+OF_ARGO_CD = dict.fromkeys(EXPECTED, "Progressing") | {
+    **dict.fromkeys(DONE, "Healthy"),
+    **dict.fromkeys(FAILED, "Degraded"),
+    "it is being suspended": "Suspended",
+    "it is suspended": "Suspended",
+    "it is invalid": "Degraded",
+}
+OF_WORKFLOWS = {
+    point: "Succeeded" if point in DONE else "Failed" if point in FAILED else "Running" for point in EXPECTED
+}
+
+
+def documented(page: str, kind: str) -> JsonObject:
+    """The object of this kind in a page of the documents."""
+    found = (body for block in blocks(ROOT / "docs" / page) if block.language == "yaml" for body in _bodies(block.text))
+    return next(body for body in found if body.get("kind") == kind)
+
+
+def _bodies(text: str) -> list[JsonObject]:
+    return [body for body in yaml.safe_load_all(text) if isinstance(body, dict)]
 
 
 def test_kstatus_finds_a_job_in_progress_current_or_failed_as_a_person_would(waiters: Waiters) -> None:
     assert waiters.ask("kstatus", objects=points()) == EXPECTED
+
+
+def test_the_health_script_of_argo_cd_knows_every_point(waiters: Waiters, tmp_path: Path) -> None:
+    data = documented("argo-cd.md", "ConfigMap")["data"]
+    assert isinstance(data, dict)
+    script = tmp_path / "health.lua"
+    script.write_text(str(data["resource.customizations.health.training.dtj.dev_DistributedTrainingJob"]))
+    assert waiters.ask("argocd", str(script), objects=points()) == OF_ARGO_CD
+
+
+def test_argo_workflows_waits_for_the_end(waiters: Waiters) -> None:
+    template = dig(documented("waiting.md", "WorkflowTemplate"), "spec", "templates", 0, "resource")
+    conditions = str(dig(template, "successCondition")), str(dig(template, "failureCondition"))
+    assert waiters.ask("argo-workflows", *conditions, objects=points()) == OF_WORKFLOWS
+
+
+def test_katib_waits_for_the_end(waiters: Waiters) -> None:
+    template = dig(documented("waiting.md", "Experiment"), "spec", "trialTemplate")
+    conditions = str(dig(template, "successCondition")), str(dig(template, "failureCondition"))
+    assert waiters.ask("katib", *conditions, objects=points()) == OF_WORKFLOWS
+
+
+class AirflowError(Exception):
+    """Stands for AirflowException."""
+
+
+def test_the_sensor_for_airflow_waits_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = (block.text for block in blocks(ROOT / "docs" / "waiting.md") if "airflow" in block.text)
+    job: JsonObject = {}
+
+    class Hook:
+        def get_custom_object(self, *_: str) -> JsonObject:
+            return job
+
+    class Task:
+        def sensor(self, **_: object) -> Any:
+            return lambda function: function
+
+    hooks = "airflow.providers.cncf.kubernetes.hooks.kubernetes"
+    for name, field, value in (
+        ("airflow.decorators", "task", Task()),
+        ("airflow.exceptions", "AirflowException", AirflowError),
+        (hooks, "KubernetesHook", Hook),
+    ):
+        module = ModuleType(name)
+        setattr(module, field, value)
+        for parent in (".".join(name.split(".")[: depth + 1]) for depth in range(name.count("."))):
+            monkeypatch.setitem(sys.modules, parent, ModuleType(parent))
+        monkeypatch.setitem(sys.modules, name, module)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    found = {}
+    for point, body in points().items():
+        job.clear()
+        job.update(body)
+        try:
+            found[point] = "Succeeded" if names["wait_for_training"]("digits", "default") else "Running"
+        except AirflowError:
+            found[point] = "Failed"
+    assert found == OF_WORKFLOWS
+
+
+class TestHelm:
+    """The real Helm 4, which asks kstatus."""
+
+    @pytest.fixture
+    def helm(self, world: JobWorld, tmp_path: Path) -> Helm:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(world.plane.kubeconfig.read_text())
+        return Helm(program=binaries.ensure(["helm"])["helm"], home=tmp_path / "helm", kubeconfig=kubeconfig)
+
+    def chart(self, folder: Path) -> Path:
+        """A chart with one job."""
+        (folder / "templates").mkdir(parents=True)
+        (folder / "Chart.yaml").write_text("apiVersion: v2\nname: training\nversion: 0.1.0\n")
+        job = manifest(roles={"worker": 1}, runPolicy={"backoffLimit": 0})
+        (folder / "templates" / "job.yaml").write_text(yaml.safe_dump(job))
+        return folder
+
+    @pytest.mark.usefixtures("operator")
+    def test_install_with_wait_ends_when_all_pods_are_ready(self, helm: Helm, world: JobWorld, tmp_path: Path) -> None:
+        with ThreadPoolExecutor() as pool:
+            installing = pool.submit(self.install, helm, world, tmp_path)
+            world.await_pods(["worker-0"])
+            assert not installing.done()
+            world.run_pods()
+            assert "STATUS: deployed" in installing.result()
+        world.await_state("Running")
+
+    @pytest.mark.usefixtures("operator")
+    def test_install_with_wait_reports_a_job_that_failed_after_its_timeout(
+        self, helm: Helm, world: JobWorld, tmp_path: Path
+    ) -> None:
+        with ThreadPoolExecutor() as pool:
+            installing = pool.submit(self.install, helm, world, tmp_path, "--timeout=60s")
+            world.await_pods(["worker-0"])
+            world.end_pod("digits-worker-0", exit_code=1)
+            world.await_state("Failed")
+            with pytest.raises(HelmError, match="name: digits, kind: DistributedTrainingJob, status: Failed"):
+                installing.result()
+
+    def install(self, helm: Helm, world: JobWorld, tmp_path: Path, timeout: str = "--timeout=5m") -> str:
+        chart = str(self.chart(tmp_path / "chart"))
+        return helm.run("install", "training", chart, f"--namespace={world.namespace}", "--wait", timeout)
