@@ -131,10 +131,9 @@ def files(tmp_path: Path) -> list[Path]:
     return [path for path in (tmp_path / "volume").rglob("*") if path.is_file()]
 
 
-def test_an_archive_is_stored_and_the_program_ends(receiver: Receiver, packed: CodePack, tmp_path: Path) -> None:
-    process, port = receiver()
+def test_an_archive_is_stored(receiver: Receiver, packed: CodePack, tmp_path: Path) -> None:
+    _, port = receiver()
     assert sent(port, packed.archive) == [{"stored": False}, {"problem": "", "errno": 0}]
-    assert process.wait() == 0
     (file,) = files(tmp_path)
     assert file == tmp_path / "volume" / "dir" / "dtj-code" / f"{packed.digest}.tar.gz"
     assert file.read_bytes() == packed.archive
@@ -143,9 +142,9 @@ def test_an_archive_is_stored_and_the_program_ends(receiver: Receiver, packed: C
 
 def test_an_archive_that_is_there_is_not_sent_again(receiver: Receiver, packed: CodePack) -> None:
     sent(receiver()[1], packed.archive)
-    process, port = receiver()
-    assert sent(port, b"") == [{"stored": True}]
-    assert process.wait() == 0
+    _, port = receiver()
+    for _ in range(2):  # a first connection may only look whether the port can be reached
+        assert sent(port, b"") == [{"stored": True}]
 
 
 def test_an_archive_that_is_damaged_is_replaced(receiver: Receiver, packed: CodePack, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Receives an archive of code on a port of the pod and stores it on a volume, whole or not at all.
 
 It sends a line of JSON when a connection is open, {"stored": bool}. If the archive is not stored yet, it takes the
-bytes of it, and sends another line, {"problem": "", "errno": 0}. It ends when the archive is stored.
+bytes of it, and sends another line, {"problem": "", "errno": 0}. It serves until its pod is deleted: a connection may
+only look whether the port can be reached, so an answer that was sent may not have been read.
 """
 
 import gzip
@@ -90,8 +91,8 @@ def store(chunks: Iterable[bytes], root: str, archive: str, digest: str) -> tupl
     return "", 0
 
 
-def serve(connection: socket.socket, root: str, archive: str, digest: str, size: int) -> bool:
-    """Whether the archive is stored when the connection ends."""
+def serve(connection: socket.socket, root: str, archive: str, digest: str, size: int) -> None:
+    """Answer one connection. Raises Cut and OSError."""
 
     def send(**message: object) -> None:
         connection.sendall(json.dumps(message).encode() + b"\n")
@@ -99,13 +100,12 @@ def serve(connection: socket.socket, root: str, archive: str, digest: str, size:
     stored = digest_of(archive) == digest
     send(stored=stored)
     if stored:
-        return True
+        return
     chunks = received(connection, size)
     problem, number = store(chunks, root, archive, digest)
     for _ in chunks:  # what is not read would reset the connection, and with it the answer
         pass
     send(problem=problem, errno=number)
-    return not problem
 
 
 def main(root: str, path: str, digest: str, size: str, port: str) -> None:
@@ -117,10 +117,7 @@ def main(root: str, path: str, digest: str, size: str, port: str) -> None:
             connection, _ = listener.accept()
             with connection:
                 try:
-                    if serve(connection, root, os.path.join(root, path), digest, int(size)):
-                        connection.shutdown(socket.SHUT_WR)
-                        connection.recv(1)  # the other end has read the answer when it closes
-                        return
+                    serve(connection, root, os.path.join(root, path), digest, int(size))
                 except (Cut, OSError):
                     continue
 
