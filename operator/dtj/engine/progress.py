@@ -27,6 +27,10 @@ from dtj.kube.records import Key
 INTERVAL: Final = 10.0
 """Seconds between two questions to a pod."""
 
+QUESTIONS_PER_SECOND: Final = 20
+"""Questions to pods that begin in a second, over all jobs. An answer causes one write of a status at most, so this
+limits the writes too: with more than 200 running jobs, a round takes longer than the interval."""
+
 AT_ONCE: Final = 32
 """Pods that are asked at the same time."""
 
@@ -59,16 +63,19 @@ class ProgressReader:
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
+        time = asyncio.get_running_loop().time
+        due = time() + INTERVAL
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(max(0.0, due - time()))
+            due = time() + INTERVAL
             await self.ask_all()
 
     async def ask_all(self) -> None:
-        """One question to each pod whose turn it is."""
-        asked = [(job, pod) for record in self._state.jobs if (pod := self._whom_to_ask(job := record.job)) is not None]
+        """One question to each pod whose turn it is, :data:`QUESTIONS_PER_SECOND` of them in a second."""
+        asked = [record.job.key for record in self._state.jobs if self._whom_to_ask(record.job) is not None]
         async with asyncio.TaskGroup() as group:
-            for job, pod in asked:
-                group.create_task(self._ask(job, pod))
+            for number, key in enumerate(asked):
+                group.create_task(self._ask_later(key, after=number / QUESTIONS_PER_SECOND))
 
     def _whom_to_ask(self, job: Job) -> Pod | None:
         if job.spec is None or not is_running(job):
@@ -81,6 +88,14 @@ class ProgressReader:
             return None
         pod = pod_of(self._state, job, replica)
         return pod if pod is not None and is_ready(pod) else None
+
+    async def _ask_later(self, key: Key, *, after: float) -> None:
+        """Ask the pod of a job when its turn comes: the job as it is then, if there still is a pod to be asked."""
+        await asyncio.sleep(after)
+        record = self._state.jobs.get(key)
+        pod = self._whom_to_ask(record.job) if record is not None else None
+        if record is not None and pod is not None:
+            await self._ask(record.job, pod)
 
     async def _ask(self, job: Job, pod: Pod) -> None:
         replica = replica_of(pod)

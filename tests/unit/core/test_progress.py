@@ -22,6 +22,7 @@ from dtj.engine.state import ClusterState
 from dtj.engine.stores import JobRecord, Labelled
 from dtj.kube.informer import Change
 from dtj.kube.records import Key
+from support.virtual_time import virtual_time
 from world import World, running
 
 pytestmark = pytest.mark.unit
@@ -439,3 +440,30 @@ class TestAsking:
         shown = state.caches.of(world.job.uid).progress
         assert shown is not None
         assert shown.progress.step == 7
+
+    @virtual_time
+    async def test_twenty_pods_are_asked_in_a_second_at_most_and_none_of_a_job_that_is_gone(self) -> None:
+        """An answer causes a write of a status at most: all jobs together cause twenty in a second."""
+        world = running(seconds=0)
+        state = ClusterState(world.platform)
+        for number in range(60):
+            uid = f"uid-{number}"
+            one = replace(world.job, name=f"job-{number}", uid=uid)
+            state.jobs.put(JobRecord(one, {}))
+            state.caches.begin(uid)
+            there = replace(world.pods["digits-worker-0"], name=f"job-{number}-worker-0", owner_uid=uid, ip=one.name)
+            state.pods.apply(Change(None, Labelled(one.key, there)))
+        asked: dict[str, float] = {}
+
+        async def fetch(host: str, port: int) -> bytes:
+            asked[host] = asyncio.get_running_loop().time()
+            if host == "job-0":
+                state.jobs.remove(("default", "job-59"), uid="uid-59")
+            return b'{"step": 7}'
+
+        queue: WorkQueue[Key] = WorkQueue(backoff=progress.SILENCE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(progress, "fetch", fetch)
+            await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
+        assert sorted(asked) == sorted(f"job-{number}" for number in range(59))
+        assert max(sum(begin <= at < begin + 0.999 for at in asked.values()) for begin in asked.values()) == 20
