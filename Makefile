@@ -52,7 +52,8 @@ test-trainer: ## real TensorFlow processes
 test-api: ## a real kube-apiserver, built on the first run
 	@scripts/test.sh api
 
-test-neighbours: programs-neighbours ## the real Kueue next to a real kube-apiserver; built on the first run (6 minutes)
+test-neighbours: export DTJ_KUBERNETES_VERSIONS ?=
+test-neighbours: programs-neighbours ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
 	@scripts/test.sh neighbours
 
 test-campaigns: export DTJ_SHARD ?= all
@@ -69,6 +70,7 @@ programs: operator # what a cluster of the testbed runs; tests that need what ca
 .PHONY: programs-neighbours
 programs-neighbours: operator # `make test` builds none of these: it leaves out the tests of those that are missing
 	@cd tests && nice -n 19 ../$(OPERATOR)/python -m testbed build --neighbours
+	@$(if $(DTJ_KUBERNETES_VERSIONS),cd tests && nice -n 19 ../$(OPERATOR)/python -m testbed build --versions,true)
 
 .PHONY: release
 release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from pydantic import JsonValue
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects
@@ -17,78 +16,19 @@ from dtj.api.names import Condition, Reason
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
+from support.slots import Slots, await_bound, bound
 from support.waiting import eventually
-from testbed import ControlPlane
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
-
-SLOT = "example.com/slot"
-"""A resource that only the node of these tests has."""
 
 
 @pytest.fixture
 def slots(world: JobWorld) -> Iterator[Slots]:
-    """A node that has room for six pods which ask for a slot. No kubelet is needed where pods are only bound."""
+    """A node that has room for six pods."""
     node = Slots(world.plane, f"slots-{world.namespace}")
     node.create(6)
     yield node
     node.delete()
-
-
-class Slots:
-    """A node."""
-
-    def __init__(self, plane: ControlPlane, name: str) -> None:
-        self._api = plane.api
-        self.name = name
-
-    def create(self, number: int) -> None:
-        amounts = {"cpu": "32", "memory": "64Gi", "pods": "110", SLOT: str(number)}
-        taints: list[JsonValue] = [{"key": SLOT, "effect": "NoSchedule"}]
-        ready: list[JsonValue] = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        body: JsonObject = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self.name, "labels": {"slots": self.name}},
-            "spec": {"taints": taints},
-            "status": {"capacity": {**amounts}, "allocatable": {**amounts}, "conditions": ready},
-        }
-        self._api.request("POST", "/api/v1/nodes", body)
-
-    def grow(self, number: int) -> None:
-        amounts = {"capacity": {SLOT: str(number)}, "allocatable": {SLOT: str(number)}}
-        merge_patch = "application/merge-patch+json"
-        self._api.request("PATCH", f"/api/v1/nodes/{self.name}/status", {"status": amounts}, content_type=merge_patch)
-
-    def delete(self) -> None:
-        self._api.request("DELETE", f"/api/v1/nodes/{self.name}")
-
-    @property
-    def template(self) -> JsonObject:
-        """Pods of which each needs a slot of this node."""
-        container: JsonObject = {
-            "name": "trainer",
-            "image": "example/trainer:1",
-            "resources": {"limits": {SLOT: "1"}},
-        }
-        return {
-            "spec": {
-                "nodeSelector": {"slots": self.name},
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [container],
-            }
-        }
-
-
-def bound(world: JobWorld, job: str = "digits") -> list[str]:
-    return [name for name, pod in world.pods(job).items() if dig(pod, "spec", "nodeName")]
-
-
-def await_bound(world: JobWorld, number: int, job: str = "digits") -> None:
-    def enough() -> None:
-        assert len(bound(world, job)) == number
-
-    eventually(enough)
 
 
 class TestKubernetesOwnGangs:

@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import random
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from dtj.api import names
-from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from support.job_world import JobWorld
+from support.status_port import StatusPort
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
 
 
-class StatusPort:
-    """A trainer's status port, on a loopback address of its own."""
-
-    def __init__(self) -> None:
-        self.says: JsonObject = {}
-        self.received: list[str] = []
-        port = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = json.dumps(port.says).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_POST(self) -> None:
-                port.received.append(self.path)
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        self.address = f"127.{random.randint(1, 250)}.{random.randint(1, 250)}.{random.randint(2, 250)}"
-        self.server = ThreadingHTTPServer((self.address, names.STATUS_PORT), Handler)
-
-
 @pytest.fixture
 def trainer() -> Iterator[StatusPort]:
     """A pod's status port."""
-    port = StatusPort()
-    thread = threading.Thread(target=port.server.serve_forever)
-    thread.start()
-    yield port
-    port.server.shutdown()
-    thread.join()
-    port.server.server_close()
+    with StatusPort() as port:
+        yield port
 
 
 def test_progress_and_a_stall_are_in_the_status(world: JobWorld, trainer: StatusPort) -> None:

@@ -45,6 +45,7 @@ REGISTRY = "registry.example"
 
 BARE = Standing("standing", ControlPlane, binaries.CONTROL_PLANE, {})
 NEIGHBOURS = Standing("", ControlPlane, binaries.NEIGHBOURS, {})
+VERSIONS = Standing("", ControlPlane, binaries.ON_DEMAND, {})
 WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, *binaries.NODE), packages.NODE)
 
 
@@ -58,6 +59,8 @@ def main() -> int:
         if command is build:
             what = "the components of other projects"
             subparser.add_argument("--neighbours", action="store_const", dest="node", const=NEIGHBOURS, help=what)
+            every = "all versions of Kubernetes that tests know"
+            subparser.add_argument("--versions", action="store_const", dest="node", const=VERSIONS, help=every)
         subparser.set_defaults(run=lambda given, command=command: command(given.node))
     subparser = commands.add_parser("install", help=install.__doc__)
     subparser.set_defaults(run=lambda _: install())

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -80,6 +80,35 @@ WAITERS = Module(folder=_GO / "waiters", upstream="sigs.k8s.io/cli-utils", cold_
 KUBECONFORM = Module(folder=_GO / "kubeconform", upstream="github.com/yannh/kubeconform", cold_minutes=1)
 KUBE_SCORE = Module(folder=_GO / "kube-score", upstream="github.com/zegl/kube-score", cold_minutes=1)
 
+SCHEDULER_PLUGINS = Module(
+    folder=_GO / "scheduler-plugins",
+    upstream="sigs.k8s.io/scheduler-plugins",
+    cold_minutes=6,
+    assets="config/crd/bases",
+)
+OTHER_VERSIONS: Mapping[str, Module] = {
+    minor: Module(folder=_GO / f"kubernetes-{minor}", upstream="k8s.io/kubernetes", cold_minutes=8)
+    for minor in ("1.30", "1.32", "1.34", "1.36", "1.37")
+}
+"""The versions of Kubernetes next to the one that most tests use, by their minor version."""
+
+
+def of_version(name: str, minor: str) -> str:
+    """The name in `PROGRAMS` of a program of Kubernetes in another version."""
+    return f"{name}-{minor}"
+
+
+def _other_versions() -> Iterator[tuple[str, Program]]:
+    for minor, module in OTHER_VERSIONS.items():
+        for package in re.findall(r"^\t(k8s\.io/kubernetes/cmd/\S+)$", module.go_mod, re.MULTILINE):
+            yield of_version(_executable(package), minor), Program(module, package)
+
+
+def _executable(package: str) -> str:
+    """The name that `go build` gives a main package: its last element that is no major version."""
+    return re.sub(r"/v\d+$", "", package).rsplit("/", 1)[-1]
+
+
 PROGRAMS: Mapping[str, Program] = {
     "etcd": Program(ETCD, "go.etcd.io/etcd/server/v3"),
     "kube-apiserver": Program(KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -95,6 +124,8 @@ PROGRAMS: Mapping[str, Program] = {
     "waiters": Program(WAITERS, "dtj/tests/testbed/waiters"),
     "kubeconform": Program(KUBECONFORM, "github.com/yannh/kubeconform/cmd/kubeconform"),
     "kube-score": Program(KUBE_SCORE, "github.com/zegl/kube-score/cmd/kube-score"),
+    "scheduler-plugins": Program(SCHEDULER_PLUGINS, "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
+    **dict(_other_versions()),
 }
 
 # What a control plane needs, what a node needs besides, the real components that the operator is tested with, and what
@@ -104,7 +135,11 @@ NODE = ("kubelet", "kube-proxy", "coredns", "kwok")
 NEIGHBOURS = (
     "kueue",
     "waiters",
+    "scheduler-plugins",
+    *(name for name, program in PROGRAMS.items() if program.module in (OTHER_VERSIONS["1.30"], OTHER_VERSIONS["1.37"])),
 )
+# Minutes each: the matrix of versions runs the oldest and the newest unless it is asked for more.
+ON_DEMAND = tuple(name for name, program in PROGRAMS.items() if program.module in OTHER_VERSIONS.values())
 CHART_TOOLS = ("helm", "kubeconform", "kube-score")
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
@@ -272,18 +307,13 @@ def _follow(process: subprocess.Popen[bytes], built: Mapping[str, Path], *, log:
 
 def _ldflags(module: Module) -> str:
     flags = ["-s", "-w"]
-    if module is KUBERNETES:
+    if module.upstream == KUBERNETES.upstream:
         major, minor, _ = module.version.removeprefix("v").split(".", 2)
         stamps = {"gitVersion": module.version, "gitMajor": major, "gitMinor": minor}
         # The first is what `--version` prints, the second what clients send as their user agent.
         for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
             flags += [f"-X {package}.{name}={value}" for name, value in stamps.items()]
     return " ".join(flags)
-
-
-def _executable(package: str) -> str:
-    """The name that `go build` gives a main package: its last element that is no major version."""
-    return re.sub(r"/v\d+$", "", package).rsplit("/", 1)[-1]
 
 
 def _last_error(log: str) -> str:

@@ -22,6 +22,7 @@ from testbed.etcd import Etcd
 from testbed.pki import Authority, KeyPair, new_key, write_key
 from testbed.processes import Process, free_ports
 from testbed.rest import RestClient, mutual_tls
+from testbed.versions import Version, version_of
 
 ADMIN = "testbed-admin"
 ADDRESS = "127.0.0.1"
@@ -51,7 +52,8 @@ class ControlPlane(Cluster):
     @property
     def processes(self) -> tuple[Process, ...]:
         """Its processes, in the order in which they start."""
-        return (self._etcd, self._apiserver, self._controllers, self._scheduler)
+        servers = (self._etcd, self._apiserver, self._controllers)
+        return (*servers, self._scheduler) if "kube-scheduler" in self.binaries else servers
 
     @cached_property
     def ports(self) -> Ports:
@@ -61,6 +63,11 @@ class ControlPlane(Cluster):
             etcd, apiserver = free_ports(2)
             file.write_text(json.dumps(asdict(Ports(etcd=etcd, apiserver=apiserver))))
         return Ports(**json.loads(file.read_text()))
+
+    @property
+    def version(self) -> Version:
+        """The version of Kubernetes, by the name of the API server's program."""
+        return version_of(self.binaries["kube-apiserver"])
 
     @property
     def url(self) -> str:
@@ -121,7 +128,8 @@ class ControlPlane(Cluster):
         self._etcd.await_ready(self.etcd.ready)
         self.start_apiserver()
         self._controllers.start(self._controllers_command(), owner=owner)
-        self._scheduler.start(self._scheduler_command(), owner=owner)
+        if self._scheduler in self.processes:
+            self._scheduler.start(self._scheduler_command(), owner=owner)
         self._controllers.await_ready(lambda: self.has_service_account("default"))
 
     def stop(self) -> None:
@@ -276,9 +284,8 @@ class ControlPlane(Cluster):
             audit_log_path=self.audit.path,
             audit_log_maxsize=100_000,
             shutdown_delay_duration="0s",
-            # Gang scheduling of Kubernetes' own (KEP-4671) is alpha in this version.
-            feature_gates="GenericWorkload=true",
-            runtime_config="scheduling.k8s.io/v1alpha1=true",
+            feature_gates=self.version.flag(self.version.gates),
+            runtime_config=self.version.runtime_config,
         )
 
     def _controllers_command(self) -> list[str]:
@@ -292,10 +299,11 @@ class ControlPlane(Cluster):
             root_ca_file=self._authority.root.certificate,
             kube_api_qps=1000,
             kube_api_burst=2000,
+            feature_gates=self.version.flag(self.version.gates),
         )
 
     def _scheduler_command(self) -> list[str]:
-        gates = "GenericWorkload=true,GangScheduling=true"
+        gates = self.version.flag((*self.version.gates, *self.version.scheduler_gates))
         return self._command("kube-scheduler", config=self.run / "scheduler.json", secure_port=0, feature_gates=gates)
 
     # -- conditions -----------------------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from support import kubernetes_versions
 from testbed import binaries, runs
 from testbed.audit import AuditLog
 from testbed.binaries import Module
 from testbed.errors import Unavailable
 from testbed.toolchain import parse_version, required_version
+from testbed.versions import VERSIONS, version_of
 
 pytestmark = pytest.mark.unit
 
@@ -249,3 +251,23 @@ class TestRuns:
         runs.root().mkdir(mode=0o755)
         with pytest.raises(PermissionError, match="only you can enter"):
             runs.create("any", owner=0)
+
+
+def test_the_matrix_runs_the_oldest_and_the_newest_version_unless_it_is_asked_for_others() -> None:
+    assert kubernetes_versions.chosen("") == ("1.30", "1.37")
+    assert kubernetes_versions.chosen("all") == tuple(VERSIONS)
+    assert kubernetes_versions.chosen("1.32,1.34") == ("1.32", "1.34")
+    with pytest.raises(ValueError, match=r"DTJ_KUBERNETES_VERSIONS=1\.29: 1\.29 is none of 1\.30, "):
+        kubernetes_versions.chosen("1.29")
+
+
+def test_the_oldest_version_of_the_matrix_is_the_oldest_that_the_chart_accepts() -> None:
+    chart = (Path(__file__).parents[2] / "charts" / "dtj" / "Chart.yaml").read_text()
+    assert f'kubeVersion: ">={kubernetes_versions.chosen("")[0]}.0-0"' in chart
+
+
+def test_each_version_is_built_from_the_module_of_its_name() -> None:
+    for minor, module in binaries.OTHER_VERSIONS.items():
+        assert module.version.startswith(f"v{minor}.")
+        assert VERSIONS[minor].programs[2] == f"kube-apiserver-{minor}"
+        assert version_of(binaries.path_of(f"kube-apiserver-{minor}")) is VERSIONS[minor]

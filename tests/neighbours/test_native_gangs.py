@@ -1,0 +1,156 @@
+"""The gangs of Kubernetes itself, by the real schedulers of 1.36 and 1.37. tests/api has those of 1.35."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition, Reason
+from support.gang_schedulers import Groups
+from support.job_world import JobWorld
+from support.kubernetes_versions import started
+from support.slots import Slots, await_bound, bound
+from support.waiting import eventually
+from testbed import ControlPlane
+
+pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+
+NATIVE: JsonObject = {"gang": "Native"}
+RACK = "topology.kubernetes.io/rack"
+
+
+@pytest.fixture(scope="module", params=["1.36", "1.37"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """In place of the shared cluster: a control plane of another version."""
+    yield from started(request.param)
+
+
+@pytest.fixture
+def groups(world: JobWorld) -> Groups:
+    """The PodGroups of the namespace."""
+    return Groups(world, f"scheduling.k8s.io/{world.plane.version.gangs}", "podgroups")
+
+
+@pytest.fixture
+def slots(world: JobWorld) -> Iterator[Slots]:
+    """A node that has room for six pods."""
+    node = Slots(world.plane, f"slots-{world.namespace}")
+    node.create(6)
+    yield node
+    node.delete()
+
+
+def end_terminating(world: JobWorld) -> None:
+    """What a kubelet does with pods that are to stop."""
+    for name, pod in world.pods().items():
+        if dig(pod, "metadata", "deletionTimestamp"):
+            world.delete("pods", name)
+
+
+def disrupted(world: JobWorld) -> set[str]:
+    """The pods that the scheduler has chosen for preemption."""
+    return {
+        name
+        for name, pod in world.pods().items()
+        if any(c.get("type") == "DisruptionTarget" for c in objects(dig(pod, "status", "conditions")))
+    }
+
+
+class TestAllPodsOrNone:
+    def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
+        world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": NATIVE})
+
+        def is_reported() -> None:
+            condition = world.job().status.condition(Condition.PODS_READY)
+            assert condition is not None
+            assert condition.reason == Reason.UNSCHEDULABLE, condition
+
+        eventually(is_reported)
+        assert bound(world) == []
+        slots.grow(8)
+        await_bound(world, 8)
+        assert world.job().status.gang == "Native"
+
+    def test_a_job_that_grows_keeps_its_group_if_the_count_can_be_changed(
+        self, world: JobWorld, slots: Slots, groups: Groups
+    ) -> None:
+        policy = {"scheduling": NATIVE}
+        world.submit(roles={"worker": 3}, template=slots.template, runPolicy=policy, elastic={"maxReplicas": 5})
+        await_bound(world, 3)
+        world.run_pods()
+        world.await_state("Running")
+        before = groups.await_one()
+        world.change_spec({"replicaSpecs": {"worker": {"replicas": 5}}})
+
+        def grown() -> JsonObject:
+            end_terminating(world)
+            group = groups.get()
+            assert dig(group, "spec", "schedulingPolicy", "gang", "minCount") == 5
+            assert {f"digits-worker-{index}-r1" for index in range(5)} <= set(bound(world))
+            assert group is not None
+            return group
+
+        after = eventually(grown)
+        same = dig(before, "metadata", "uid") == dig(after, "metadata", "uid")
+        assert same is (world.plane.version.minor == "1.37")
+
+
+class TestPreemption:
+    """In 1.36 this is behind a gate of its own, which is off."""
+
+    @pytest.mark.parametrize(
+        ("strategy", "roles", "together"),
+        [("MultiWorkerMirrored", {"worker": 6}, True), ("ParameterServer", {"chief": 1, "worker": 4, "ps": 1}, False)],
+    )
+    def test_a_collective_is_preempted_as_a_whole_and_a_parameter_server_job_pod_by_pod(
+        self, world: JobWorld, slots: Slots, strategy: str, roles: dict[str, int], together: bool
+    ) -> None:
+        if world.plane.version.minor != "1.37":
+            pytest.skip("Kubernetes 1.36 preempts groups behind the gate WorkloadAwarePreemption only")
+        world.submit(roles=roles, strategy=strategy, template=slots.template, runPolicy={"scheduling": NATIVE})
+        await_bound(world, 6)
+        world.run_pods()
+        world.await_state("Running")
+        name = f"urgent-{world.namespace}"
+        priority: JsonObject = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+        world.apply({**priority, "metadata": {"name": name}})
+        spec = dig(slots.template, "spec")
+        assert isinstance(spec, dict)
+        world.create("pods", {"metadata": {"name": "urgent"}, "spec": {**spec, "priorityClassName": name}})
+
+        def preempted() -> None:
+            assert len(disrupted(world)) == (6 if together else 1)
+
+        eventually(preempted)
+
+        def restarted() -> None:
+            end_terminating(world)
+            restarts = world.job().status.restarts
+            assert (restarts.disruption, restarts.total) == (1, 1)
+
+        eventually(restarted)
+
+
+class TestTheTopologyKey:
+    def test_puts_all_pods_into_one_rack_or_names_the_gate(self, world: JobWorld) -> None:
+        """The gate is on in 1.37 here, and off in 1.36."""
+        group = f"racks-{world.namespace}"
+        racks = [Slots(world.plane, f"{group}-{n}", group=group, labels={RACK: f"{group}-{n}"}) for n in range(3)]
+        for rack, room in zip(racks, (3, 2, 4), strict=True):
+            rack.create(room)
+        try:
+            scheduling = {**NATIVE, "topologyKey": RACK}
+            world.submit(roles={"worker": 4}, template=racks[0].template, runPolicy={"scheduling": scheduling})
+            if world.plane.version.minor == "1.36":
+                invalid = world.await_condition(Condition.INVALID).status.condition(Condition.INVALID)
+                assert invalid is not None
+                assert "TopologyAwareWorkloadScheduling" in invalid.message
+                assert world.pods() == {}
+            else:
+                await_bound(world, 4)
+                assert {dig(pod, "spec", "nodeName") for pod in world.pods().values()} == {racks[2].name}
+        finally:
+            for rack in racks:
+                rack.delete()

@@ -1,0 +1,64 @@
+"""What differs between the minor versions of Kubernetes that the testbed starts: programs, gates and served APIs."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import binaries
+
+_SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """One minor version. `gangs` is the version of `scheduling.k8s.io` that has gangs; empty if none has.
+
+    `gates` are set on all three servers, `scheduler_gates` on the scheduler besides.
+    """
+
+    minor: str
+    gangs: str = ""
+    gates: tuple[str, ...] = ()
+    scheduler_gates: tuple[str, ...] = ()
+
+    @property
+    def runtime_config(self) -> str:
+        """What the API server serves in addition to its defaults."""
+        return f"scheduling.k8s.io/{self.gangs}=true" if self.gangs else ""
+
+    def flag(self, gates: Iterable[str]) -> str:
+        """The value of `--feature-gates`."""
+        return ",".join(f"{gate}=true" for gate in gates)
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of its programs in the testbed."""
+        if self is USUAL:
+            return binaries.CONTROL_PLANE
+        own = {name: binaries.of_version(name, self.minor) for name in _SERVERS}
+        return ("etcd", "kubectl", *(name for name in own.values() if name in binaries.PROGRAMS))
+
+    def paths(self) -> Mapping[str, Path]:
+        """The programs that a control plane of this version starts; without a scheduler if none is built."""
+        return {name.removesuffix(f"-{self.minor}"): path for name, path in binaries.ensure(self.programs).items()}
+
+
+USUAL = Version(minor="1.35", gangs="v1alpha1", gates=("GenericWorkload",), scheduler_gates=("GangScheduling",))
+"""The version of the tests that name none."""
+
+VERSIONS: Mapping[str, Version] = {
+    version.minor: version
+    for version in (
+        Version(minor="1.30"),
+        Version(minor="1.32"),
+        Version(minor="1.34"),
+        USUAL,
+        Version(minor="1.36", gangs="v1alpha2", gates=("GenericWorkload",), scheduler_gates=("GangScheduling",)),
+        Version(minor="1.37", gangs="v1beta1", gates=("GenericWorkload", "TopologyAwareWorkloadScheduling")),
+    )
+}
+
+
+def version_of(apiserver: Path) -> Version:
+    """The version whose API server this is."""
+    return VERSIONS.get(apiserver.name.removeprefix("kube-apiserver-"), USUAL)
