@@ -99,6 +99,11 @@ NEEDS = (
     ),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
     Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
+    Need(
+        fixtures=frozenset({"scheduler_plugins"}),
+        provide=_provide_neighbour("scheduler-plugins"),
+        insisting="DTJ_REQUIRE_NEIGHBOURS",
+    ),
     Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes, insisting="DTJ_REQUIRE_E2E"),
     Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image, insisting="DTJ_REQUIRE_E2E"),
     Need(

@@ -49,6 +49,12 @@ def end_terminating(world: JobWorld) -> None:
             world.delete("pods", name)
 
 
+def needs_v1beta1(world: JobWorld) -> None:
+    """On 1.36 only the gang itself is tested."""
+    if world.plane.version.gangs != "v1beta1":
+        pytest.skip("only the PodGroups of v1beta1 are tested beyond the gang itself")
+
+
 def disrupted(world: JobWorld) -> set[str]:
     """The pods that the scheduler has chosen for preemption."""
     return {
@@ -73,9 +79,8 @@ class TestAllPodsOrNone:
         await_bound(world, 8)
         assert world.job().status.gang == "Native"
 
-    def test_a_job_that_grows_keeps_its_group_if_the_count_can_be_changed(
-        self, world: JobWorld, slots: Slots, groups: Groups
-    ) -> None:
+    def test_a_job_that_grows_keeps_its_group(self, world: JobWorld, slots: Slots, groups: Groups) -> None:
+        needs_v1beta1(world)
         policy = {"scheduling": NATIVE}
         world.submit(roles={"worker": 3}, template=slots.template, runPolicy=policy, elastic={"maxReplicas": 5})
         await_bound(world, 3)
@@ -93,13 +98,10 @@ class TestAllPodsOrNone:
             return group
 
         after = eventually(grown)
-        same = dig(before, "metadata", "uid") == dig(after, "metadata", "uid")
-        assert same is (world.plane.version.minor == "1.37")
+        assert dig(before, "metadata", "uid") == dig(after, "metadata", "uid")
 
 
 class TestPreemption:
-    """In 1.36 this is behind a gate of its own, which is off."""
-
     @pytest.mark.parametrize(
         ("strategy", "roles", "together"),
         [("MultiWorkerMirrored", {"worker": 6}, True), ("ParameterServer", {"chief": 1, "worker": 4, "ps": 1}, False)],
@@ -107,8 +109,7 @@ class TestPreemption:
     def test_a_collective_is_preempted_as_a_whole_and_a_parameter_server_job_pod_by_pod(
         self, world: JobWorld, slots: Slots, strategy: str, roles: dict[str, int], together: bool
     ) -> None:
-        if world.plane.version.minor != "1.37":
-            pytest.skip("Kubernetes 1.36 preempts groups behind the gate WorkloadAwarePreemption only")
+        needs_v1beta1(world)
         world.submit(roles=roles, strategy=strategy, template=slots.template, runPolicy={"scheduling": NATIVE})
         await_bound(world, 6)
         world.run_pods()
@@ -134,8 +135,8 @@ class TestPreemption:
 
 
 class TestTheTopologyKey:
-    def test_puts_all_pods_into_one_rack_or_names_the_gate(self, world: JobWorld) -> None:
-        """The gate is on in 1.37 here, and off in 1.36."""
+    def test_puts_all_pods_into_one_rack(self, world: JobWorld) -> None:
+        needs_v1beta1(world)
         group = f"racks-{world.namespace}"
         racks = [Slots(world.plane, f"{group}-{n}", group=group, labels={RACK: f"{group}-{n}"}) for n in range(3)]
         for rack, room in zip(racks, (3, 2, 4), strict=True):
@@ -143,14 +144,8 @@ class TestTheTopologyKey:
         try:
             scheduling = {**NATIVE, "topologyKey": RACK}
             world.submit(roles={"worker": 4}, template=racks[0].template, runPolicy={"scheduling": scheduling})
-            if world.plane.version.minor == "1.36":
-                invalid = world.await_condition(Condition.INVALID).status.condition(Condition.INVALID)
-                assert invalid is not None
-                assert "TopologyAwareWorkloadScheduling" in invalid.message
-                assert world.pods() == {}
-            else:
-                await_bound(world, 4)
-                assert {dig(pod, "spec", "nodeName") for pod in world.pods().values()} == {racks[2].name}
+            await_bound(world, 4)
+            assert {dig(pod, "spec", "nodeName") for pod in world.pods().values()} == {racks[2].name}
         finally:
             for rack in racks:
                 rack.delete()

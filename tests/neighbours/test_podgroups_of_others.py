@@ -1,0 +1,93 @@
+"""The real scheduler of the scheduler plugins, and the real CRD of Volcano, whose programs cannot be built here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Reason
+from support.gang_schedulers import COSCHEDULING, VOLCANO, Groups
+from support.job_world import JobWorld
+from support.slots import Slots, await_bound, bound
+from support.waiting import eventually
+from testbed import ControlPlane, runs
+from testbed.scheduler_plugins import SchedulerPlugins
+
+pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+
+VOLCANO_CRDS = Path(__file__).parent / "crds"
+
+
+@pytest.fixture(scope="session")
+def scheduler_plugins(cluster: ControlPlane) -> SchedulerPlugins:
+    """The scheduler, one for the run."""
+    scheduler = SchedulerPlugins(cluster)
+    with runs.launching():
+        if not scheduler.running():
+            scheduler.install()
+            scheduler.start()
+    return scheduler
+
+
+@pytest.fixture
+def slots(world: JobWorld) -> Iterator[Slots]:
+    """A node that has room for six pods."""
+    node = Slots(world.plane, f"slots-{world.namespace}")
+    node.create(6)
+    yield node
+    node.delete()
+
+
+def is_unschedulable(world: JobWorld) -> None:
+    condition = world.job().status.condition(Condition.PODS_READY)
+    assert condition is not None
+    assert condition.reason == Reason.UNSCHEDULABLE, condition
+
+
+@pytest.mark.usefixtures("scheduler_plugins")
+class TestCoscheduling:
+    POLICY: ClassVar[JsonObject] = {"scheduling": {"gang": "Coscheduling", "timeoutSeconds": 5}}
+
+    def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
+        world.submit(roles={"worker": 8}, template=slots.template, runPolicy=self.POLICY)
+        eventually(lambda: is_unschedulable(world))
+        assert bound(world) == []
+        assert world.job().status.gang == "Coscheduling"
+        slots.grow(8)
+        await_bound(world, 8)
+        assert dig(Groups(world, COSCHEDULING, "podgroups").await_one(), "spec", "minMember") == 8
+
+    def test_a_new_attempt_is_a_gang_again(self, world: JobWorld, slots: Slots) -> None:
+        world.submit(roles={"worker": 3}, template=slots.template, runPolicy=self.POLICY)
+        await_bound(world, 3)
+        world.run_pods()
+        world.await_state("Running")
+        world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
+
+        def bound_again() -> None:
+            assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
+
+        eventually(bound_again)
+
+
+class TestVolcano:
+    def test_its_crd_takes_every_field_of_our_pod_group(self, world: JobWorld, slots: Slots) -> None:
+        """A field that the schema does not know would be dropped, and a wrong value refused."""
+        world.plane.install_crds(VOLCANO_CRDS, server_side=True)
+        name = f"urgent-{world.namespace}"
+        priority: JsonObject = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+        world.apply({**priority, "metadata": {"name": name}})
+        scheduling = {"gang": "Volcano", "queue": "team-a", "minAvailable": 3, "priorityClassName": name}
+        world.submit(roles={"worker": 4}, template=slots.template, runPolicy={"scheduling": scheduling})
+        world.await_pods([f"worker-{index}" for index in range(4)])
+        spec = dig(Groups(world, VOLCANO, "podgroups").await_one(), "spec")
+        assert isinstance(spec, dict)
+        assert (spec["minMember"], spec["queue"], spec["priorityClassName"]) == (3, "team-a", name)
+        assert dig(spec, "minResources", "example.com/slot") == "3"
+        pod = world.pods()["digits-worker-0"]
+        assert dig(pod, "spec", "schedulerName") == "volcano"
+        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "digits"
