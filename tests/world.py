@@ -345,6 +345,7 @@ class World:
             api=api,
             version="1",
             size=text(dig(body, "metadata", "annotations", Annotation.GANG_SIZE)),
+            queue=text(dig(body, "spec", "queueName")),
             topology_key=text(dig(body, "spec", "schedulingConstraints", "topology", 0, "key")) if self.gates else "",
         )
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from dtj.api import kueue_labels
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from support.kueue_queues import Queues
@@ -142,10 +143,26 @@ class TestStoppedQueues:
         queues.run(suffix="-r1")
 
 
+class TestLabels:
+    def test_a_label_names_the_queue(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit_labelled({kueue_labels.QUEUE: "gpus"})
+        queues.run()
+        assert queues.world.job().status.gang == "Kueue"
+
+    def test_a_job_stops_when_its_time_of_execution_is_over(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        queues.submit_labelled({kueue_labels.QUEUE: "gpus", kueue_labels.MAX_EXECUTION_SECONDS: "3"})
+        queues.await_condition("Evicted", "True/Deactivated")
+        queues.world.await_pods([])
+        suspended_because(queues, "set spec.active of the Workload to true")
+        queues.await_used("gpus", 0)
+
+
 class TestNoQueue:
     def test_a_queue_that_does_not_exist_is_named_with_the_remedy(self, queues: Queues) -> None:
         queues.submit(queue="nowhere")
-        suspended_because(queues, "nowhere")
+        suspended_because(queues, "nowhere doesn't exist: create it, or set another")
         queues.make("nowhere", cpus=2)
         queues.run()
         assert dig(queues.workload() or {}, "spec", "queueName") == "nowhere"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
+from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
 from support.job_world import MERGE_PATCH, JobWorld
@@ -114,6 +115,11 @@ class Queues:
             runPolicy={**policy, "scheduling": {**scheduling, **given}},
             **more,
         )
+
+    def submit_labelled(self, labels: JsonObject, name: str = "digits") -> None:
+        """A job of two pods that names its queue by Kueue's label alone."""
+        body = manifest(name, template=ONE_CPU)
+        self.world.apply({**body, "metadata": {"name": name, "labels": labels}})
 
     def run(self, name: str = "digits", *, suffix: str = "", workers: int = 2) -> None:
         """Wait for the pods of a job, have them run, and wait until the job does."""

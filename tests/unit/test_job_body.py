@@ -12,7 +12,7 @@ from aiohttp import web
 
 from builders import NOW, manifest, stored
 from dtj.api import names
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, object_at
 from dtj.app.watch_session import WatchSession
 from dtj.core.actions import PatchStatus
 from dtj.core.observed import Observed
@@ -140,3 +140,18 @@ def test_credentials_that_were_refused_are_known_again() -> None:
     assert session("a") == session("a")
     assert session("a") != session("b")
     assert isinstance(session("a"), kopf.AiohttpSession)
+
+
+def test_of_the_labels_only_those_of_kueue_are_kept() -> None:
+    labels = {"app": "x" * 60, "kueue.x-k8s.io/queue-name": "gpus"}
+    raw = json.dumps({"metadata": {"name": "digits", "labels": labels}, "spec": {}}).encode()
+    assert dig(decode_job(raw), "metadata", "labels") == {"kueue.x-k8s.io/queue-name": "gpus"}
+
+
+def test_the_queue_of_a_label_is_part_of_the_spec_that_is_planned() -> None:
+    body = stored(manifest())
+    labelled = {**body, "metadata": {**object_at(body, "metadata"), "labels": {"kueue.x-k8s.io/queue-name": "gpus"}}}
+    whole = JobRecord.from_object(decode_job(json.dumps(labelled).encode())).whole()
+    assert whole.spec is not None
+    assert whole.spec.run_policy.scheduling is not None
+    assert whole.spec.run_policy.scheduling.queue == "gpus"

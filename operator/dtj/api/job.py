@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from dtj.api import names
+from dtj.api import kueue_labels, names
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
@@ -89,17 +89,18 @@ class Job:
         spec, problems = (None, (problem,)) if problem else _read_spec(raw_spec)
         metadata = dig(body, "metadata")
         generation = dig(metadata, "generation")
-        labels = dig(metadata, "labels")
+        given = dig(metadata, "labels")
+        labels = {k: v for k, v in given.items() if isinstance(v, str)} if isinstance(given, dict) else {}
         return cls(
             namespace=text(dig(metadata, "namespace"), "default"),
             name=text(dig(metadata, "name")),
             uid=text(dig(metadata, "uid")),
             generation=generation if isinstance(generation, int) else 1,
             resource_version=text(dig(metadata, "resourceVersion")),
-            labels={k: v for k, v in labels.items() if isinstance(v, str)} if isinstance(labels, dict) else {},
+            labels=labels,
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
-            spec=spec,
+            spec=kueue_labels.with_queue(spec, labels) if spec is not None else None,
             problems=problems,
             status=JobStatus.from_object(dig(body, "status")),
             raw_spec=raw_spec,

@@ -32,6 +32,7 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         version=metadata.resource_version,
         size=metadata.annotation(Annotation.GANG_SIZE),
         topology_key=record.topology_key,
+        queue=record.spec.queue_name,
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=record.status or {},

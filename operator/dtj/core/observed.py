@@ -173,7 +173,8 @@ class GangObject:
     """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
 
     ``status`` is what the scheduler or the queue says, as it is stored; ``active`` is Kueue's word for a Workload that
-    may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup.
+    may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the
+    LocalQueue in a Workload.
     """
 
     namespace: str
@@ -184,6 +185,7 @@ class GangObject:
     version: str = ""
     size: str = ""
     topology_key: str = ""
+    queue: str = ""
     active: bool = True
     terminating: bool = False
     status: JsonObject = field(default_factory=dict)

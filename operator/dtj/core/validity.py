@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api import names, rules
+from dtj.api import kueue_labels, names, rules
 from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
@@ -36,6 +36,9 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     broken = rules.check(name=job.name, spec=job.raw_spec, stored=True)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
+    labels = tuple(Problem(Reason.INVALID_SPEC, problem) for problem in kueue_labels.problems(job.spec, job.labels))
+    if labels:
+        return labels
     found = [problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)]
     return (*dict.fromkeys(found), *_variables(job, job.spec, platform))
 

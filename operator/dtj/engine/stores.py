@@ -53,7 +53,7 @@ class JobRecord:
         """The job with all of its spec, for one pass."""
         if self.spec is None:
             return self.job
-        read = Job.from_object({SPEC_TEXT: self.spec})
+        read = Job.from_object({SPEC_TEXT: self.spec, "metadata": {"labels": {**self.job.labels}}})
         if self.refused:
             return replace(self.job, raw_spec=read.raw_spec)
         return replace(self.job, spec=read.spec, problems=read.problems, raw_spec=read.raw_spec)

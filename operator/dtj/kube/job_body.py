@@ -12,13 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
-from dtj.api import names
+from dtj.api import kueue_labels, names
 from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, spec_too_long
 from dtj.api.json import JsonObject
 
 
+class _Labels(msgspec.Struct, omit_defaults=True):
+    queue: str = msgspec.field(name=kueue_labels.QUEUE, default="")
+    priority_class: str = msgspec.field(name=kueue_labels.PRIORITY_CLASS, default="")
+    max_execution_seconds: str = msgspec.field(name=kueue_labels.MAX_EXECUTION_SECONDS, default="")
+
+
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The metadata that is read: neither annotations nor managed fields nor labels, which may be long, too."""
+    """The metadata that is read: of the labels only Kueue's. The others, annotations and managed fields may be long."""
 
     name: str = ""
     namespace: str = ""
@@ -27,6 +33,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     generation: int | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    labels: _Labels | None = None
 
 
 class _RunPolicy(msgspec.Struct, rename="camel", omit_defaults=True):

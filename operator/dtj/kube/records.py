@@ -110,6 +110,7 @@ class _SchedulingConstraints(_Partial):
 
 
 class _GangSpec(_Partial):
+    queue_name: str = ""
     active: bool | None = True
     scheduling_constraints: _SchedulingConstraints | None = None
 

@@ -82,6 +82,7 @@ class TestWhoIsTold:
         condition = invalid.job.status.condition(Condition.INVALID)
         assert condition is not None
         assert condition.reason == Reason.GANG_UNAVAILABLE
+        assert "that the operator knows (" in condition.message, "another version may be served"
         assert "no API of Volcano" in condition.message
         assert "found: Native" in condition.message
         assert not invalid.pods

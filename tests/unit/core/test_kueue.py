@@ -209,6 +209,30 @@ class TestKueue:
         story.settle()
         assert [dig(body, "spec", "podSets", 0, "count") for body in story.gang_manifests] == [3, 5]
 
+    def test_a_job_that_waits_may_change_its_queue(self) -> None:
+        story = self.queued()
+        message = "LocalQueue team-a doesn't exist"
+        story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
+        story.advance(60)
+        story.settle()
+        condition = story.job.status.condition(Condition.SUSPENDED)
+        assert condition is not None
+        assert condition.message.endswith(
+            "doesn't exist: create it, or set another LocalQueue in runPolicy.scheduling.queue"
+        )
+        moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
+        story.job = replace(story.job, spec=moved.spec, raw_spec=moved.raw_spec, generation=2)
+        story.settle()
+        assert [dig(body, "spec", "queueName") for body in story.gang_manifests] == ["team-a", "team-b"]
+
+    def test_a_job_that_runs_stays_where_it_was_admitted(self) -> None:
+        story = self.running()
+        moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
+        story.job = replace(story.job, spec=moved.spec, raw_spec=moved.raw_spec, generation=2)
+        story.settle()
+        assert story.job.status.state == "Running"
+        assert len(story.gang_manifests) == 1
+
     def test_the_start_deadline_counts_from_admission(self) -> None:
         body = job(
             roles={"worker": 3},

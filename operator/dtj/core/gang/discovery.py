@@ -52,10 +52,11 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
     there = ", ".join(dict.fromkeys(str(api.gang) for api in found.apis)) or "none"
+    known = ", ".join(dict.fromkeys(api.api_version for api in APIS if api.gang in wanted))
     return Problem(
         Reason.GANG_UNAVAILABLE,
-        f"runPolicy.scheduling: this cluster serves no API of {' or '.join(wanted)}: install it, or set another gang "
-        f"(found: {there})",
+        f"runPolicy.scheduling: this cluster serves no API of {' or '.join(wanted)} that the operator knows ({known}): "
+        f"install a version that has one, or set another gang (found: {there})",
     )
 
 

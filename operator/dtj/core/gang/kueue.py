@@ -8,6 +8,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
+from dtj.api.kueue_labels import max_execution_seconds
+from dtj.api.spec import JobSpec, Scheduling
 from dtj.core.gang.fields import add, present
 from dtj.core.gang.group import Group
 from dtj.core.observed import Flavor, GangObject
@@ -28,7 +30,14 @@ def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | No
         }
         for role, pod in zip(group.spec.roles(), pods, strict=True)
     ]
-    return present({"queueName": group.scheduling.queue, "podSets": [*sets], "priority": priority})
+    return present(
+        {
+            "queueName": group.scheduling.queue,
+            "podSets": [*sets],
+            "priority": priority,
+            "maximumExecutionTimeSeconds": max_execution_seconds(group.job.labels),
+        }
+    )
 
 
 def resized(group: Group) -> JsonObject | None:
@@ -38,6 +47,11 @@ def resized(group: Group) -> JsonObject | None:
 
 def join(group: Group, pod: JsonObject) -> None:
     """Nothing: Kueue counts the pod sets of the Workload, not the pods. See :func:`place`."""
+
+
+def queue_of(spec: JobSpec) -> str:
+    """The LocalQueue of a job; empty if it names none."""
+    return (spec.run_policy.scheduling or Scheduling()).queue or ""
 
 
 def conditions(workload: GangObject) -> list[JsonObject]:
@@ -75,12 +89,19 @@ def words(workload: GangObject | None) -> str:
     if workload is None:
         return "waiting in the queue"
     if not workload.active:
-        return "Kueue: the workload was deactivated: set spec.active of the Workload to true to go on"
+        why = text(condition(workload, "Evicted").get("message")) or "the workload was deactivated"
+        return f"Kueue: {why}: set spec.active of the Workload to true to go on"
     for kind, status in (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
         found = condition(workload, kind)
         if found.get("status") == status and text(found.get("message")):
-            return f"Kueue: {text(found.get('message'))}"
+            return f"Kueue: {_with_remedy(text(found.get('message')))}"
     return "waiting in the queue"
+
+
+def _with_remedy(message: str) -> str:
+    """Kueue's words, and what to do about a queue that is not there."""
+    remedy = ": create it, or set another LocalQueue in runPolicy.scheduling.queue"
+    return f"{message}{remedy}" if message.endswith("doesn't exist") else message
 
 
 def flavors_of(workload: GangObject) -> tuple[str, ...]:

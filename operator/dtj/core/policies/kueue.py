@@ -43,7 +43,9 @@ def _into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
         return (new_gang(context, api),)
     if workload.terminating:
         return ()
-    return () if _fits(context, workload) else (DeleteGang(workload.api, workload.name, workload.uid),)
+    if _fits(context, workload) and workload.queue == kueue.queue_of(context.spec):
+        return ()
+    return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
 def _fits(context: JobContext, workload: GangObject) -> bool:
