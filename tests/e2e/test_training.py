@@ -18,7 +18,7 @@ from testbed.processes import wait_until
 pytestmark = pytest.mark.e2e
 
 CHECKPOINT: JsonObject = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
-LONG = "--epochs=50"
+LONG = "--epochs=30"
 """Long enough for a test to do something in the middle."""
 
 
