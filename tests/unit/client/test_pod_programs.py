@@ -51,6 +51,7 @@ def test_the_code_is_unpacked(packed: CodePack, tmp_path: Path) -> None:
         (b"no archive", "the code sha256:{digest} cannot be read (Not a gzipped file (b'no')): copy it"),
         (gzip.compress(b"other", mtime=0), "the code sha256:{digest} is damaged, its digest is sha256:"),
     ],
+    ids=["absent", "no archive", "other content"],
 )
 def test_code_that_is_not_the_one_of_the_digest_is_one_line_and_nothing_is_unpacked(
     packed: CodePack, tmp_path: Path, content: bytes | None, words: str
