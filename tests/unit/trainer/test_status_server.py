@@ -93,7 +93,7 @@ def test_a_flood_of_connections_takes_no_threads_and_keeps_no_reader_out() -> No
         for _ in range(300):
             with suppress(ConnectionError):
                 flood.enter_context(connect(server)).sendall(b"G")
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
         assert len(server._until) <= progress._READERS
         assert is_well(server)
 
