@@ -197,7 +197,9 @@ class TestWhatItRenders:
         image = dig(deployment, "spec", "template", "spec", "containers", 0, "image")
         assert image == f"registry.example/dtj-operator@{digest}"
 
-    def test_the_crd_is_the_one_of_the_project_and_outlives_the_chart_unless_told_otherwise(self, helm: Helm) -> None:
+    def test_the_crd_is_the_one_of_the_project_and_outlives_the_chart_unless_a_value_says_otherwise(
+        self, helm: Helm
+    ) -> None:
         (kept,) = of_kind(helm.objects(), "CustomResourceDefinition")
         (path,) = (ROOT / "crds").glob("*.yaml")
         assert kept["spec"] == yaml.safe_load(path.read_text())["spec"]
@@ -260,7 +262,7 @@ class TestRights:
         rules = operator_rules(helm.objects({**NAMESPACED, "gangSchedulers": [gang]}))
         assert granted(rules["team-a"]) == listed(NAMESPACE_RULES, FOR_NETWORK_POLICIES, FOR_GANGS[gang])
 
-    def test_without_a_policy_for_each_job_it_has_no_right_to_policies_and_is_told_of_none(self, helm: Helm) -> None:
+    def test_without_a_policy_for_each_job_it_has_no_right_to_policies_and_gets_none(self, helm: Helm) -> None:
         bodies = helm.objects({**NAMESPACED, "networkPolicy": {"jobs": {"enabled": False}}})
         assert granted(operator_rules(bodies)["team-a"]) == listed(NAMESPACE_RULES, *FOR_GANGS.values())
         assert not any("--network-policies" in argument for argument in _arguments(bodies))

@@ -43,7 +43,7 @@ def test_of_a_job_that_is_not_there_the_server_is_quoted(world: JobWorld) -> Non
     assert (code, output) == (4, 'distributedtrainingjobs.training.dtj.dev "flowers" not found')
 
 
-def test_of_a_job_without_it_the_way_to_have_it_is_said_and_works(world: JobWorld) -> None:
+def test_a_job_without_it_is_reported_with_the_command_that_enables_it(world: JobWorld) -> None:
     world.submit(roles={"worker": 1}, checkpoint=SHARED)
     code, output = tensorboard(world, "digits")
     assert code == 2
@@ -57,7 +57,7 @@ def test_of_a_job_without_it_the_way_to_have_it_is_said_and_works(world: JobWorl
     assert over.startswith("TensorBoard of digits was not ready within 2 s: digits is Starting")
 
 
-def test_of_a_job_that_shares_no_directory_it_is_said_what_it_lacks(world: JobWorld) -> None:
+def test_a_job_that_shares_no_directory_is_reported_with_what_it_lacks(world: JobWorld) -> None:
     world.submit(roles={"worker": 1})
     code, output = tensorboard(world, "digits")
     assert code == 2
@@ -93,7 +93,7 @@ def test_an_image_without_it_is_named_as_the_trouble(world: JobWorld) -> None:
     )
 
 
-def test_a_port_that_is_taken_is_said(world: JobWorld) -> None:
+def test_a_port_that_is_taken_is_reported(world: JobWorld) -> None:
     world.submit(roles={"worker": 1}, checkpoint=SHARED, tensorBoard={})
     world.await_pods(["worker-0"])
     world.run_pod("digits-worker-0")

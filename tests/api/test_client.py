@@ -105,7 +105,7 @@ def test_several_jobs_are_submitted_in_order_and_one_at_a_time_only_where_there_
     assert [job.name for job in client.list()] == ["a", "b"]
 
 
-def test_what_cannot_be_done_is_told_by_typed_errors_and_changes_nothing(world: JobWorld, client: Client) -> None:
+def test_what_cannot_be_done_is_reported_by_typed_errors_and_changes_nothing(world: JobWorld, client: Client) -> None:
     with pytest.raises(InvalidManifest, match=r"^the manifest: digits: spec\.port: "):
         client.submit(manifest(port=0))
     assert world.jobs() == []

@@ -65,7 +65,7 @@ async def test_a_list_of_all_namespaces_holds_ours(gateway: KubeGateway, namespa
     assert (namespace, "a") in {decode_pod(item).metadata.key for item in listing.items}
 
 
-async def test_a_watch_tells_of_what_happens_after_the_list(gateway: KubeGateway, namespace: str) -> None:
+async def test_a_watch_reports_what_happens_after_the_list(gateway: KubeGateway, namespace: str) -> None:
     before = await gateway.list(PODS, namespace=namespace)
     created = await gateway.create(PODS, namespace=namespace, body=pod("a"))
     uid = str(dig(created, "metadata", "uid"))
@@ -98,7 +98,7 @@ async def test_field_errors_come_one_by_one(gateway: KubeGateway, namespace: str
     assert caught.value.status == 422
 
 
-async def test_a_name_that_is_taken_and_a_version_that_is_old_are_told_apart(
+async def test_a_name_that_is_taken_and_a_version_that_is_old_are_distinguished(
     gateway: KubeGateway, world: JobWorld
 ) -> None:
     namespace = world.namespace

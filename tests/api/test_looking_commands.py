@@ -145,13 +145,13 @@ def test_status_names_the_root_cause_of_a_failed_job(world: JobWorld, person: Pe
     assert "dtj logs digits --first-error" in text
 
 
-def test_a_job_that_no_operator_sees_is_told_from_one_that_is_new(world: JobWorld, person: Person) -> None:
+def test_a_job_that_no_operator_sees_is_distinguished_from_one_that_is_new(world: JobWorld, person: Person) -> None:
     world.submit()
     assert "the job was created a moment ago" in person.says("status", "digits")
 
 
 @pytest.mark.usefixtures("operator")
-def test_what_a_person_may_not_read_is_said_in_its_place(world: JobWorld) -> None:
+def test_what_a_person_may_not_read_is_reported_in_its_place(world: JobWorld) -> None:
     run(world)
     jobs: JsonObject = {"apiGroups": ["training.dtj.dev"], "resources": ["distributedtrainingjobs"], "verbs": ["get"]}
     someone = limited(world, "someone", jobs)
@@ -170,7 +170,7 @@ def test_a_job_that_is_not_there_is_one_line_and_code_4(world: JobWorld, person:
 
 
 @pytest.mark.usefixtures("operator")
-def test_watching_tells_each_change_and_ends_with_the_job(world: JobWorld, person: Person) -> None:
+def test_watching_reports_each_change_and_ends_with_the_job(world: JobWorld, person: Person) -> None:
     world.submit(runPolicy=ALL_WORKERS)
     world.await_pods(["worker-0", "worker-1"])
     results: list[Result] = []
@@ -197,7 +197,7 @@ def dtj(world: JobWorld, tmp_path: Path) -> Iterator[CommandLine]:
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_terminal_gets_a_screen_that_is_drawn_anew(world: JobWorld, dtj: CommandLine) -> None:
+def test_a_terminal_gets_a_screen_that_is_drawn_again(world: JobWorld, dtj: CommandLine) -> None:
     world.submit(runPolicy=ALL_WORKERS)
     terminal = Terminal()
     watching = dtj.start("status", "digits", "--watch", output=terminal.theirs)

@@ -49,7 +49,7 @@ def test_when_the_leader_is_killed_another_takes_over_and_nothing_is_created_twi
     assert len(created) == 3
 
 
-def test_a_leader_that_is_told_to_stop_hands_over_at_once(
+def test_a_leader_that_is_asked_to_stop_hands_over_at_once(
     world: JobWorld, candidates: tuple[OperatorProcess, OperatorProcess]
 ) -> None:
     leader, standby = candidates

@@ -161,7 +161,7 @@ class TestKueue:
 
         eventually(finished)
 
-    def test_a_flavor_that_the_operator_may_not_read_is_said_in_the_status(self, world: JobWorld) -> None:
+    def test_a_flavor_that_the_operator_may_not_read_is_reported_in_the_status(self, world: JobWorld) -> None:
         """This operator has rights in its namespace only, and flavors belong to the cluster."""
         workloads = self.submit(world)
         workloads.admit(flavor="spot")

@@ -153,7 +153,7 @@ class TestAClusterThatBreaks:
         assert uids_of(world, "patient") == before
         assert lasting_operator.running
 
-    def test_an_outage_is_said_once_and_not_at_each_attempt(
+    def test_an_outage_is_reported_once_and_not_at_each_attempt(
         self, broken_world: JobWorld, lasting_operator: OperatorProcess
     ) -> None:
         before = len(lasting_operator.lines())

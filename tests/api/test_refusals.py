@@ -145,7 +145,7 @@ def stories(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.name)
-def test_what_is_refused_is_said_and_asked_for_ever_more_rarely_until_it_is_granted(
+def test_what_is_refused_is_reported_and_requested_ever_more_rarely_until_it_is_granted(
     refusal: Refusal, stories: dict[str, Future[Story]], record_property: Callable[[str, object], None]
 ) -> None:
     story = stories[refusal.name].result()

@@ -190,7 +190,7 @@ class TestScale:
         )
         assert shown.stdout == "4"
 
-    def test_applying_an_elastic_job_anew_scales_it_too(self, cluster: ControlPlane, namespace: str) -> None:
+    def test_applying_an_elastic_job_again_scales_it_too(self, cluster: ControlPlane, namespace: str) -> None:
         elastic = {"maxReplicas": 4}
         assert apply(cluster, namespace, manifest(roles={"worker": 2}, elastic=elastic)) == ""
         assert apply(cluster, namespace, manifest(roles={"worker": 3}, elastic=elastic)) == ""

@@ -313,7 +313,7 @@ def test_after_a_crash_the_kernel_ends_all_and_the_next_start_removes_the_rest(c
         runs.remove(successor)
 
 
-def test_a_cluster_starts_beside_another_and_after_it_again(node_testbed: NodeCluster) -> None:
+def test_a_cluster_starts_next_to_another_and_after_it_again(node_testbed: NodeCluster) -> None:
     for _ in range(2):
         name = f"again-{os.getpid()}"
         cluster = NodeCluster.launch(name, owner=os.getpid(), binaries=node_testbed.binaries)

@@ -121,7 +121,7 @@ def test_the_file_that_names_the_newest_decides_nothing(tmp_path: Path, content:
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-40")
 
 
-def test_so_many_stay_as_are_to_be_kept_and_nothing_else(tmp_path: Path) -> None:
+def test_as_many_stay_as_are_to_be_kept_and_nothing_else(tmp_path: Path) -> None:
     Saved(tmp_path, keep=2).save(*STEPS)
     steps = {int(re.sub(r"\D+", "", path.name.partition(".")[0])) for path in tmp_path.glob("ckpt-*")}
     assert steps == {20, 30}

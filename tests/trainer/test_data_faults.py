@@ -134,7 +134,7 @@ def test_held_out_files_must_be_others_and_of_known_classes(tmp_path: Path) -> N
     assert "its directory is not a class of" in refusal(images, f"--held-out={other}")
 
 
-def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_told(tmp_path: Path) -> None:
+def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_reported(tmp_path: Path) -> None:
     data = write(tmp_path / "data", "csv", files=4)
     assert _chosen(data, "file", workers=3) == (
         "--shard=file: 4 files cannot be divided among 3 workers; give 3, 6, 9, … files, or --shard=data"

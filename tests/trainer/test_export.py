@@ -72,7 +72,7 @@ def signature(path: Path) -> Any:
     return found
 
 
-def test_result_and_last_words_tell_where_it_is_how_large_and_which_one(exported: Job) -> None:
+def test_result_and_last_words_show_where_it_is_how_large_and_which_one(exported: Job) -> None:
     path = version(exported)
     description = exported.result["export"]
     assert description["path"] == str(path)
@@ -182,7 +182,9 @@ def odd():
 ROWS = ("--model=rows:build", "--dataset=digits", "--loss=sparse_categorical_crossentropy")
 
 
-def test_a_model_with_a_loop_is_a_tflite_model_that_takes_one_example_at_a_time_and_that_is_said(folder: Path) -> None:
+def test_a_model_with_a_loop_is_a_tflite_model_that_takes_one_example_at_a_time_and_that_is_reported(
+    folder: Path,
+) -> None:
     import numpy as np
     import tensorflow as tf
 

@@ -152,7 +152,7 @@ print("imported", keras.__version__)
 """
 
 
-def test_another_version_of_keras_is_told_in_one_line_and_left_as_it_is(folder: Path) -> None:
+def test_another_version_of_keras_is_reported_in_one_line_and_left_as_it_is(folder: Path) -> None:
     folder.mkdir()
     (folder / "keras").mkdir()
     (folder / "keras" / "__init__.py").write_text(

@@ -103,7 +103,7 @@ def test_where_a_pod_is_replaced_alone_those_that_saved_with_it_wait_for_the_nex
     assert same_bits(job, together)
 
 
-def test_told_to_go_while_its_peer_is_away_a_task_goes_at_once(folder: Path) -> None:
+def test_a_task_that_is_asked_to_stop_while_its_peer_is_away_stops_at_once(folder: Path) -> None:
     with launched(folder, 2) as job:
         start(job)
         job.wait_for_checkpoint(10)
@@ -114,7 +114,7 @@ def test_told_to_go_while_its_peer_is_away_a_task_goes_at_once(folder: Path) -> 
         assert survivor.wait(SOON) == 143
 
 
-def test_told_to_go_all_save_the_same_step_through_their_launchers(folder: Path) -> None:
+def test_all_that_are_asked_to_stop_save_the_same_step_through_their_launchers(folder: Path) -> None:
     with launched(folder, 2, "--epochs=1000") as job:
         start(job)
         job.wait_for_checkpoint(10)
@@ -123,7 +123,7 @@ def test_told_to_go_all_save_the_same_step_through_their_launchers(folder: Path)
         assert "preempted: all tasks saved step" in job["worker-0"].last_words
 
 
-def test_an_error_is_told_exactly_and_before_tensorflow_is_imported(folder: Path) -> None:
+def test_an_error_is_reported_exactly_and_before_tensorflow_is_imported(folder: Path) -> None:
     with launched(folder, 2, "--task=poetry") as job:
         start(job, "worker-0")
         assert job["worker-0"].wait() == 2

@@ -118,7 +118,7 @@ def past_the_gate(port: int) -> Iterator[None]:
         yield
 
 
-def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) -> None:
+def test_a_task_that_is_asked_to_stop_at_the_start_gate_stops_at_once(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO) as job:
         waiting = job.start("worker-0")["worker-0"]
         waiting.wait_for("strategy MultiWorkerMirrored")
@@ -126,7 +126,7 @@ def test_a_task_that_is_told_to_go_at_the_start_gate_goes_at_once(folder: Path) 
         assert waiting.wait(SOON) == 143
 
 
-def test_a_task_that_is_told_to_go_while_it_connects_goes_at_once(folder: Path) -> None:
+def test_a_task_that_is_asked_to_stop_while_it_connects_stops_at_once(folder: Path) -> None:
     with (
         Job(folder, strategy=STRATEGY, roles=TWO) as job,
         # The peer is met at the gate, and then never speaks as TensorFlow does: that waits, and lets no Python run.

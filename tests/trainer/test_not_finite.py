@@ -157,7 +157,7 @@ def test_gradients_that_overflow_under_loss_scaling_are_no_failure(folder: Path,
     assert all(np.isfinite(each).all() for each in weights(job, 60))
 
 
-def test_rollback_is_repeated_at_most_as_often_as_was_said(folder: Path) -> None:
+def test_rollback_is_repeated_at_most_as_often_as_was_set(folder: Path) -> None:
     job = ran(folder, "OneDevice", "--on-nan=rollback", "--on-nan-limit=2", program=MINE.replace("+ 5]", "+ 5:]"))
     assert codes(job) == {1}
     assert job["worker-0"].last_words.endswith("--on-nan=rollback has gone on 2 times (--on-nan-limit)")

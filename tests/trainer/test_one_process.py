@@ -97,7 +97,7 @@ def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone:
     assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
 
 
-def test_a_run_that_was_told_to_stop_and_then_killed_ends_with_the_same_bits(folder: Path, alone: Job) -> None:
+def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(folder: Path, alone: Job) -> None:
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT) as job:
         worker = job.start()["worker-0"]
         job.wait_for_checkpoint(20)

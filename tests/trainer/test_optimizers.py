@@ -92,7 +92,7 @@ def test_the_rate_is_scaled_to_the_global_batch_only_when_asked_and_says_so(libr
     )
 
 
-def test_momentum_is_sgds_and_both_are_told(library: ModuleType) -> None:
+def test_momentum_is_sgds_and_both_are_reported(library: ModuleType) -> None:
     with_momentum = made(library, "--optimizer=sgd", "--momentum=0.9", "--schedule=warmup-cosine")
     assert with_momentum.optimizer.momentum == 0.9
     assert with_momentum.description == (

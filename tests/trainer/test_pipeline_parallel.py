@@ -108,7 +108,7 @@ def test_a_silent_stage_ends_the_leader_as_peer_lost(folder: Path) -> None:
             assert job["worker-0"].wait(SOON) == 75
 
 
-def test_a_stage_that_is_told_to_go_stays_until_the_leader_has_saved(folder: Path) -> None:
+def test_a_stage_that_is_asked_to_stop_stays_until_the_leader_has_saved(folder: Path) -> None:
     with Job(folder, strategy=STRATEGY, roles=TWO, arguments=ENDLESS) as job:
         job.start().wait_for_checkpoint(20)
         job["worker-1"].kill(signal.SIGTERM)

@@ -86,7 +86,7 @@ def test_fit_is_stopped_and_resumed_like_a_loop(folder: Path, tmp_path: Path, li
     assert "warning" not in broken["worker-0"].log
 
 
-def test_random_layers_of_tf_keras_that_keep_no_count_are_told_of(folder: Path) -> None:
+def test_random_layers_of_tf_keras_that_keep_no_count_are_reported(folder: Path) -> None:
     with job(folder, ONE, HERE / "scripts" / "fits.py", "20", "tf_keras", "uncounted") as legacy:
         assert legacy.start().wait() == {"worker-0": 0}
     assert (

@@ -57,7 +57,7 @@ def test_classes_are_learned(folder: Path, arguments: tuple[str, ...], dataset: 
     assert job.result.keys() >= {"loss", "accuracy"}
 
 
-def test_a_number_is_learned_and_told_and_served_in_its_own_unit(folder: Path) -> None:
+def test_a_number_is_learned_and_reported_and_served_in_its_own_unit(folder: Path) -> None:
     from dtj_trainer.datasets import diabetes
 
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=DIABETES) as job:
@@ -153,7 +153,7 @@ def test_the_rate_of_the_command_line_holds_when_a_run_is_resumed_with_another(f
     assert {key: before[key] for key in weights} == {key: after[key] for key in weights}
 
 
-def test_the_batch_and_a_scaled_rate_are_told(folder: Path) -> None:
+def test_the_batch_and_a_scaled_rate_are_reported(folder: Path) -> None:
     arguments = [
         *TUMOURS[:1], "--per-replica-batch-size=16", "--logical-cpus=2", "--learning-rate=0.001",
         "--scale-learning-rate=16", "--epochs=1",

@@ -102,7 +102,7 @@ NORMALISED = """
 """
 
 
-def test_batch_normalization_is_synchronised_over_the_replicas_and_said_to_be(tmp_path: Path) -> None:
+def test_batch_normalization_is_synchronised_over_the_replicas_and_reported_as_such(tmp_path: Path) -> None:
     results = {}
     for strategy, more in (("OneDevice", ()), ("Mirrored", ("--logical-cpus=2",))):
         arguments = [*mine(tmp_path / strategy, NORMALISED), "--epochs=4", "--batch-size=48", *more]
@@ -194,7 +194,7 @@ def test_a_model_with_dropout_resumes_to_the_bit(
     assert tensors(jobs[0].checkpoints / LAST) == tensors(jobs[1].checkpoints / LAST)
 
 
-def test_random_layers_that_keep_no_count_are_told_of(folder: Path) -> None:
+def test_random_layers_that_keep_no_count_are_reported(folder: Path) -> None:
     text = DROPPED.replace("Dropout(0.5", 'Dropout(0.5, rng_type="legacy_stateful"')
     with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*mine(folder, text), *DROPPING]) as job:
         worker = job.start(environ={"TEST_KERAS": "tf_keras"})["worker-0"]

@@ -89,7 +89,7 @@ def test_a_script_that_ends_with_words_has_failed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("does", "code", "last"), [((), 143, "SIGTERM: leaving at once"), (("handle",), 1, "handled")])
-def test_a_script_that_is_told_to_go_goes_at_once_or_as_its_own_handler_says(
+def test_a_script_that_is_asked_to_stop_stops_at_once_or_as_its_own_handler_says(
     folder: Path, does: Sequence[str], code: int, last: str
 ) -> None:
     with script(folder, INTERPRETED, "0", "wait", *does) as job:
@@ -100,7 +100,7 @@ def test_a_script_that_is_told_to_go_goes_at_once_or_as_its_own_handler_says(
     assert last in worker.log
 
 
-def test_the_lost_peer_of_a_plain_script_is_told_by_its_exit_code(folder: Path) -> None:
+def test_the_lost_peer_of_a_plain_script_is_recognized_by_its_exit_code(folder: Path) -> None:
     options = [f"--script={HERE / 'scripts' / 'collective.py'}"]
     with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=options) as job:
         for worker in job.start().replicas.values():

@@ -49,7 +49,7 @@ class TestTheChart:
         assert _names(item) == _names(known)
         assert _names(dig(item, "properties", "tpu")) == _names(dig(known, "$defs", "TpuHosts"))
 
-    def test_it_installs_the_version_of_the_operator_beside_it(self) -> None:
+    def test_it_installs_the_version_of_the_operator_next_to_it(self) -> None:
         assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
 
     def test_the_dashboard_asks_for_metrics_that_the_operator_has(self) -> None:

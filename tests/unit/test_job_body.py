@@ -69,7 +69,7 @@ def test_the_store_keeps_what_only_planning_reads_as_text() -> None:
     assert whole == JobRecord.from_object(body).whole(), "however it came"
 
 
-def test_what_cannot_be_read_is_said_when_the_job_is_planned() -> None:
+def test_what_cannot_be_read_is_reported_when_the_job_is_planned() -> None:
     record = JobRecord.from_object(decode_job(raw(stored(manifest(template=["no", "template"])))))
     (problem,) = record.whole().problems
     assert problem.startswith("spec.template: ")

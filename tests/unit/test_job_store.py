@@ -45,7 +45,7 @@ def test_late_news_of_a_deleted_job_displaces_no_successor_and_does_not_come_bac
     assert held(store) == ""
 
 
-def test_a_successor_that_is_told_of_first_ends_its_predecessor() -> None:
+def test_a_successor_that_is_reported_first_ends_its_predecessor() -> None:
     store = JobStore()
     store.put(version("old", 10))
     news = store.put(version("new", 60))

@@ -58,7 +58,7 @@ def test_a_test_that_fails_is_run_once_and_named_in_the_summary(tmp_path: Path) 
     assert "1 failed" in summary
 
 
-def test_levels_after_one_that_failed_and_those_beside_it_still_run() -> None:
+def test_levels_after_one_that_failed_and_those_next_to_it_still_run() -> None:
     steps = {"a": [("a", "exit(1)")], "b": [("b", "print('2 passed')")], "c": [("c", "print('3 passed')")]}
     done = run(steps, 2)
     assert done.returncode == 1

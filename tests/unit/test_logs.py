@@ -113,7 +113,7 @@ async def test_a_broken_reading_is_gone_on_with_and_no_line_comes_twice() -> Non
     assert (second.tail, second.since_time) == (None, "2026-01-02T03:04:04Z")
 
 
-async def test_a_line_that_came_late_is_told_once() -> None:
+async def test_a_line_that_came_late_is_reported_once() -> None:
     first = [stamped(5.9, "error"), stamped(6.0, "output")]
     kubelet = Kubelet([*first, Unavailable("gone")], [*first, stamped(6.1, "more")])
     reading = log(kubelet)
@@ -121,7 +121,7 @@ async def test_a_line_that_came_late_is_told_once() -> None:
     assert await texts(reading.read(follow=True)) == ["more"]
 
 
-async def test_a_reading_of_nothing_begins_anew_with_all_that_was_asked() -> None:
+async def test_a_reading_of_nothing_starts_again_with_all_that_was_asked() -> None:
     kubelet = Kubelet([Unavailable("gone")], [stamped(1, "a")])
     reading = log(kubelet, tail=3)
     assert await texts(reading.read(follow=True)) == ["broken"]

@@ -75,7 +75,7 @@ def test_what_the_images_lock_is_in_the_ranges_that_pip_takes(lock: str, librari
     assert {name for name in libraries if locked[name] not in ranges[name]} == set()
 
 
-def test_what_dtj_tells_to_install_is_this_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_dtj_recommends_to_install_is_this_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dtj.local.trainer._checkout", lambda: None)
     assert how_to_install() == "type `pip install 'dtj-cli[local]'`"
 

@@ -94,7 +94,7 @@ async def test_what_goes_in_here_comes_out_there_and_the_other_way_round(tmp_pat
     assert errors == []
 
 
-async def test_a_pod_that_does_not_listen_is_said_and_the_next_connection_is_tried_anew(tmp_path: Path) -> None:
+async def test_a_pod_that_does_not_listen_is_reported_and_the_next_connection_is_tried_again(tmp_path: Path) -> None:
     pod, errors = Pod(), list[str]()
     pod.trouble = b"connection refused"
     async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
@@ -105,7 +105,7 @@ async def test_a_pod_that_does_not_listen_is_said_and_the_next_connection_is_tri
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
-async def test_a_server_that_refuses_is_said_with_its_status(tmp_path: Path, status: int) -> None:
+async def test_a_server_that_refuses_is_reported_with_its_status(tmp_path: Path, status: int) -> None:
     pod, errors = Pod(), list[str]()
     pod.refusal = status
     async with gateway_to(pod, tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=errors.append) as port:
@@ -113,7 +113,7 @@ async def test_a_server_that_refuses_is_said_with_its_status(tmp_path: Path, sta
     assert errors == [f"port 6006 of pod digits-tensorboard cannot be forwarded: HTTP status {status}"]
 
 
-async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     async with gateway_to(Pod(), tmp_path) as gateway, forwarded(gateway, TARGET, port=0, complain=print) as port:
         with pytest.raises(PortTaken, match=f"cannot listen on port {port}"):
             async with forwarded(gateway, TARGET, port=port, complain=print):

@@ -22,7 +22,7 @@ def picture() -> ModuleType:
     return module
 
 
-def test_lines_that_are_drawn_anew_are_shown_once(picture: ModuleType) -> None:
+def test_lines_that_are_drawn_again_are_shown_once(picture: ModuleType) -> None:
     output = (
         "a run\r\n\x1b[?25lstep 1\r\nbusy\r\x1b[2K\x1b[1A\x1b[2Kstep 2\r\n\x1b[1;32mdone\x1b[0m\r\n\x1b[?25hend\r\n\r\n"
     )

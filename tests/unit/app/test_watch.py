@@ -171,7 +171,7 @@ async def test_an_error_in_the_watch_ends_in_a_fresh_list_and_a_new_watch(error:
         await job.until_known(marker="m", missed="1", later="2")
 
 
-async def test_errors_in_a_row_are_survived_and_said_in_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_in_a_row_are_survived_and_reported_in_a_line_each(caplog: pytest.LogCaptureFixture) -> None:
     caplog.handler.addFilter(QuietRetries())
     caplog.set_level(logging.WARNING)
     async with watched() as job:

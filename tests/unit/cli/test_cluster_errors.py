@@ -83,7 +83,7 @@ def test_a_manifest_cannot_be_submitted_to_nobody(
 
 
 @pytest.mark.parametrize("command", ANY)
-def test_a_cluster_without_the_crd_is_told_by_what_to_install(
+def test_a_cluster_without_the_crd_is_reported_with_what_to_install(
     command: str, without_crd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*command.split(), "--kubeconfig", without_crd) == 4

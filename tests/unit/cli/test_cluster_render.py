@@ -100,7 +100,7 @@ def test_a_replica_without_a_pod_is_still_to_come_until_the_job_has_ended() -> N
 # -- news -----------------------------------------------------------------------------------------------------
 
 
-def test_an_obstacle_is_told_once_though_its_words_change() -> None:
+def test_an_obstacle_is_reported_once_though_its_words_change() -> None:
     starting = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.WAITING_FOR_PODS, "0 of 2"),))
     blocked = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.UNSCHEDULABLE, "0/3 nodes"),))
     other_words = with_status(conditions=(known(Condition.PODS_READY, "False", Reason.UNSCHEDULABLE, "0/4 nodes"),))
@@ -109,14 +109,14 @@ def test_an_obstacle_is_told_once_though_its_words_change() -> None:
     assert news(blocked, other_words) == ()
 
 
-def test_a_restart_is_told_with_its_reason_and_its_end_is_not() -> None:
+def test_a_restart_is_reported_with_its_reason_and_its_end_is_not() -> None:
     restarting = with_status(conditions=(known(Condition.RESTARTING, "True", Reason.REPLICA_LOST, "worker-1 is gone"),))
     over = with_status(conditions=(known(Condition.RESTARTING, "False", Reason.NOT_RESTARTING),))
     assert news(job(), restarting) == ("ReplicaLost: worker-1 is gone",)
     assert news(restarting, over) == ()
 
 
-def test_one_thing_is_told_once_though_two_conditions_name_it() -> None:
+def test_one_thing_is_reported_once_though_two_conditions_name_it() -> None:
     lost = (Reason.REPLICA_LOST, "worker-1 is gone")
     both = with_status(
         conditions=(known(Condition.RESTARTING, "True", *lost), known(Condition.PODS_READY, "False", *lost))
@@ -177,7 +177,7 @@ def test_failure_says_why_who_was_first_its_last_words_and_what_to_do() -> None:
     )
 
 
-def test_an_invalid_job_says_what_to_mend() -> None:
+def test_an_invalid_job_says_what_to_fix() -> None:
     invalid = with_status(conditions=(known(Condition.INVALID, "True", "TemplateRejected", "spec.template: no"),))
     assert end_text(invalid) == (
         "digits cannot run after 5m00s\n"

@@ -64,7 +64,7 @@ def test_a_kind_before_the_name_stays_and_a_job_is_offered_once(cluster: list[Pl
 
 
 @pytest.mark.parametrize("trouble", [OSError("no route"), TimeoutError(), ConfigError("no kubeconfig")])
-def test_where_nobody_answers_nothing_is_offered_and_nothing_said(
+def test_where_nobody_answers_nothing_is_offered_and_nothing_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: Caught, trouble: Exception
 ) -> None:
     async def ask(place: Place) -> list[str]:

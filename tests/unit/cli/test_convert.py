@@ -76,7 +76,7 @@ def test_every_shape_becomes_a_valid_job_of_the_strategy_that_fits(tmp_path: Pat
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_to_be_checked_stands_above_the_job_and_is_said_line_by_line(
+def test_what_is_to_be_checked_stands_above_the_job_and_is_reported_line_by_line(
     tmp_path: Path, capsys: Caught, shape: str
 ) -> None:
     made = Converted(tmp_path, capsys, SHAPES[shape])
@@ -113,7 +113,7 @@ def test_a_role_that_differs_otherwise_keeps_its_own_template(tmp_path: Path, ca
     assert made.spec["replicaSpecs"]["chief"]["template"]["spec"]["containers"][0]["image"] == "example/v:1"
 
 
-def test_the_run_policy_beside_the_roles_is_taken_too(tmp_path: Path, capsys: Caught) -> None:
+def test_the_run_policy_next_to_the_roles_is_taken_too(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["a master, and the run policy beside the roles"])
     assert made.spec["runPolicy"] == {
         "backoffLimit": 5,
@@ -238,18 +238,20 @@ def test_a_tpu_that_is_asked_for_as_a_resource_is_named(tmp_path: Path, capsys: 
     assert "cloud-tpus.google.com/v2 stays as it is" in Converted(tmp_path, capsys, SHAPES["an old TPU"]).printed
 
 
-def test_the_choice_of_the_strategy_is_said_first(tmp_path: Path, capsys: Caught) -> None:
+def test_the_choice_of_the_strategy_is_reported_first(tmp_path: Path, capsys: Caught) -> None:
     first = Converted(tmp_path, capsys, SHAPES["dynamic workers beside a sidecar"]).printed.splitlines()[0]
     assert "spec.strategy: ParameterServer was chosen for 3 workers and 1 ps" in first
 
 
-def test_the_strategy_can_be_said(tmp_path: Path, capsys: Caught) -> None:
+def test_the_strategy_can_be_set(tmp_path: Path, capsys: Caught) -> None:
     made = Converted(tmp_path, capsys, SHAPES["one worker with several GPUs"], "--strategy", "CentralStorage")
     assert made.spec["strategy"] == "CentralStorage"
     assert "was chosen" not in made.printed
 
 
-def test_what_does_not_fit_the_wanted_strategy_is_said_first_and_is_no_failure(tmp_path: Path, capsys: Caught) -> None:
+def test_what_does_not_fit_the_wanted_strategy_is_reported_first_and_is_no_failure(
+    tmp_path: Path, capsys: Caught
+) -> None:
     file = file_of(tmp_path, SHAPES["servers and workers"])
     assert run("convert", file, "--strategy", "OneDevice") == 0
     first = capsys.readouterr().err.splitlines()[0]

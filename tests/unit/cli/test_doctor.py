@@ -79,7 +79,7 @@ def bad(found: Installation) -> list[Finding]:
     return [finding for finding in findings(found) if finding.verdict is not Verdict.OK]
 
 
-def test_a_healthy_installation_has_nothing_to_mend() -> None:
+def test_a_healthy_installation_has_nothing_to_fix() -> None:
     assert bad(installation()) == []
 
 
@@ -112,13 +112,13 @@ def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     assert "1.30 or newer" in finding.words
 
 
-def test_a_crd_that_is_missing_is_told_before_all_else() -> None:
+def test_a_crd_that_is_missing_is_reported_before_all_else() -> None:
     found = bad(installation(served=False, crd=Part(unread="not found"), refusal=Part(unread="not known")))
     assert (found[0].title, found[0].verdict) == ("CRD", Verdict.FAIL)
     assert "kubectl apply -f crds/" in found[0].remedy
 
 
-def test_a_crd_of_another_version_is_told_by_its_fields() -> None:
+def test_a_crd_of_another_version_is_recognized_by_its_fields() -> None:
     older = copy.deepcopy(custom_resource_definition())
     spec = dig(older, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties", "spec", "properties")
     assert isinstance(spec, dict)

@@ -70,7 +70,7 @@ def test_service_and_claim_come_before_the_pods() -> None:
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
 
 
-def test_tensorboard_beside_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
+def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
     body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"enabled": True})
     assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
     text = explained(capsys, write(tmp_path, body))
@@ -255,7 +255,7 @@ def test_what_follows_the_loss_of(tmp_path: Path, capsys: Caught, who: str) -> N
     assert lines[:2] == [f"worker  error       {error}", f"disruption  {taken}"]
 
 
-def test_a_job_without_checkpoints_is_told_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
+def test_a_job_without_checkpoints_reports_where_it_begins_again(tmp_path: Path, capsys: Caught) -> None:
     printed = "spec.checkpoint is not set: restarts begin at step 0"
     assert printed in explained(capsys, write(tmp_path, manifest()))
     assert printed not in explained(capsys, write(tmp_path, manifest(checkpoint={"path": "gs://bucket/digits"})))
@@ -280,7 +280,7 @@ def test_the_end_says_who_decides_and_what_stays(tmp_path: Path, capsys: Caught)
     ]
 
 
-def test_limits_tell_defaults_from_what_was_set(tmp_path: Path, capsys: Caught) -> None:
+def test_limits_distinguish_defaults_from_what_was_set(tmp_path: Path, capsys: Caught) -> None:
     body = manifest(runPolicy={"backoffLimit": 3, "scheduling": {"gang": "None"}})
     rows = [row.split() for row in section(explained(capsys, write(tmp_path, body)), "Limits in force")]
     assert ["runPolicy.backoffLimit", "3"] in rows

@@ -41,7 +41,7 @@ def test_every_pair_is_valid_and_its_script_is_python(
     ast.parse((tmp_path / "first" / "train.py").read_text())
 
 
-def test_the_next_commands_are_said(tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_commands_are_reported(tmp_path: Path, capsys: Caught, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("init", "my first", "--workers", "3") == 0
     assert capsys.readouterr().out == (

@@ -92,7 +92,7 @@ def test_a_change_is_one_line_for_all_replicas_that_came_to_the_same_state() -> 
     assert change_lines(before, after) == ("   14s  worker-0, worker-2: Training", "   14s  worker-1: Failed (1)")
 
 
-def test_nothing_is_said_of_replicas_that_only_wait_or_did_not_change() -> None:
+def test_nothing_is_reported_of_replicas_that_only_wait_or_did_not_change() -> None:
     assert change_lines(None, view("Pending")) == ()
     assert change_lines(view("Training"), view("Training", progress=TRAINING)) == ()
 
@@ -111,7 +111,7 @@ def test_steps_without_a_total_are_shown() -> None:
     )
 
 
-def test_no_progress_is_told_once_the_first_replica_is_past_its_steps() -> None:
+def test_no_progress_is_reported_once_the_first_replica_is_past_its_steps() -> None:
     assert progress_words(view("Evaluating", "Training", progress=TRAINING)) is None
 
 
@@ -223,12 +223,12 @@ def test_what_a_run_leaves_in_an_object_store_is_named_by_its_url(place: Place) 
     assert "it has written no checkpoint" in end_text(ended(End.STOPPED), in_store)
 
 
-def test_of_a_model_that_is_not_measured_the_place_is_told(place: Place) -> None:
+def test_a_model_that_is_not_measured_is_reported_with_its_place(place: Place) -> None:
     status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
     assert "  model        runs/digits/1/export/1\n" in end_text(ended(End.SUCCEEDED, status=status), place)
 
 
-def test_a_model_that_predicts_numbers_is_told_by_its_error(place: Place) -> None:
+def test_a_model_that_predicts_numbers_is_recognized_by_its_error(place: Place) -> None:
     result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
     lines = end_text(ended(End.SUCCEEDED, result=result), place)
     assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
@@ -263,7 +263,7 @@ def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:
     )
 
 
-def test_what_this_machine_cannot_run_is_said_as_the_condition_says_it(place: Place) -> None:
+def test_what_this_machine_cannot_run_is_reported_as_the_condition_says_it(place: Place) -> None:
     condition = ConditionStatus(type="Invalid", status="True", message="worker: spec.x: no")
     assert end_text(ended(End.INVALID, status=JobStatus(conditions=(condition,))), place) == (
         "my digits.yaml: digits: worker: spec.x: no"

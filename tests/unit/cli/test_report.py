@@ -85,7 +85,7 @@ def only_pod(cleaned: Evidence) -> str:
     ],
     ids=lambda container: json.dumps(container)[:60],
 )
-def test_values_whose_names_tell_that_they_are_secret_are_left_out(container: dict[str, object]) -> None:
+def test_values_whose_names_show_that_they_are_secret_are_left_out(container: dict[str, object]) -> None:
     known = evidence(pods=(pod_with(**container),))
     assert SECRET not in only_pod(without_secrets(known))
     cleaned = only_pod(without_secrets(known, include_env=True))
@@ -171,7 +171,7 @@ def test_a_pod_waits_starts_and_runs() -> None:
     assert looks(evidence(pods=(pod("worker-0"),)))["worker-0"] == ["waiting"]
 
 
-def test_a_pod_that_was_told_to_go_has_not_failed() -> None:
+def test_a_pod_that_was_asked_to_stop_has_not_failed() -> None:
     for code in (42, 143):
         assert looks(evidence(pods=(pod("worker-0", ran(1, 39, code)),)))["worker-0"][-1] == Look.STOPPED
     assert looks(evidence(pods=(pod("worker-0", ran(1, 9, 137, "OOMKilled")),)))["worker-0"][-1] == Look.FAILED
@@ -261,7 +261,7 @@ def test_steps_go_back_after_a_restart() -> None:
     assert drawn.count('class="redone run0"') == 2, "on both axes"
 
 
-def test_event_files_tell_more_than_the_log() -> None:
+def test_event_files_hold_more_than_the_log() -> None:
     scalars = tuple(Scalar("loss", step, 1 / step, moment(step)) for step in range(1, 30))
     (curve,) = curves(evidence(logs=(Log("a", progress_log(steps=range(20, 60, 20), begin=0)),), scalars=scalars))
     assert len(curve.points) == 29
@@ -443,7 +443,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert printed.out == ""
 
 
-def test_a_manifest_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_manifest_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     folder = a_run(tmp_path)
     (folder / "manifest.yaml").write_text("a: b: c")
     with pytest.raises(NoManifest, match=r"^--run: .*manifest.yaml: line 1"):

@@ -177,7 +177,7 @@ async def test_the_phases_of_a_replica_are_bars_and_its_end_is_a_mark(tmp_path: 
     ]
 
 
-def test_the_log_of_a_leader_on_a_cluster_tells_its_phases() -> None:
+def test_the_log_of_a_leader_on_a_cluster_shows_its_phases() -> None:
     lines = (
         "start 4.1 s: python 0.1",
         "step 5/9 (55%)  loss 1",

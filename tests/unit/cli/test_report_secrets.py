@@ -167,10 +167,10 @@ def test_a_value_of_a_telling_name_is_left_out_of_any_text(before: str, after: s
 @pytest.mark.parametrize(
     "name", ["HF_TOKEN", "api-key", "AccountKey", "X-Amz-Signature", "dbPassword", "--auth", "PGPASSWD"]
 )
-def test_names_tell_by_their_words(name: str) -> None:
+def test_names_are_recognized_by_their_words(name: str) -> None:
     assert is_telling(name)
 
 
 @pytest.mark.parametrize("name", ["tokens", "KeyError", "key", "monkey", "author", "passes", "keyboard", "", "pass"])
-def test_everyday_words_tell_nothing(name: str) -> None:
+def test_everyday_words_are_no_evidence(name: str) -> None:
     assert not is_telling(name)

@@ -279,7 +279,7 @@ def test_no_line_is_wider_than_the_terminal(what: object, width: int) -> None:
     assert all(len(line) <= width for line in shown(what(), width).splitlines())
 
 
-def test_what_may_not_be_read_is_said_and_hides_nothing_else() -> None:
+def test_what_may_not_be_read_is_reported_and_hides_nothing_else() -> None:
     text = shown(overview(body(READY, state="Running", ready="2/2", progress=PROGRESS), unread="pods is forbidden"), 80)
     assert "Replicas\n  cannot be read: pods is forbidden" in text
     assert "Events\n  cannot be read: pods is forbidden" in text
@@ -383,7 +383,7 @@ def test_a_queued_job_repeats_the_words_of_its_queue() -> None:
     ]
 
 
-def test_a_quota_is_told_from_other_refusals() -> None:
+def test_a_quota_is_distinguished_from_other_refusals() -> None:
     words = 'digits-worker-0: pods "digits-worker-0" is forbidden: exceeded quota: gpus'
     found = body(condition(Condition.PODS_READY, "False", Reason.POD_CREATION_FAILED, words), state="Starting")
     (why,) = reasons(overview(found))

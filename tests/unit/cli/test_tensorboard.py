@@ -120,11 +120,11 @@ class TestOnThisMachine:
         older = runs / "digits" / "20260101-000000"
         assert curves.find_logs(str(older), runs) == older / "tensorboard"
 
-    def test_a_run_that_is_none_is_said_with_those_that_are(self, runs: Path) -> None:
+    def test_a_run_that_is_none_is_reported_with_those_that_are(self, runs: Path) -> None:
         with pytest.raises(curves.NoCurves, match=f"--run flowers: .* in {runs} there are digits"):
             curves.find_logs("flowers", runs)
 
-    def test_it_serves_until_it_is_told_to_end(self, runs: Path, tmp_path: Path) -> None:
+    def test_it_serves_until_it_is_asked_to_end(self, runs: Path, tmp_path: Path) -> None:
         program = _program(tmp_path, SERVES)
         with curves.served(program, runs, port=0, timeout=20) as server:
             with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as reply:
@@ -132,7 +132,7 @@ class TestOnThisMachine:
             process = server.process
         assert process.returncode is not None
 
-    def test_one_that_ends_at_once_is_said_with_its_last_words(self, runs: Path, tmp_path: Path) -> None:
+    def test_one_that_ends_at_once_is_reported_with_its_last_words(self, runs: Path, tmp_path: Path) -> None:
         program = _program(tmp_path, "import sys; print('oh', file=sys.stderr); sys.exit('no such flower')")
         with (
             pytest.raises(curves.NotServing, match="TensorBoard ended with code 1: no such flower"),

@@ -30,7 +30,7 @@ def test_each_example_is_valid(example: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.endswith(": valid\n")
 
 
-def test_each_good_document_is_said_to_be_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_good_document_is_reported_as_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, manifest("a"), manifest("b"))
     assert run("validate", file) == 0
     assert capsys.readouterr().out == f"{file}: a: valid\n{file}: b: valid\n"

@@ -177,7 +177,7 @@ def test_what_is_no_archive_has_no_digest_of_one(archive: bytes, tmp_path: Path)
     assert digest_of(archive) != pack(folder(tmp_path, "a.py")).digest
 
 
-def test_no_owner_and_no_time_is_told_and_times_can_be_written_to_a_zip_file(tmp_path: Path) -> None:
+def test_no_owner_and_no_time_is_stored_and_times_can_be_written_to_a_zip_file(tmp_path: Path) -> None:
     for member in members(pack(folder(tmp_path, "a/b.py"))):
         assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
         assert member.mtime > 315_532_800, "1 January 1980, where times of zip files begin"

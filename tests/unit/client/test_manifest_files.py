@@ -138,7 +138,7 @@ def test_files_that_are_no_files_are_named(tmp_path: Path) -> None:
             read(str(path))
 
 
-def test_bytes_that_are_no_text_are_told_by_their_place(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_recognized_by_their_place(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_bytes(b"a: \xff\xfe")
     with pytest.raises(UnreadableFile, match="not YAML: byte 3 is not UTF-8 text"):

@@ -56,7 +56,7 @@ def test_what_an_ended_job_is_not_it_will_never_be() -> None:
         WaitCondition(Condition.COMPLETE).met(with_conditions(Condition.FAILED))
 
 
-def test_where_a_job_is_is_said_in_a_few_words() -> None:
+def test_where_a_job_is_is_reported_in_a_few_words() -> None:
     status = JobStatus(state="Starting", ready="1/2", reason="Unschedulable")
     assert where_it_is(replace(job(), status=status)) == "Starting (1/2 ready): Unschedulable"
     assert where_it_is(job()) == "new: no operator has seen it yet (is one running?)"

@@ -46,7 +46,7 @@ class TestBlockers:
         assert (world.job.status.state, world.job.status.reason) == ("Starting", Reason.UNSCHEDULABLE)
         assert world.events[-1] == Emit("Warning", Reason.UNSCHEDULABLE, message)
 
-    def test_a_new_reason_is_written_and_told_at_once_and_the_same_one_never_again(self) -> None:
+    def test_a_new_reason_is_written_and_reported_at_once_and_the_same_one_never_again(self) -> None:
         world = waiting_for_pods(roles={"worker": 2})
         world.block("worker-0", Reason.UNSCHEDULABLE, NO_NODE)
         world.settle()
@@ -73,7 +73,7 @@ class TestBlockers:
         assert len(world.taken(PatchStatus)) == writes + 10
         assert len(world.events) == events
 
-    def test_what_passes_within_moments_is_not_said(self) -> None:
+    def test_what_passes_within_moments_is_not_reported(self) -> None:
         world = World(job(roles={"worker": 2}))
         world.settle()
         writes = len(world.taken(PatchStatus))

@@ -135,7 +135,7 @@ def test_errors_are_retried_after_a_time_that_doubles() -> None:
         world.settle()
 
 
-def test_the_time_begins_anew_after_ten_minutes_of_work() -> None:
+def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
     world = running(roles={"worker": 1}, backoffLimit=9)
     for _ in range(5):
         fail(world, 3)

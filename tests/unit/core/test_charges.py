@@ -64,7 +64,7 @@ class TestFailedPodsThatSomebodyTidiesAway:
         assert world.job.status.root_cause is not None
         assert world.job.status.root_cause.message == "no such flower"
 
-    def test_tell_the_step_of_a_loss_that_is_not_finite(self) -> None:
+    def test_report_the_step_of_a_loss_that_is_not_finite(self) -> None:
         """Every worker of a collective ends with 1 and the same line, at the same time."""
         world = running(roles={"worker": 2}, backoffLimit=0)
         for name in ("worker-0", "worker-1"):
@@ -281,7 +281,7 @@ class TestPodsOfTheDead:
         self.spot_preemptions(world, 4)
         assert "digits-worker-1" in world.pods, "its log says why"
 
-    def test_that_fail_for_ever_are_bounded_too(self) -> None:
+    def test_that_fail_forever_are_bounded_too(self) -> None:
         world = running(roles={"worker": 4}, backoffLimit=100)
         for number in range(12):
             suffix = f"-r{number}" if number else ""
@@ -338,7 +338,7 @@ class TestARecordThatIsOlderThanItsPods:
 
 
 class TestAPodThatHangsOnADeadNode:
-    def test_holds_no_success_up_for_ever(self) -> None:
+    def test_holds_no_success_up_forever(self) -> None:
         world = running(strategy="ParameterServer", roles=PS)
         world.set_pod("chief-0", Phase.SUCCEEDED)
         world.settle()

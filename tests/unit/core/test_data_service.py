@@ -34,7 +34,7 @@ def live(world: World) -> set[str]:
 
 
 class TestWhatPodsAreTold:
-    def test_every_pod_is_told_where_the_dispatcher_is(self) -> None:
+    def test_every_pod_gets_the_address_of_the_dispatcher(self) -> None:
         given = {environment(made)["TF_DATA_SERVICE_ADDRESS"] for made in running(roles=ROLES).manifests.values()}
         assert given == {"dispatcher-0.digits.default.svc:2222"}
 
@@ -44,7 +44,7 @@ class TestWhatPodsAreTold:
             assert config["cluster"].keys() == {"worker"}
             assert config["task"]["type"] in name
 
-    def test_its_pods_are_told_how_they_are_reached(self) -> None:
+    def test_its_pods_get_the_address_under_which_they_are_reached(self) -> None:
         world = running(roles={**ROLES, "evaluator": 1})
         given = {
             name: (environment(made).get("DTJ_HOST"), environment(made).get("DTJ_DATA_SERVICE_PORT"))

@@ -94,7 +94,7 @@ def test_success_before_the_deadline_counts() -> None:
     assert world.is_true(Condition.SUCCESS_CRITERIA_MET)
 
 
-def test_deadlines_begin_anew_when_a_job_is_resumed() -> None:
+def test_deadlines_start_again_when_a_job_is_resumed() -> None:
     limits = {"activeDeadlineSeconds": 100, "startDeadlineSeconds": 60}
     world = ready(world_of(**limits))
     for suspend in (True, False):

@@ -58,7 +58,7 @@ def test_the_number_is_recorded_before_a_pod_is_touched() -> None:
     assert any(isinstance(action, PatchStatus) for action in first)
 
 
-def test_what_was_done_is_said_as_good_news() -> None:
+def test_what_was_done_is_reported_as_good_news() -> None:
     world = running(elastic(2))
     scale(world, elastic(3))
     world.step()

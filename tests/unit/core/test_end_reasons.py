@@ -102,7 +102,7 @@ def test_a_drained_script_that_leaves_with_0_has_not_completed_by_a_clock_that_i
     assert class_of(replace(left, disrupted=False)) is PodFailureClass.COMPLETED
 
 
-def test_a_node_that_came_back_is_the_cause_of_what_its_peers_said_before() -> None:
+def test_a_node_that_came_back_is_the_cause_of_what_its_peers_reported_before() -> None:
     reset = failed(termination=Termination(exit_code=255, reason="Unknown", finished_at=NOW + timedelta(seconds=99)))
     peer = replace(pod(JOB, "worker-1", phase=Phase.FAILED), termination=ended(1, after_seconds=5))
     assert [each.pod.index for each in terminated_pods((peer, reset))] == [0, 1]

@@ -43,7 +43,7 @@ def test_it_costs_no_write_of_its_own() -> None:
     assert counts[0] == counts[1]
 
 
-def test_it_is_kept_when_the_pod_that_told_of_it_is_gone() -> None:
+def test_it_is_kept_when_the_pod_that_reported_it_is_gone() -> None:
     world = running(runPolicy={"cleanPodPolicy": "All"})
     world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
     world.step()
@@ -67,7 +67,7 @@ def test_where_all_workers_must_succeed_it_is_recorded_when_the_first_is_done() 
     assert world.job.status.export == EXPORTED, "worker 0 alone exports"
 
 
-def test_a_later_attempt_that_tells_of_none_leaves_what_was_exported_before() -> None:
+def test_a_later_attempt_that_reports_none_leaves_what_was_exported_before() -> None:
     world = running(runPolicy={"successPolicy": "AllWorkers"})
     world.set_pod("worker-0", Phase.SUCCEEDED, message=WORDS)
     world.settle()
@@ -85,7 +85,7 @@ def test_a_later_attempt_that_tells_of_none_leaves_what_was_exported_before() ->
     assert world.job.status.export == EXPORTED
 
 
-def test_the_words_of_a_pod_that_failed_tell_of_no_model() -> None:
+def test_the_words_of_a_pod_that_failed_name_no_model() -> None:
     world = running(runPolicy={"backoffLimit": 0})
     world.set_pod("worker-0", Phase.FAILED, message=WORDS)
     world.settle()

@@ -242,7 +242,7 @@ class TestThroughTheLifeOfAJob:
         assert story.gang is None
         assert (len(story.taken(CreateGang)), len(story.taken(DeleteGang))) == (1, 1)
 
-    def test_a_group_that_is_deleted_by_hand_is_made_anew(self) -> None:
+    def test_a_group_that_is_deleted_by_hand_is_created_again(self) -> None:
         story = world(VOLCANO)
         story.settle()
         story.gang = None
@@ -365,7 +365,7 @@ class TestAnIncompleteGang:
         assert condition.reason == Reason.GANG_RELEASED
         assert "exceeded quota: pods=2" in condition.message
 
-    def test_is_created_anew_and_nothing_is_charged(self) -> None:
+    def test_is_created_again_and_nothing_is_charged(self) -> None:
         story = self.refused()
         story.settle()
         story.finish_deletions()

@@ -56,7 +56,7 @@ class TestKueue:
         assert story.job.status.state == "Suspended"
         assert story.job.status.reason == "Queued"
 
-    def test_why_it_waits_is_said_in_kueues_words(self) -> None:
+    def test_why_it_waits_is_reported_in_kueues_words(self) -> None:
         story = self.queued()
         story.kueue_says(
             {"conditions": [kueue_condition("QuotaReserved", "False", message="insufficient quota for cpu")]}
@@ -201,7 +201,7 @@ class TestKueue:
         story.settle()
         assert conditions(story)["Finished"] == "True/Failed"
 
-    def test_another_number_of_workers_is_asked_for_anew(self) -> None:
+    def test_another_number_of_workers_is_asked_for_again(self) -> None:
         story = self.queued(elastic={"maxReplicas": 5})
         scheduling = {"gang": "Kueue", "queue": "team-a"}
         scaled = job(roles={"worker": 5}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": scheduling})

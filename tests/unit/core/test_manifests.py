@@ -225,7 +225,7 @@ class TestCheckpoints:
         assert variables["DTJ_LOG_DIR"] == "/ckpt/logs"
 
     @pytest.mark.parametrize(("on_nan", "value"), [(None, None), ("Fail", "fail"), ("Rollback", "rollback")])
-    def test_the_trainer_is_told_what_to_do_at_a_loss_that_is_not_finite(
+    def test_the_trainer_is_configured_for_a_loss_that_is_not_finite(
         self, on_nan: str | None, value: str | None
     ) -> None:
         policy = {"onNaN": on_nan} if on_nan else {}
@@ -295,7 +295,7 @@ class TestAccelerators:
         names = environment(pod(owner))["TPU_WORKER_HOSTNAMES"]
         assert names == "chief-0.digits.default.svc,worker-0.digits.default.svc"
 
-    def test_beside_a_tpu_job_an_evaluator_may_have_a_gpu(self) -> None:
+    def test_next_to_a_tpu_job_an_evaluator_may_have_a_gpu(self) -> None:
         owner = job(
             strategy="TPU",
             replicaSpecs={"worker": {}, "evaluator": {"accelerator": {"profile": "nvidia"}}},

@@ -89,13 +89,13 @@ def test_an_eviction_for_the_pods_own_use_of_storage_is_its_error(message: str, 
     assert ending(evicted) is expected
 
 
-def test_a_script_that_leaves_with_0_when_it_is_told_to_go_has_not_completed() -> None:
+def test_a_script_that_leaves_with_0_when_it_is_asked_to_stop_has_not_completed() -> None:
     done = pod(JOB, "worker-0", phase=Phase.SUCCEEDED, termination=ended(0, after_seconds=10))
     assert ending(replace(done, **asked_to_stop(5))) is PodFailureClass.DISRUPTION
     assert ending(replace(done, **asked_to_stop(11))) is PodFailureClass.COMPLETED
 
 
-def test_peers_that_leave_together_with_one_that_was_told_to_go_are_believed_at_once() -> None:
+def test_peers_that_leave_together_with_one_that_was_asked_to_stop_are_believed_at_once() -> None:
     peer = replace(pod(JOB, "worker-1"), **asked_to_stop(0))
     assert ending(failed(42), peer) is PodFailureClass.PREEMPTION
     assert ending(failed(42), pod(JOB, "worker-1")) is PodFailureClass.USER_ERROR

@@ -136,7 +136,7 @@ class TestInTheStatus:
             assert shown is not None
             assert shown.in_words() == words
 
-    def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_said_last(self) -> None:
+    def test_of_a_job_that_has_succeeded_it_is_done_whatever_was_reported_last(self) -> None:
         world = running(seconds=0)
         world.advance(10)
         world.report("worker-0", step=44, totalSteps=50, percent=88)
@@ -150,7 +150,7 @@ class TestInTheStatus:
         assert shown is not None
         assert (shown.text, shown.step) == ("done", 44)
 
-    def test_what_a_pod_of_an_older_attempt_said_does_not_count(self) -> None:
+    def test_what_a_pod_of_an_older_attempt_reported_does_not_count(self) -> None:
         world = running(seconds=0)
         world.advance(10)
         world.report("worker-0", step=5)
@@ -350,7 +350,7 @@ class TestNoStall:
         assert world.job.status.state == "Running"
         assert not world.is_true(Condition.PROGRESS_STALLED)
 
-    def test_that_stalls_cannot_be_detected_is_said_in_one_line_with_the_remedy(self) -> None:
+    def test_that_stalls_cannot_be_detected_is_reported_in_one_line_with_the_remedy(self) -> None:
         world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
         world.is_silent("worker-0", seconds=59)
         world.settle()

@@ -169,7 +169,7 @@ class TestParameterServers:
         world.settle()
         assert "digits-worker-1-r1" in live(world)
 
-    def test_a_worker_that_failed_is_kept_beside_its_successor(self) -> None:
+    def test_a_worker_that_failed_is_kept_next_to_its_successor(self) -> None:
         world = running(strategy="ParameterServer", roles=self.ROLES)
         for name in ("worker-0", "worker-0-r1"):
             world.set_pod(name, Phase.FAILED, exit_code=1)

@@ -59,11 +59,11 @@ class TestWhoIsSlow:
     def test_of_two_nobody_can_be_slower_than_the_others(self) -> None:
         assert slow({}, own(a=1.0, b=9.0), in_step=True) == ()
 
-    def test_where_each_steps_on_its_own_the_steps_tell(self) -> None:
+    def test_where_each_steps_on_its_own_the_steps_are_evidence(self) -> None:
         found = slow(at(0, a=0, b=0, c=0), at(30, a=60, b=60, c=20), in_step=False)
         assert found == (Straggler("c", 3.0),)
 
-    def test_where_all_go_at_one_pace_the_steps_tell_nothing(self) -> None:
+    def test_where_all_go_at_one_pace_the_steps_are_no_evidence(self) -> None:
         assert slow(at(0, a=0, b=0, c=0), at(30, a=60, b=60, c=20), in_step=True) == ()
 
     def test_one_that_does_no_step_at_all_is_slow(self) -> None:
@@ -173,7 +173,7 @@ class TestAsking:
 
 
 class TestInTheStatus:
-    def test_it_is_named_and_said_once_with_its_node(self) -> None:
+    def test_it_is_named_and_reported_once_with_its_node(self) -> None:
         world = World(job(roles={"worker": 3}))
         world.settle()
         world.run_all()

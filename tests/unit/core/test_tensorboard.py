@@ -71,7 +71,7 @@ class TestWhenItIsThere:
         assert (status.ready, list(status.replica_statuses)) == ("2/2", ["worker"])
         assert status.state == "Running"
 
-    def test_it_is_made_anew_when_it_is_lost(self) -> None:
+    def test_it_is_created_again_when_it_is_lost(self) -> None:
         there = all_running()
         there.remove("tensorboard")
         there.tensorboard = None
@@ -80,7 +80,7 @@ class TestWhenItIsThere:
         assert there.tensorboard is not None
         assert there.job.status.restarts.total == 0
 
-    def test_one_that_was_evicted_is_made_anew_but_not_without_end(self) -> None:
+    def test_one_that_was_evicted_is_created_again_but_not_without_end(self) -> None:
         there = all_running()
         there.set_pod("tensorboard", Phase.FAILED, reason="Evicted")
         there.settle()

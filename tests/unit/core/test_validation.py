@@ -80,7 +80,7 @@ def test_types_and_ranges_are_checked_with_the_path_of_the_field(case: str) -> N
     assert all(violation.field.startswith("spec.") for violation in violations)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     found = validate(manifest(strategy="Horovod", port=0, runPolicy={"cleanPodPolicy": "Some"}))
     assert {violation.field for violation in found} == {"spec.strategy", "spec.port", "spec.runPolicy.cleanPodPolicy"}
 

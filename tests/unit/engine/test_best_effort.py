@@ -47,7 +47,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
 
 
 @virtual_time
-async def test_it_is_tried_again_ever_more_rarely_and_said_in_one_event() -> None:
+async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, name="digits-worker-1", times=1000)
     async with harnessed(beside, gateway=gateway) as harness:

@@ -194,7 +194,7 @@ async def test_lists_that_are_wanted_soon_do_not_follow_each_other_without_a_pau
 
 
 @virtual_time
-async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_begun_anew() -> None:
+async def test_a_list_of_a_restored_etcd_is_believed_and_the_watch_is_started_again() -> None:
     async with harnessed(once()) as harness:
         turned: list[float] = []
         harness.engine.feed.on_turned_back = lambda: turned.append(loop_time())

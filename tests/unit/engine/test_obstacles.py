@@ -26,7 +26,7 @@ def deletes_all(observed: Observed) -> Plan:
 
 
 @virtual_time
-async def test_a_deletion_that_is_forbidden_is_told_of_until_it_works() -> None:
+async def test_a_deletion_that_is_forbidden_is_reported_until_it_works() -> None:
     gateway = FakeGateway()
     gateway.fail("delete", PODS, FORBIDDEN, times=3)
     async with harnessed(once(), gateway=gateway) as harness:
@@ -40,7 +40,7 @@ async def test_a_deletion_that_is_forbidden_is_told_of_until_it_works() -> None:
 
 
 @virtual_time
-async def test_an_error_of_the_server_is_told_of_when_it_lasts() -> None:
+async def test_an_error_of_the_server_is_reported_when_it_lasts() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, BROKEN, times=5)
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
@@ -54,7 +54,7 @@ async def test_an_error_of_the_server_is_told_of_when_it_lasts() -> None:
 
 @pytest.mark.parametrize("error", [NO_ANSWER, Conflict("modified", status=409)], ids=["no answer", "409"])
 @virtual_time
-async def test_what_says_nothing_about_the_job_is_not_told_of(error: ApiError) -> None:
+async def test_what_says_nothing_about_the_job_is_not_reported(error: ApiError) -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, error, times=6)
     async with harnessed(wants_pods(1), gateway=gateway) as harness:

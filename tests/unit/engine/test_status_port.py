@@ -67,7 +67,7 @@ def test_an_answer_that_is_no_document_is_none(body: bytes) -> None:
     assert read_progress(body) is None
 
 
-def test_an_answer_tells_of_the_training() -> None:
+def test_an_answer_reports_the_training() -> None:
     assert read_progress(b'{"step": 5}') == Progress(step=5)
 
 

@@ -79,7 +79,7 @@ def test_a_pod_is_read_with_all_that_plans_depend_on() -> None:
     [("45", 1, "44"), ("47", 0, "46"), ("59", 30, "29"), ("45", 0, "45")],
     ids=["by a person", "once more by the kubelet", "by a drain", "by force"],
 )
-def test_when_a_pod_was_told_to_go_is_known_or_it_was_before_it_ended(timestamp: str, grace: int, at: str) -> None:
+def test_when_a_pod_was_asked_to_stop_is_known_or_it_was_before_it_ended(timestamp: str, grace: int, at: str) -> None:
     """A real kubelet's: deleted at 44 with a second of grace, ended at 46, deleted again with 0 at 47."""
     body = copy.deepcopy(FULL)
     moment = "2026-11-21T08:41:{}Z".format

@@ -90,7 +90,7 @@ def test_a_date_that_cannot_be_read_says_nothing(date: str | None) -> None:
     assert machine.clock.now() == machine.local()
 
 
-def test_that_the_clocks_differ_is_said_once_and_so_is_the_end_of_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_that_the_clocks_differ_is_reported_once_and_so_is_the_end_of_it(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine(ahead=-7200)
     machine.hear()
     with caplog.at_level(logging.INFO, logger="dtj.kube.clock"):
@@ -106,7 +106,7 @@ def test_that_the_clocks_differ_is_said_once_and_so_is_the_end_of_it(caplog: pyt
 
 
 @pytest.mark.parametrize("status", [200, 404])
-async def test_every_answer_tells_the_gateway_the_time(status: int) -> None:
+async def test_every_answer_gives_the_gateway_the_time(status: int) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({}, status=status, headers={"Date": "Fri, 02 Jan 2026 12:00:00 GMT"})
 

@@ -251,7 +251,7 @@ async def test_a_server_that_ends_each_watch_with_an_error_is_asked_ever_more_ra
 
 
 @virtual_time
-async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_said() -> None:
+async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_reported() -> None:
     gateway = FakeGateway()
     for _ in range(9):
         gateway.put(PODS, pod("a", phase="Running"))
@@ -268,7 +268,7 @@ async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_s
 
 
 @virtual_time
-async def test_all_is_listed_anew_every_so_often_where_that_is_asked_for() -> None:
+async def test_all_is_listed_again_every_so_often_where_that_is_asked_for() -> None:
     gateway = FakeGateway()
     gateway.put(PODS, pod("ghost"))
     async with watching(gateway, relist_every=100.0) as watched:

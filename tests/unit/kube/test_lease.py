@@ -312,7 +312,7 @@ async def test_a_note_on_the_lease_by_others_neither_renews_nor_costs_it() -> No
 
 
 @virtual_time
-async def test_a_missing_right_is_said_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_right_is_reported_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     server = FakeGateway()
     server.fail("get", LEASES, Forbidden("leases is forbidden"), times=50)
     async with election("a", server=server) as (a,):

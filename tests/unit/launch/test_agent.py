@@ -214,7 +214,7 @@ def test_who_does_not_come_is_named_and_waited_for_no_longer_than_asked(launch: 
     assert "worker 1 at 127.0.0.1:" in launched.last_words
 
 
-def test_told_to_go_while_it_waits_it_goes_at_once(launch: Launch) -> None:
+def test_a_task_that_is_asked_to_stop_while_it_waits_stops_at_once(launch: Launch) -> None:
     launched = launch("--", "true", TF_CONFIG=cluster_of(2)[0])
     eventually_true(lambda: _catches_sigterm(launched.process.pid))
     launched.send(signal.SIGTERM)

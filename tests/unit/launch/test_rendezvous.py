@@ -202,11 +202,11 @@ def test_who_follows_the_leader_waits_until_its_gate_is_left_and_its_server_list
             follows.result(60)
 
 
-def test_a_leader_that_does_not_come_is_not_followed_for_ever(doorbell_port: int) -> None:
+def test_a_leader_that_does_not_come_is_not_followed_forever(doorbell_port: int) -> None:
     wait_for_server(("127.0.0.1", doorbell_port), name="worker 1", attempt=0, timeout=0.1)
 
 
-def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_for_ever(
+def test_a_port_that_something_else_answers_on_is_the_peer_of_before_but_not_forever(
     foreign_server: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert probe(foreign_server) is None
@@ -245,7 +245,7 @@ def say_to(peer: Peer, printed: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("noise", NOISE)
-def test_a_gate_survives_whatever_is_said_to_it(noise: bytes) -> None:
+def test_a_gate_survives_whatever_is_sent_to_it(noise: bytes) -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         assert say_to(gates.address(0), noise) == b""
         gates.rendezvous(1)
@@ -270,7 +270,7 @@ def gate_under_fire() -> Iterator[ReadinessListener]:
     ),
     hangs_up=st.booleans(),
 )
-def test_a_gate_answers_its_peers_whatever_strangers_said_before(
+def test_a_gate_answers_its_peers_whatever_strangers_sent_before(
     gate_under_fire: ReadinessListener, pieces: list[bytes], hangs_up: bool
 ) -> None:
     peer = ("127.0.0.1", gate_under_fire.port)

@@ -71,20 +71,22 @@ def test_only_a_lost_peer_and_a_kill_that_nobody_accounts_for_are_made_good(
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_who_saved_with_a_peer_that_was_told_to_go_waits_for_the_next_where_that_one_comes_alone(alone: bool) -> None:
+def test_who_saved_with_a_peer_that_was_asked_to_stop_waits_for_the_next_where_that_one_comes_alone(
+    alone: bool,
+) -> None:
     saved = replace(LOST, code=42)
     policy = Policy(RestartRole.MEMBER, most=3, replace_single_pod=alone)
     assert (policy.after(saved) is not None) == alone
     assert policy.after(replace(saved, termination_requested=True)) is None
 
 
-def test_restarts_in_vain_come_ever_later_and_then_the_end_is_told() -> None:
+def test_restarts_in_vain_come_ever_later_and_then_the_end_is_reported() -> None:
     policy = Policy(RestartRole.MEMBER, most=6)
     ends = [policy.after(LOST) for _ in range(7)]
     assert [again and again.pause for again in ends] == [0, 1, 2, 4, 8, 10, None]
 
 
-def test_a_new_step_begins_the_count_anew_but_one_done_before_does_not() -> None:
+def test_a_new_step_begins_the_count_again_but_one_done_before_does_not() -> None:
     policy = Policy(RestartRole.MEMBER, most=1)
     assert policy.after(replace(LOST, step=10)) is not None
     assert policy.after(replace(LOST, step=11)) is not None
@@ -161,7 +163,7 @@ def test_the_kernels_count_is_read_from_either_version_of_cgroups(tmp_path: Path
 # -- real processes --------------------------------------------------------------------------------------------------
 
 
-def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_begin_anew(launch: Launch) -> None:
+def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_start_again(launch: Launch) -> None:
     one, other = (launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(cluster_of(2)))
     for number in range(3):
         for member in (one, other):
@@ -175,7 +177,7 @@ def test_who_lost_a_peer_waits_for_it_in_its_place_and_both_begin_anew(launch: L
     assert one.process.poll() is other.process.poll() is None
 
 
-def test_a_launcher_that_is_started_anew_at_the_same_address_meets_those_that_held(launch: Launch) -> None:
+def test_a_launcher_that_is_started_again_at_the_same_address_meets_those_that_held(launch: Launch) -> None:
     configs = cluster_of(3)
     members = [launch(f"worker-{i}", "--", *MEMBER, TF_CONFIG=config) for i, config in enumerate(configs)]
     for member in members:
@@ -204,7 +206,7 @@ def test_a_peer_that_does_not_come_back_is_waited_for_no_longer_than_asked(launc
 
 
 @pytest.mark.parametrize("scope", ["Auto", "Job"])
-def test_while_it_holds_it_goes_when_told_to_and_where_all_start_anew_it_does_not_hold(
+def test_while_it_holds_it_stops_when_asked_to_and_where_all_start_again_it_does_not_hold(
     launch: Launch, scope: str
 ) -> None:
     members = [
@@ -274,7 +276,9 @@ def test_a_preloaded_program_that_leaves_an_idle_thread_pool_ends_as_a_python_of
     member.wait_for("^computed 0$")
 
 
-def test_a_preload_that_fails_is_said_and_each_start_is_a_process_of_its_own(launch: Launch, tmp_path: Path) -> None:
+def test_a_preload_that_fails_is_reported_and_each_start_is_a_process_of_its_own(
+    launch: Launch, tmp_path: Path
+) -> None:
     (tmp_path / "heavy.py").write_text(HEAVY)
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ("--own-gate", "--preload=heavy,no_such_thing", "--module=program", "--", "x")

@@ -91,7 +91,7 @@ async def test_lists_and_watches_show_what_the_selector_selects() -> None:
     assert (await anext(watch)).type == "ADDED"
 
 
-async def test_a_watch_tells_of_all_that_happened_since_and_waits_for_more() -> None:
+async def test_a_watch_reports_all_that_happened_since_and_waits_for_more() -> None:
     objects = Objects()
     objects.create(KEY, BODY)
     version = int(objects.list(PODS, namespace=None, selector="").resource_version)

@@ -85,7 +85,7 @@ def test_in_a_container_whose_group_looks_like_the_root_the_limit_is_found(tmp_p
     assert machine.available() == 200 * MIB
 
 
-def test_a_machine_that_tells_nothing_refuses_nothing(tmp_path: Path) -> None:
+def test_a_machine_that_reports_nothing_refuses_nothing(tmp_path: Path) -> None:
     assert memory(spec(), proc=tmp_path, cgroups=tmp_path) is None
 
 

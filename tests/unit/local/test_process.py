@@ -71,7 +71,7 @@ def harness(tmp_path: Path) -> Harness:
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139),
     ],
 )
-async def test_the_exit_code_is_the_commands_and_signals_are_told_as_container_runtimes_do(
+async def test_the_exit_code_is_the_commands_and_signals_are_reported_as_container_runtimes_do(
     harness: Harness, code: str, exit_code: int
 ) -> None:
     process = await harness.start(code)
@@ -108,7 +108,7 @@ async def test_a_command_that_is_no_program_says_so_in_its_log(harness: Harness,
     assert harness.log.read_text() == f"{tmp_path}: cannot be run: Permission denied\n"
 
 
-async def test_told_to_end_the_whole_group_gets_the_signal(harness: Harness) -> None:
+async def test_the_whole_group_gets_the_signal_to_end(harness: Harness) -> None:
     process = await harness.start(HAS_CHILDREN)
     await harness.up()
     process.terminate()

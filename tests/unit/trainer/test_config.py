@@ -259,7 +259,7 @@ def test_the_strategy_of_a_script_is_what_tf_config_looks_like(cluster: dict[str
     assert configured("--script=train.py", TF_CONFIG=tf_config(**cluster)).strategy == strategy
 
 
-def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_told_to() -> None:
+def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_asked_to() -> None:
     config = configured("--script=train.py")
     assert (config.checkpoint.directory, config.export_dir, config.log_dir) == (None, None, None)
 
@@ -380,7 +380,7 @@ def test_an_interval_is_of_steps_or_of_epochs(text: str, steps: int) -> None:
         ("val_accuracy:min", "val_accuracy", "min"),
     ],
 )
-def test_the_name_of_a_metric_tells_which_value_is_better(text: str, metric: str, mode: str) -> None:
+def test_the_name_of_a_metric_shows_which_value_is_better(text: str, metric: str, mode: str) -> None:
     best = configured("--validate-every=5", f"--keep-best={text}").validation.keep_best
     assert best is not None
     assert (best.metric, best.mode) == (metric, mode)

@@ -49,11 +49,11 @@ def test_files_need_no_data_set_of_the_task() -> None:
     assert parse([FILES], {}).data.where == "/data"
 
 
-def test_workers_that_divide_the_files_cache_nothing_unless_told_to() -> None:
+def test_workers_that_divide_the_files_cache_nothing_unless_enabled() -> None:
     assert parse([FILES, "--shard=file"], {}).data.cache == "none"
 
 
-def test_the_service_is_used_where_the_job_has_one_unless_told_not_to() -> None:
+def test_the_service_is_used_where_the_job_has_one_unless_disabled() -> None:
     assert parse([], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE
     assert parse(["--data-service=off"], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service is None
     assert parse(["--data-service=on"], {"TF_DATA_SERVICE_ADDRESS": SERVICE}).data.service == SERVICE

@@ -79,7 +79,7 @@ class TestABundle:
         path = model(tmp_path)
         assert measure(path, []).size == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
-    def test_it_is_told_in_one_line_that_fits_a_termination_message(self) -> None:
+    def test_it_is_reported_in_one_line_that_fits_a_termination_message(self) -> None:
         bundle = Bundle(path="/é" * 500, formats=formats.FORMATS, size=2**50, digest="sha256:" + 64 * "a")
         assert len(bundle.last_words().encode()) < 4096
         assert json.loads(bundle.last_words()) == {"export": bundle.document()}
@@ -135,7 +135,7 @@ class TestAConverterThatFails:
 
         return play
 
-    def test_is_told_in_its_own_words(self, plays: Callable[[str], None]) -> None:
+    def test_is_reported_in_its_own_words(self, plays: Callable[[str], None]) -> None:
         plays("echo some detail >&2; echo noise; echo the model is too round; exit 1")
         with pytest.raises(ConversionFailed) as failed:
             conversion.add("TFLite", Path("/e/1"))
@@ -145,17 +145,17 @@ class TestAConverterThatFails:
         )
         assert failed.value.exit_code == 1
 
-    def test_is_told_by_the_last_line_of_its_traceback(self, plays: Callable[[str], None]) -> None:
+    def test_is_recognized_by_the_last_line_of_its_traceback(self, plays: Callable[[str], None]) -> None:
         plays("printf 'Traceback\\n  here\\nKeyError: 5\\n' >&2; exit 1")
         with pytest.raises(ConversionFailed, match="export as TFLite: KeyError: 5; "):
             conversion.add("TFLite", Path("/e/1"))
 
-    def test_is_told_by_the_signal_that_ended_it(self, plays: Callable[[str], None]) -> None:
+    def test_is_recognized_by_the_signal_that_ended_it(self, plays: Callable[[str], None]) -> None:
         plays("kill -9 $$")
         with pytest.raises(ConversionFailed, match=r"was ended by signal 9 \(the kernel kills so when memory runs out"):
             conversion.add("TFLite", Path("/e/1"))
 
-    def test_is_told_by_its_exit_code_where_there_is_nothing_else(self, plays: Callable[[str], None]) -> None:
+    def test_is_recognized_by_its_exit_code_where_there_is_nothing_else(self, plays: Callable[[str], None]) -> None:
         plays("exit 3")
         with pytest.raises(ConversionFailed, match="the converter exited with code 3"):
             conversion.add("TFLite", Path("/e/1"))

@@ -10,7 +10,7 @@ from dtj_trainer.process.startup_timer import Startup
 pytestmark = pytest.mark.unit
 
 
-def test_each_part_of_the_start_is_told_with_the_seconds_that_it_took() -> None:
+def test_each_part_of_the_start_is_reported_with_the_seconds_that_it_took() -> None:
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     moments = iter([now + 2.0, now + 2.5])
     startup = Startup(clock=lambda: next(moments))
