@@ -257,6 +257,11 @@ def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: Place) -> 
     assert "most often because memory ran out" in words
 
 
+def test_what_the_logs_warn_of_stands_below_how_the_run_ended(place: Place) -> None:
+    lines = end_lines(ended(End.SUCCEEDED), place, warnings=["train.py trains alone"])
+    assert [line.plain for line in lines][:2] == ["digits succeeded after 14s", "  warning      train.py trains alone"]
+
+
 def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:
     assert end_text(ended(End.STOPPED), place).endswith(
         "Next\n  dtj run --resume 'my digits.yaml'  # continue from the last checkpoint"

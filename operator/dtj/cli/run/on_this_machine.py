@@ -35,10 +35,12 @@ from dtj.local import machine, run_directory
 from dtj.local.platform import local_network
 from dtj.local.pod_command import image_of, omissions_of, problems_of
 from dtj.local.ports import NoFreePort
+from dtj.local.replica_logs import replica_logs
 from dtj.local.run_directory import RunDirectory, RunIsActive
 from dtj.local.runner import End, FinishedRun, LocalRun
 from dtj.local.trainer import NoTrainer, Trainer, find_trainer
 from dtj.local.view import RunView
+from dtj.local.warnings import warnings_of
 
 
 class Refused(Exception):
@@ -123,7 +125,7 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
             shown.say("There is no earlier run to resume: this is the first.")
         stack.enter_context(_logging_to(directory.runner_log))
         ended, code = asyncio.run(_follow(manifest, directory, options, shown, resumed=earlier))
-    print_summary(console, end_lines(ended, place))
+    print_summary(console, end_lines(ended, place, warnings=warnings_of(replica_logs(directory))))
     return code
 
 

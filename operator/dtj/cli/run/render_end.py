@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,15 +52,16 @@ class Place:
         return shlex.join((*self.program, name, "--run", self.shown(self.directory.path), *options))
 
 
-def end_lines(ended: FinishedRun, place: Place) -> tuple[Text, ...]:
-    """How the run ended, what it left and where, and what to type next."""
+def end_lines(ended: FinishedRun, place: Place, *, warnings: Iterable[str] = ()) -> tuple[Text, ...]:
+    """How the run ended, what its logs warned of, what it left and where, and what to type next."""
     lines = {
         End.SUCCEEDED: _succeeded,
         End.FAILED: _failed,
         End.INVALID: _invalid,
         End.STOPPED: _stopped,
     }
-    return tuple(lines[ended.end](ended, place))
+    first, *rest = lines[ended.end](ended, place)
+    return (first, *(field("warning", words) for words in warnings), *rest)
 
 
 def _succeeded(ended: FinishedRun, place: Place) -> Iterator[Text]:
