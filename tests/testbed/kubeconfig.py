@@ -1,6 +1,8 @@
 """Writes kubeconfig files: one cluster, one user, certificates inside, so that the file may be moved."""
 
 import base64
+import os
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -27,8 +29,11 @@ def write(path: Path, *, server: str, authority: Path, identity: KeyPair, user: 
         ],
         "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
     }
-    path.touch(mode=0o600)
-    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    # Another process may read it at this moment.
+    descriptor, new = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(descriptor, "w") as file:
+        yaml.safe_dump(config, file, sort_keys=False)
+    os.replace(new, path)
     return path
 
 

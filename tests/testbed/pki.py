@@ -1,8 +1,10 @@
 """A certificate authority for one run: who issues is trusted by all of its processes and by nobody else."""
 
 import datetime
+import fcntl
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +61,19 @@ class Authority:
         """
         name = "".join(c if c.isalnum() else "-" for c in user)
         pair = KeyPair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
-        if pair.certificate.exists():
-            return pair
+        with self._locked():
+            if not pair.certificate.exists():
+                self._issue(pair, user, groups=groups, hosts=hosts)
+        return pair
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time: two that issue the same pair mix the key of one with the certificate of the other."""
+        with (self._directory / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _issue(self, pair: KeyPair, user: str, *, groups: Sequence[str], hosts: Sequence[str]) -> None:
         key = new_key()
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         builder = _builder([*subject, x509.NameAttribute(NameOID.COMMON_NAME, user)], key)
@@ -73,7 +86,6 @@ class Authority:
         signer = serialization.load_pem_private_key(self.root.key.read_bytes(), password=None)
         assert isinstance(signer, ec.EllipticCurvePrivateKey)
         pair.write(builder.issuer_name(issuer.subject).sign(signer, hashes.SHA256()), key)
-        return pair
 
     def _create(self) -> None:
         key = new_key()
