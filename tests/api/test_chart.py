@@ -426,7 +426,7 @@ def _smoke_test(world: JobWorld, *, patience: int = 60) -> subprocess.CompletedP
 
 
 NOT_SERVED_YET = {
-    Granted("scheduling.k8s.io", "podgroups", verb) for verb in ("get", "list", "watch", "create", "delete")
+    Granted("scheduling.k8s.io", "podgroups", verb) for verb in ("get", "list", "watch", "create", "delete", "patch")
 }
 """Kubernetes has these since 1.36, and workloads before."""
 

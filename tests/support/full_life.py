@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from builders import manifest
-from dtj.api.json import JsonObject, dig
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Annotation, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
@@ -101,11 +101,15 @@ def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
         name = gang.lower()
         groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": spec})
         queue = {"queue": "team-a"} if gang == "Kueue" else {}
-        world.apply(manifest(name, roles={"worker": 1}, runPolicy={"scheduling": {"gang": gang, **queue}}))
+        policy: JsonObject = {"scheduling": {"gang": gang, **queue}}
+        world.apply(manifest(name, roles={"worker": 2 if gang == "Kueue" else 1}, runPolicy=policy))
         eventually(partial(_has_reason, world, name, "NameTaken"))
         groups.delete(name)
         eventually(partial(_is_ours, groups, name))
         if gang == "Kueue":
+            # Another number of workers needs another Workload: the first one is deleted.
+            world.apply(manifest(name, roles={"worker": 1}, runPolicy=policy))
+            eventually(partial(_is_for_one_worker, groups, name))
             groups.admit(name, flavor="spot" if flavors else None)
             world.await_pods(["worker-0"], name)
             groups.evict(name, message="preempted")
@@ -117,7 +121,10 @@ def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
             world.await_pods(["worker-0"], name)
             world.end_pod(f"{name}-worker-0", exit_code=0)
         world.await_state("Succeeded", name)
-        groups.await_none(name)
+        if gang == "Kueue":
+            eventually(partial(_is_finished, groups, name))
+        else:
+            groups.await_none(name)
 
 
 _DIGEST = "{.metadata.annotations." + Annotation.POLICY_DIGEST.replace(".", r"\.") + "}"
@@ -139,6 +146,15 @@ def _has_no_policy(world: JobWorld, name: str) -> None:
 
 def _is_ours(groups: Groups, name: str) -> None:
     assert dig(groups.get(name) or {}, "metadata", "ownerReferences", 0, "name") == name
+
+
+def _is_for_one_worker(groups: Groups, name: str) -> None:
+    assert dig(groups.get(name) or {}, "spec", "podSets", 0, "count") == 1
+
+
+def _is_finished(groups: Groups, name: str) -> None:
+    conditions = objects(dig(groups.get(name) or {}, "status", "conditions"))
+    assert ("Finished", "True") in [(each["type"], each["status"]) for each in conditions]
 
 
 def _gave_back(groups: Groups, name: str) -> None:

@@ -32,9 +32,10 @@ class ChangingSchema:
         """A new job; its fields as those of :func:`builders.manifest`."""
         return self._api.request("POST", self.jobs, {**manifest(name, **spec), "apiVersion": self._version})  # type: ignore[arg-type]
 
-    def patch(self, name: str, change: JsonObject, *, status: bool = False) -> JsonObject:
+    def patch(self, name: str, change: JsonObject, *, status: bool = False, dry_run: bool = False) -> JsonObject:
         """A merge patch of a job, or of its status."""
-        return self._api.request("PATCH", f"{self.jobs}/{name}{'/status' * status}", change, content_type=_MERGE)
+        path = f"{self.jobs}/{name}{'/status' * status}{'?dryRun=All' * dry_run}"
+        return self._api.request("PATCH", path, change, content_type=_MERGE)
 
     def get(self, name: str) -> JsonObject:
         return self._api.request("GET", f"{self.jobs}/{name}")
