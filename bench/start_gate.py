@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import socket
 import statistics
 import subprocess
 import sys
@@ -21,8 +22,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-from trainer.cluster import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 TASKS = 3
@@ -87,6 +86,21 @@ def kind_of(errors: str) -> str:
         if any(word in errors for word in words):
             return kind
     return errors.strip().rpartition("\n")[2][:100] or "no words"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on, below the range of outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
 
 
 def main() -> int:
