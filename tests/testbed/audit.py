@@ -105,7 +105,10 @@ class AuditLog:
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
-            file.seek(since)
+            # A mark may lie within a line that was being written; that line began before it.
+            file.seek(max(0, since - 1))
+            if since and file.read(1) != b"\n":
+                file.readline()
             for line in file:
                 # A line without its end is still being written.
                 if line.endswith(b"\n"):
