@@ -19,6 +19,8 @@ from typing import TypeVar
 import pytest
 
 from support import older_release
+from support.job_world import JobWorld
+from support.slots import Slots
 from testbed import Cluster, ControlPlane, KubectlError, NodeCluster, Unavailable, binaries, images, packages, runs
 from testbed.fake_nodes import FAKE_NODES, FakeNode
 from testbed.other_clusters import CurrentCluster, KindCluster, kind_works
@@ -324,3 +326,12 @@ def _launch(kind: type[Plane], name: str, *, owner: int) -> Plane:
         plane.stop()
         raise
     return plane
+
+
+@pytest.fixture
+def slots(world: JobWorld) -> Iterator[Slots]:
+    """A node that has room for six pods, for tests of real schedulers."""
+    node = Slots(world.plane, f"slots-{world.namespace}")
+    node.create(6)
+    yield node
+    node.delete()

@@ -6,7 +6,6 @@ Volcano, the scheduler plugins and Kueue are stand-ins: their APIs are served, a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,34 +15,15 @@ from dtj.api.names import Condition, Reason
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, VOLCANO, Groups
 from support.job_world import JobWorld
-from support.slots import Slots, await_bound, bound
+from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
 from support.waiting import eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
 
 
-@pytest.fixture
-def slots(world: JobWorld) -> Iterator[Slots]:
-    """A node that has room for six pods."""
-    node = Slots(world.plane, f"slots-{world.namespace}")
-    node.create(6)
-    yield node
-    node.delete()
-
-
 class TestKubernetesOwnGangs:
     def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": {"gang": "Native"}})
-
-        def is_reported() -> None:
-            condition = world.job().status.condition(Condition.PODS_READY)
-            assert condition is not None
-            assert condition.reason == Reason.UNSCHEDULABLE, condition
-
-        eventually(is_reported)
-        assert bound(world) == []
-        slots.grow(8)
-        await_bound(world, 8)
+        submit_eight_for_six_slots(world, slots, {"gang": "Native"})
         assert world.job().status.gang == "Native"
 
     def test_without_a_gang_six_of_them_take_what_there_is(self, world: JobWorld, slots: Slots) -> None:
@@ -57,10 +37,10 @@ class TestKubernetesOwnGangs:
         world.await_state("Running")
         world.plane.kubectl("delete", "pod", "-n", world.namespace, "digits-worker-1", "--wait=false")
 
-        def bound_anew() -> None:  # the old ones stay, for lack of a kubelet that ends them
+        def bound_again() -> None:  # the old ones stay, for lack of a kubelet that ends them
             assert {f"digits-worker-{index}-r1" for index in range(3)} <= set(bound(world))
 
-        eventually(bound_anew)
+        eventually(bound_again)
 
     def test_pods_that_a_quota_leaves_room_for_give_it_back_until_all_fit(self, world: JobWorld) -> None:
         quota: JsonObject = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from dtj.api.json import JsonObject, dig, objects
-from dtj.api.names import Condition, Reason
 from support.gang_schedulers import Groups
 from support.job_world import JobWorld
 from support.kubernetes_versions import started
-from support.slots import Slots, await_bound, bound
+from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -31,15 +30,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
 def groups(world: JobWorld) -> Groups:
     """The PodGroups of the namespace."""
     return Groups(world, f"scheduling.k8s.io/{world.plane.version.gangs}", "podgroups")
-
-
-@pytest.fixture
-def slots(world: JobWorld) -> Iterator[Slots]:
-    """A node that has room for six pods."""
-    node = Slots(world.plane, f"slots-{world.namespace}")
-    node.create(6)
-    yield node
-    node.delete()
 
 
 def end_terminating(world: JobWorld) -> None:
@@ -66,17 +56,7 @@ def disrupted(world: JobWorld) -> set[str]:
 
 class TestAllPodsOrNone:
     def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": NATIVE})
-
-        def is_reported() -> None:
-            condition = world.job().status.condition(Condition.PODS_READY)
-            assert condition is not None
-            assert condition.reason == Reason.UNSCHEDULABLE, condition
-
-        eventually(is_reported)
-        assert bound(world) == []
-        slots.grow(8)
-        await_bound(world, 8)
+        submit_eight_for_six_slots(world, slots, NATIVE)
         assert world.job().status.gang == "Native"
 
     def test_a_job_that_grows_keeps_its_group(self, world: JobWorld, slots: Slots, groups: Groups) -> None:

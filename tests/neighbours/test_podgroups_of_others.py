@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from dtj.api.json import JsonObject, dig
-from dtj.api.names import Condition, Reason
 from support.gang_schedulers import COSCHEDULING, VOLCANO, Groups
 from support.job_world import JobWorld
-from support.slots import Slots, await_bound, bound
+from support.slots import Slots, await_bound, bound, submit_eight_for_six_slots
 from support.waiting import eventually
 from testbed import ControlPlane, runs
 from testbed.scheduler_plugins import SchedulerPlugins
@@ -33,36 +31,17 @@ def scheduler_plugins(cluster: ControlPlane) -> SchedulerPlugins:
     return scheduler
 
 
-@pytest.fixture
-def slots(world: JobWorld) -> Iterator[Slots]:
-    """A node that has room for six pods."""
-    node = Slots(world.plane, f"slots-{world.namespace}")
-    node.create(6)
-    yield node
-    node.delete()
-
-
-def is_unschedulable(world: JobWorld) -> None:
-    condition = world.job().status.condition(Condition.PODS_READY)
-    assert condition is not None
-    assert condition.reason == Reason.UNSCHEDULABLE, condition
-
-
 @pytest.mark.usefixtures("scheduler_plugins")
 class TestCoscheduling:
-    POLICY: ClassVar[JsonObject] = {"scheduling": {"gang": "Coscheduling", "timeoutSeconds": 5}}
+    SCHEDULING: ClassVar[JsonObject] = {"gang": "Coscheduling", "timeoutSeconds": 5}
 
     def test_of_eight_pods_that_fit_only_as_six_none_starts(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 8}, template=slots.template, runPolicy=self.POLICY)
-        eventually(lambda: is_unschedulable(world))
-        assert bound(world) == []
+        submit_eight_for_six_slots(world, slots, self.SCHEDULING)
         assert world.job().status.gang == "Coscheduling"
-        slots.grow(8)
-        await_bound(world, 8)
         assert dig(Groups(world, COSCHEDULING, "podgroups").await_one(), "spec", "minMember") == 8
 
     def test_a_new_attempt_is_a_gang_again(self, world: JobWorld, slots: Slots) -> None:
-        world.submit(roles={"worker": 3}, template=slots.template, runPolicy=self.POLICY)
+        world.submit(roles={"worker": 3}, template=slots.template, runPolicy={"scheduling": self.SCHEDULING})
         await_bound(world, 3)
         world.run_pods()
         world.await_state("Running")

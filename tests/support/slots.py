@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Reason
 from support.job_world import MERGE_PATCH, JobWorld
 from support.waiting import eventually
 from testbed import ControlPlane
@@ -72,3 +73,18 @@ def await_bound(world: JobWorld, number: int, job: str = "digits") -> None:
         assert len(bound(world, job)) == number
 
     eventually(enough)
+
+
+def submit_eight_for_six_slots(world: JobWorld, slots: Slots, scheduling: JsonObject) -> None:
+    """A job of eight pods on a node with room for six: none starts before there is room for all."""
+    world.submit(roles={"worker": 8}, template=slots.template, runPolicy={"scheduling": scheduling})
+
+    def is_reported() -> None:
+        condition = world.job().status.condition(Condition.PODS_READY)
+        assert condition is not None
+        assert condition.reason == Reason.UNSCHEDULABLE, condition
+
+    eventually(is_reported)
+    assert bound(world) == []
+    slots.grow(8)
+    await_bound(world, 8)
