@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from builders import manifest
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig, object_at, objects
+from dtj.api.kueue_labels import QUEUE
 from dtj.api.names import Annotation, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
@@ -100,16 +101,14 @@ def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
     ):
         name = gang.lower()
         groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": spec})
-        queue = {"queue": "team-a"} if gang == "Kueue" else {}
-        policy: JsonObject = {"scheduling": {"gang": gang, **queue}}
-        world.apply(manifest(name, roles={"worker": 2 if gang == "Kueue" else 1}, runPolicy=policy))
+        world.apply(_queued(name, "team-a") if gang == "Kueue" else _in_gang(name, gang))
         eventually(partial(_has_reason, world, name, "NameTaken"))
         groups.delete(name)
         eventually(partial(_is_ours, groups, name))
         if gang == "Kueue":
-            # Another number of workers needs another Workload: the first one is deleted.
-            world.apply(manifest(name, roles={"worker": 1}, runPolicy=policy))
-            eventually(partial(_is_for_one_worker, groups, name))
+            # Another queue needs another Workload: the first one is deleted.
+            world.apply(_queued(name, "team-b"))
+            eventually(partial(_is_in_queue, groups, name, "team-b"))
             groups.admit(name, flavor="spot" if flavors else None)
             world.await_pods(["worker-0"], name)
             groups.evict(name, message="preempted")
@@ -125,6 +124,17 @@ def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
             eventually(partial(_is_finished, groups, name))
         else:
             groups.await_none(name)
+
+
+def _in_gang(name: str, gang: str) -> JsonObject:
+    return manifest(name, roles={"worker": 1}, runPolicy={"scheduling": {"gang": gang}})
+
+
+def _queued(name: str, queue: str) -> JsonObject:
+    """By Kueue's label, which can be changed while the job waits."""
+    body = manifest(name, roles={"worker": 1})
+    object_at(body, "metadata")["labels"] = {QUEUE: queue}
+    return body
 
 
 _DIGEST = "{.metadata.annotations." + Annotation.POLICY_DIGEST.replace(".", r"\.") + "}"
@@ -148,8 +158,8 @@ def _is_ours(groups: Groups, name: str) -> None:
     assert dig(groups.get(name) or {}, "metadata", "ownerReferences", 0, "name") == name
 
 
-def _is_for_one_worker(groups: Groups, name: str) -> None:
-    assert dig(groups.get(name) or {}, "spec", "podSets", 0, "count") == 1
+def _is_in_queue(groups: Groups, name: str, queue: str) -> None:
+    assert dig(groups.get(name) or {}, "spec", "queueName") == queue
 
 
 def _is_finished(groups: Groups, name: str) -> None:
