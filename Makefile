@@ -26,51 +26,53 @@ trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
 	@cat trainer-image/requirements-stores*.lock | cmp -s - .venv-trainer/.stores-lock || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r trainer-image/requirements-stores.lock -r trainer-image/requirements-stores-test.lock && cat trainer-image/requirements-stores*.lock > .venv-trainer/.stores-lock; }
 	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/start_tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
+	@cmp -s trainer-image/requirements-tfjs.lock .venv-trainer/tfjs-converter/lock || { echo '  installing the converter to TensorFlow.js'; $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes --upgrade --target .venv-trainer/tfjs-converter -r trainer-image/requirements-tfjs.lock && cp trainer-image/requirements-tfjs.lock .venv-trainer/tfjs-converter/lock; }
 	@for packages in .venv-trainer/lib/python3*/site-packages; do echo '$(CURDIR)/.venv-trainer/tensorboard' | cmp -s - $$packages/tensorboard.pth || echo '$(CURDIR)/.venv-trainer/tensorboard' > $$packages/tensorboard.pth; done
 
-tfjs: # for one test, if npm is installed
+tfjs: trainer # for one test, if npm is installed
 	@scripts/make_tfjs.sh .venv-trainer/tfjs
 
 # -- tests ----------------------------------------------------------------------------------------------------
 
-.PHONY: check test test-unit test-browser test-trainer test-api test-neighbours test-campaigns test-e2e
-check: ## make lint and make test, side by side: what CI runs
-	@scripts/test.sh lint unit browser trainer local api neighbours campaigns e2e
+PARTS := trainer-all parity api-all campaigns node release docs neighbours browser
+.PHONY: test test-all test-for-change test-unit $(PARTS:%=test-%)
+test: ## the gate: what must pass on each commit (10 minutes on 2 cores; at first 6 more, which build a kube-apiserver)
+	@scripts/test.sh gate
 
-test: ## every level that this machine can run; reports which levels it skips and why
-	@scripts/test.sh unit browser trainer local api neighbours campaigns e2e
+test-all: ## lint, unit tests and all parts (an hour and more; as root)
+	@scripts/test.sh all
 
-test-unit: ## pure code: unit and property tests (seconds)
+test-for-change: export DTJ_BASE = $(BASE)
+test-for-change: ## the gate, and the parts that test what differs from BASE (origin/main)
+	@scripts/test.sh for-change
+
+test-unit: ## pure code: unit and property tests (a minute)
 	@scripts/test.sh unit
 
+test-trainer-all: ## all tests of real TensorFlow processes
+test-parity: ## the whole table of models, each against plain Keras
+test-api-all: ## all tests on a real kube-apiserver
+test-campaigns: ## all plans of all campaigns
+test-node: ## a real node with real pods (Linux, root)
+test-release: ## what a release builds, installed by helm and upgraded (Linux, root)
+test-docs: ## the commands and the code of the documents
+test-neighbours: ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
 test-browser: ## the report page in a real browser (as root, installs Chromium by apt if it is missing: 90 MB)
-	@scripts/test.sh browser
+$(PARTS:%=test-%): test-%:
+	@scripts/test.sh $*
 
-test-trainer: ## real TensorFlow processes
-	@scripts/test.sh trainer local
+BUILD = cd tests && ../$(OPERATOR)/python -m testbed build
+.PHONY: programs programs-node programs-neighbours
+programs: operator # the control plane of Kubernetes, kubectl and helm
+	@$(BUILD)
 
-test-api: ## a real kube-apiserver, built on the first run
-	@scripts/test.sh api
+programs-node: operator # and what a node runs
+	@$(BUILD) --node
 
-test-neighbours: export DTJ_KUBERNETES_VERSIONS ?=
-test-neighbours: programs-neighbours ## the real Kueue, gang schedulers and other versions of Kubernetes; built on the first run (30 minutes)
-	@scripts/test.sh neighbours
-
-test-campaigns: export DTJ_SHARD ?= all
-test-campaigns: ## all plans of all campaigns; `make test` runs one shard of them (see CONTRIBUTING.md)
-	@scripts/test.sh campaigns
-
-test-e2e: ## a real node with real pods (Linux, root)
-	@scripts/test.sh e2e
-
-.PHONY: programs
-programs: operator # what a cluster of the testbed runs; tests that need what cannot be built here say so
-	@cd tests && { nice -n 19 ../$(OPERATOR)/python -m testbed build && nice -n 19 ../$(OPERATOR)/python -m testbed build --node; } || true
-
-.PHONY: programs-neighbours
-programs-neighbours: operator # `make test` builds none of these: it leaves out the tests of those that are missing
-	@cd tests && nice -n 19 ../$(OPERATOR)/python -m testbed build --neighbours
-	@$(if $(DTJ_KUBERNETES_VERSIONS),cd tests && nice -n 19 ../$(OPERATOR)/python -m testbed build --versions,true)
+programs-neighbours: export DTJ_KUBERNETES_VERSIONS ?=
+programs-neighbours: operator # components of other projects
+	@$(BUILD) && ../$(OPERATOR)/python -m testbed build --neighbours
+	@$(if $(DTJ_KUBERNETES_VERSIONS),$(BUILD) --versions,true)
 
 .PHONY: release
 release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)

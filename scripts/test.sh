@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run test levels, side by side if there are several; say at the end what passed, what was left out and where the time went.
-#   usage: scripts/test.sh LEVEL...     (lint, unit, browser, trainer, local, api, neighbours, campaigns, e2e)
+# Run levels of tests, one after the other; say at the end what passed and where the time went.
+#   usage: scripts/test.sh NAME...     (gate, all, for-change, or names of tests/levels.toml)
 # More arguments for pytest: PYTEST_ARGS="-k planner -x"
 set -euo pipefail
 cd "$(dirname "$0")/.."

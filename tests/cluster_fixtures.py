@@ -3,8 +3,7 @@
 `cluster` is a control plane without nodes, always the testbed's. `node_cluster` is one with nodes, and this fixture
 alone decides which, by --cluster; the tests do not know. Each is one for the whole run, shared by all xdist workers,
 started by the first test that asks and stopped when the run ends. Programs are built before the first test starts, so
-that no test's timeout pays for it. What cannot be had here is skipped, and the summary says why in one line; with
-DTJ_REQUIRE_API=1 or DTJ_REQUIRE_E2E=1 (CI) it fails.
+that no test's timeout pays for it. A test that needs what cannot be had here fails, with one line that says why.
 """
 
 import os
@@ -49,15 +48,19 @@ class SharedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What some fixtures need: how it is provided, and the variable that makes it an error if it cannot be."""
+    """What some fixtures need, and how it is provided."""
 
     fixtures: frozenset[str]
     provide: Callable[[pytest.Config], None]
-    insisting: str
 
     def of(self, item: pytest.Item) -> bool:
-        """Whether a test has this need."""
-        return not self.fixtures.isdisjoint(getattr(item, "fixturenames", ()))
+        """Whether a test has this need. A fixture of that name in the test's own file is another one."""
+        fixtures = getattr(item, "_fixtureinfo", None)
+        return fixtures is not None and any(
+            not definitions[-1].func.__module__.rpartition(".")[2].startswith("test_")
+            for name, definitions in fixtures.name2fixturedefs.items()
+            if name in self.fixtures
+        )
 
 
 def _provide_control_plane(_: pytest.Config) -> None:
@@ -97,23 +100,20 @@ NEEDS = (
     Need(
         fixtures=frozenset({"cluster", "own_control_plane"}),
         provide=_provide_control_plane,
-        insisting="DTJ_REQUIRE_API",
     ),
-    Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
-    Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
+    Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue")),
+    Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters")),
     Need(
         fixtures=frozenset({"scheduler_plugins"}),
         provide=_provide_neighbour("scheduler-plugins"),
-        insisting="DTJ_REQUIRE_NEIGHBOURS",
     ),
-    Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes, insisting="DTJ_REQUIRE_E2E"),
-    Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image, insisting="DTJ_REQUIRE_E2E"),
+    Need(fixtures=frozenset({"node_cluster", "own_node_cluster"}), provide=_provide_nodes),
+    Need(fixtures=frozenset({"operator_image"}), provide=_provide_operator_image),
     Need(
         fixtures=frozenset({"older_operator_image"}),
         provide=_provide_older_operator_image,
-        insisting="DTJ_REQUIRE_E2E",
     ),
-    Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image, insisting="DTJ_REQUIRE_E2E"),
+    Need(fixtures=frozenset({"trainer_image"}), provide=_provide_trainer_image),
 )
 SHARED = pytest.StashKey[SharedRun]()
 MISSING = pytest.StashKey[dict[Need, str]]()
@@ -176,12 +176,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip or fail here rather than in a fixture, so that pytest's summary folds all of them into one line."""
+    """Fail here rather than in a fixture, so that each failure is one line."""
     for need, missing in item.config.stash[MISSING].items():
         if need.of(item):
-            if os.environ.get(need.insisting) == "1":
-                pytest.fail(f"{need.insisting}=1, but {missing}", pytrace=False)
-            pytest.skip(missing)
+            pytest.fail(missing, pytrace=False)
 
 
 def _chosen(config: pytest.Config) -> str:

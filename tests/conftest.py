@@ -12,6 +12,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest_plugins = ["report"]
 if find_spec("cryptography") and find_spec("yaml"):
     pytest_plugins.append("cluster_fixtures")
+if find_spec("hypothesis"):
+    pytest_plugins.append("hypothesis_profile")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

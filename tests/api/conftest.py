@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from support.api_proxy import ApiProxy, Upstream
+from support.chart import Helm
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.loop_thread import LoopThread
 from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
-from testbed import ControlPlane
+from testbed import ControlPlane, binaries
 
 
 @pytest.fixture
@@ -24,13 +25,14 @@ def world(cluster: ControlPlane, namespace: str) -> JobWorld:
 
 @pytest.fixture
 def operator(world: JobWorld, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """An operator for that namespace. It must stop in time and in peace, and may not have logged an error."""
+    """An operator that serves that namespace. It must stop in time and in peace, and may not have logged an error."""
     process = OperatorProcess.serving(world.plane, [world.namespace], log=tmp_path / "operator.log")
     with process:
+        process.await_serving()
         yield process
         print(process.log.read_text())  # shown where the test fails
         if process.running:
-            process.await_serving()  # a short test may be over before the operator is up
+            process.await_serving()  # the test may have started it again
             code, seconds = process.stop()
             assert code == 0, process.log.read_text()
             assert seconds < GRACE_SECONDS
@@ -54,3 +56,15 @@ def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterato
         yield proxy.kubeconfig(tmp_path)
         loop.run(proxy.close())
         loop.run(upstream.close())
+
+
+@pytest.fixture(scope="session")
+def tools() -> Mapping[str, Path]:
+    """helm, kubeconform and kube-score, which are built where they are missing."""
+    return binaries.ensure(binaries.CHART_TOOLS)
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Helm:
+    """helm without a cluster."""
+    return Helm(program=binaries.ensure(("helm",))["helm"], home=tmp_path / "helm")

@@ -44,7 +44,7 @@ from support.full_life import live_through_everything, live_through_gangs, live_
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 from support.waiting import eventually
-from testbed import ControlPlane, Unavailable, binaries
+from testbed import ControlPlane
 
 # The tools are built by the first test that needs them.
 pytestmark = [pytest.mark.api, pytest.mark.timeout(1200)]
@@ -78,23 +78,6 @@ EVERYTHING: JsonObject = {
     "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
 }
 MODES: Mapping[str, JsonObject] = {"cluster-wide": {}, "namespaced": NAMESPACED, "everything": EVERYTHING}
-
-
-@pytest.fixture(scope="session")
-def tools() -> Mapping[str, Path]:
-    """helm, kubeconform and kube-score."""
-    try:
-        return binaries.ensure(binaries.CHART_TOOLS)
-    except Unavailable as error:
-        if os.environ.get("DTJ_REQUIRE_API") == "1":
-            pytest.fail(f"DTJ_REQUIRE_API=1, but no chart tools: {error}", pytrace=False)
-        pytest.skip(f"no chart tools: {error}")
-
-
-@pytest.fixture
-def helm(tools: Mapping[str, Path], tmp_path: Path) -> Helm:
-    """helm without a cluster."""
-    return Helm(program=tools["helm"], home=tmp_path / "helm")
 
 
 class TestWhatItRenders:

@@ -43,10 +43,10 @@ CHART = Path(__file__).parents[2] / "charts" / "dtj"
 REGISTRY = "registry.example"
 """Where the chart and the examples say that the images are."""
 
-BARE = Standing("standing", ControlPlane, binaries.CONTROL_PLANE, {})
+BARE = Standing("standing", ControlPlane, (*binaries.CONTROL_PLANE, "helm"), {})
 NEIGHBOURS = Standing("", ControlPlane, binaries.NEIGHBOURS, {})
 VERSIONS = Standing("", ControlPlane, binaries.ON_DEMAND, {})
-WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, *binaries.NODE), packages.NODE)
+WITH_NODE = Standing("standing-node", NodeCluster, (*binaries.CONTROL_PLANE, "helm", *binaries.NODE), packages.NODE)
 
 
 def main() -> int:

@@ -8,6 +8,8 @@ import pytest
 from trainer.cluster import Job, inherited
 from trainer.fork_server import forking
 
+pytest_plugins = ["report"]
+
 SHORT = (
     "--epochs=3",
     "--batch-size=48",

@@ -20,24 +20,13 @@ pytestmark = pytest.mark.trainer
 ONE = {"worker": 1}
 EPOCH = ("--epochs=1", "--batch-size=48")
 DOCUMENT = SOURCE.parent / "docs" / "export.md"
-LOCK = SOURCE / "requirements-tfjs.lock"
 TENSORFLOW_JS = Path(sys.prefix) / "tfjs" / "node_modules"
 
 
 @pytest.fixture(scope="session")
-def tfjs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the converter to TensorFlow.js is installed, out of its lock; the trainer's environment has it not."""
-    site = tmp_path_factory.mktemp("tfjs")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(site)]
-    installed = subprocess.run(
-        [*pip, "--no-deps", "--only-binary=:all:", "--require-hashes", "--requirement", str(LOCK)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if installed.returncode:
-        pytest.skip(f"tensorflowjs cannot be installed from the package registry: {installed.stderr.splitlines()[-1:]}")
-    return site
+def tfjs() -> Path:
+    """Where `make trainer` has put the converter to TensorFlow.js, apart from the trainer's other packages."""
+    return Path(sys.prefix) / "tfjs-converter"
 
 
 @pytest.fixture(scope="session")
@@ -154,7 +143,7 @@ def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job
 
     node = shutil.which("node")
     if not node or not TENSORFLOW_JS.is_dir():
-        pytest.skip("no TensorFlow.js: `make test-trainer` installs it where there are node and npm")
+        pytest.skip("no TensorFlow.js: `make test-trainer-all` installs it where there are node and npm")
     images = validation().inputs[:20]
     script = [node, str(Path(__file__).parent / "tfjs" / "answers.js"), str(version(exported) / "tfjs")]
     environ = {**os.environ, "NODE_PATH": str(TENSORFLOW_JS)}

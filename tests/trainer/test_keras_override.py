@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.campaigns.shards import chosen
 from trainer.cluster import DEADLINE, SOURCE, Job, inherited
 from trainer.outcome import points
 
@@ -102,15 +101,13 @@ def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder
 
 
 def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path) -> None:
-    """Of each run a third of the cases, chosen by the commit; of `DTJ_SHARD=all` all."""
-    cases = [case for third in {shard % 3 for shard in chosen()} for case in REPLICATED[third::3]]
-    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *cases]
+    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *REPLICATED]
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
         assert job.start().wait() == {"worker-0": 0}
     differences = {
         name: float(value) for name, value in re.findall(r"^(\w+) (\d\.\de-\d+)$", job["worker-0"].log, re.M)
     }
-    assert sorted(differences) == sorted(cases)
+    assert sorted(differences) == sorted(REPLICATED)
     assert max(differences.values()) < 5e-6, differences
 
 

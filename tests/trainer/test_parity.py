@@ -1,17 +1,17 @@
 """Any model trains as plain Keras `fit` on one device would at the same global batch, or is refused in one line.
 
-The table is in `parity.py`. Without `DTJ_SHARD` a run tries a sixteenth of it, chosen by the commit, and the cases of
-ALWAYS; `DTJ_SHARD=all` tries all of it, and with `-k clipnorm` starts processes for the chosen cases alone.
+The table is in `parity.py`. A run tries the cases of ALWAYS; with `DTJ_PARITY=all` it tries the whole table, and with
+`-k clipnorm` besides it starts processes for the chosen cases alone.
 """
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.campaigns.shards import chosen, part
 from trainer.cluster import SOURCE, Job
 from trainer.parity import BY_NAME, CASES, THREE_WORKERS, TWO_WORKERS
 
@@ -19,10 +19,7 @@ pytestmark = pytest.mark.trainer
 
 PROGRAM = Path(__file__).with_name("parity.py")
 ALWAYS = ("adam", "masked", "sample_weights", "mixed_float16", "clipnorm", "accumulation")
-CHOSEN = {
-    *ALWAYS,
-    *(name for shard in chosen() for name in part([case.name for case in CASES], shard)),
-}
+CHOSEN = {case.name for case in CASES} if os.environ.get("DTJ_PARITY") == "all" else set(ALWAYS)
 CELLS = [
     pytest.param(case.name, cell, id=f"{case.name}-{cell}")
     for case in CASES

@@ -1,4 +1,4 @@
-"""The runner of test levels and what it measures; real commands take the place of pytest."""
+"""The runner of test levels; a table of small levels takes the place of the real one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
+import levels
 import pytest
 
 from support.snippets import ROOT
@@ -16,107 +16,142 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.unit
 
-RUNNER = """
-import sys
-sys.path.insert(0, {scripts!r})
-import levels
-levels.LEVELS = {{
-    name: tuple(
-        levels.Step(
-            title=title, command=(sys.executable, "-c", code), tests="make" not in title, alone="alone" in title
-        )
-        for title, code in steps
-    )
-    for name, steps in {steps!r}.items()
-}}
-levels.ORDER = tuple(levels.LEVELS)
-levels.SIDE_BY_SIDE = {lanes}
-sys.exit(levels.main(list(levels.LEVELS)))
-"""
 
-Steps = dict[str, list[tuple[str, str]]]
+@pytest.fixture(autouse=True)
+def free_of_the_callers_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(levels, "OFFLINE", {})
+    monkeypatch.delenv("PYTEST_ARGS", raising=False)
 
 
-def runner(steps: Steps, lanes: int) -> list[str]:
-    """The command that runs these levels, this many side by side; each step is a title and Python to run."""
-    code = textwrap.dedent(RUNNER).format(scripts=str(ROOT / "scripts"), steps=steps, lanes=lanes)
-    return [sys.executable, "-c", code]
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, *names: str) -> int:
+    path = tmp_path / "levels.toml"
+    path.write_text(table)
+    monkeypatch.setattr(levels, "TABLE", path)
+    return levels.main(list(names or ["gate"]))
 
 
-def run(steps: Steps, lanes: int = 1) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(runner(steps, lanes), capture_output=True, text=True, check=False)
+def of_file(tmp_path: Path, test: str, fields: str = "cpu_seconds = 60") -> str:
+    """A gate whose level "a" runs one file of tests."""
+    file = tmp_path / "test_small.py"
+    file.write_text(f"import pathlib, time, pytest\nHERE = pathlib.Path({str(tmp_path)!r})\n{test}\n")
+    arguments = ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", f"--confcutdir={tmp_path}", "-p", "report"]
+    environment = f'environment = {{ PYTHONPATH = "{ROOT / "tests"}" }}'
+    level = f'python = "{sys.prefix}"\ntests = ["{file}"]\narguments = {arguments}\n{environment}\n{fields}'
+    return f'gate = ["a"]\n[levels.a]\n{level}'
 
 
-def test_a_test_that_fails_is_run_once_and_named_in_the_summary(tmp_path: Path) -> None:
-    tally = tmp_path / "tally"
-    fails = f"open({str(tally)!r}, 'a').write('x'); print('FAILED test_a.py::test_b'); print('1 failed'); exit(1)"
-    done = run({"a": [("a", fails)]}, 1)
-    assert done.returncode == 1
-    assert tally.read_text() == "x"
-    summary = done.stdout.partition("== summary")[2]
-    assert "FAILED test_a.py::test_b" in summary
-    assert "1 failed" in summary
-
-
-def test_levels_after_one_that_failed_and_those_next_to_it_still_run() -> None:
-    steps = {"a": [("a", "exit(1)")], "b": [("b", "print('2 passed')")], "c": [("c", "print('3 passed')")]}
-    done = run(steps, 2)
-    assert done.returncode == 1
-    assert "b         | 2 passed" in done.stdout
-    assert "c         | 3 passed" in done.stdout
-
-
-def test_levels_run_side_by_side(tmp_path: Path) -> None:
-    def meets(mine: str, other: str) -> str:
-        return f"""
-import pathlib, time
-pathlib.Path({str(tmp_path)!r}, {mine!r}).touch()
-while not pathlib.Path({str(tmp_path)!r}, {other!r}).exists(): time.sleep(0.01)
-"""
-
-    done = run({"a": [("a", meets("a", "b"))], "b": [("b", meets("b", "a"))]}, 2)
-    assert done.returncode == 0
-
-
-MEETS = """
-import pathlib, time
-pathlib.Path({folder!r}, {mine!r}).touch()
-until = time.monotonic() + {seconds}
-while not pathlib.Path({folder!r}, {other!r}).exists():
-    if time.monotonic() > until: exit(1)
-    time.sleep(0.01)
-"""
-
-
-@pytest.mark.parametrize(("title", "seconds", "together"), [("make", 60, True), ("make alone", 0.5, False)])
-def test_only_steps_that_make_the_same_wait_for_each_other(
-    tmp_path: Path, title: str, seconds: float, together: bool
+def test_a_test_that_fails_is_run_once_and_named_with_the_command_that_repeats_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def meets(mine: str, other: str) -> str:
-        return MEETS.format(folder=str(tmp_path), mine=mine, other=other, seconds=seconds)
-
-    done = run({"a": [(title, meets("a", "b"))], "b": [(title, meets("b", "a"))]}, 2)
-    assert (done.returncode == 0) is together
-
-
-def test_a_level_whose_needs_cannot_be_made_has_failed_and_is_not_run() -> None:
-    done = run({"a": [("make a", "print('no network'); exit(2)"), ("a", "print('1 passed')")]}, 1)
-    assert done.returncode == 1
-    assert "FAILED" in done.stdout
-    assert "1 passed" not in done.stdout
+    fails = "def test_b():\n    (HERE / 'tally').open('a').write('x')\n    assert 1 == 2"
+    assert run(tmp_path, monkeypatch, of_file(tmp_path, fails)) == 1
+    assert (tmp_path / "tally").read_text() == "x"
+    summary = capfd.readouterr().out.partition("== summary")[2]
+    assert "test_small.py::test_b: assert 1 == 2" in summary
+    assert f"repeat: {sys.prefix}/bin/python -m pytest '" in summary
 
 
-def test_what_was_left_out_is_in_the_summary() -> None:
-    done = run({"a": [("a", "print('SKIPPED [2] a.py: no root'); print('1 passed, 2 skipped')")]}, 1)
-    assert done.returncode == 0
-    assert "left out: [2] a.py: no root" in done.stdout
+@pytest.mark.parametrize(
+    ("test", "fields", "words"),
+    [
+        ("def test_b(): pytest.skip('no network')", "cpu_seconds = 60", "which no test of the gate may be: no network"),
+        ("def test_b(): pass", "cpu_seconds = 60\ncases = 40", "1 cases of 40 (tests/levels.toml)"),
+        ("def test_b(): pass", "cpu_seconds = 0.001", "too dear: "),
+        ("def test_b(): assert HERE", "cpu_seconds = 60", ""),
+    ],
+    ids=["skip", "cases", "budget", "well"],
+)
+def test_a_level_of_the_gate_has_all_its_cases_within_its_budget_and_skips_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    test: str,
+    fields: str,
+    words: str,
+) -> None:
+    assert run(tmp_path, monkeypatch, of_file(tmp_path, test, fields)) == bool(words)
+    assert words in capfd.readouterr().out
+
+
+def test_one_test_that_takes_too_much_of_the_processor_fails_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(levels, "SECONDS_OF_ONE_TEST", 0.05)
+    computes = "def test_b():\n    while time.process_time() < 3: pass"
+    assert run(tmp_path, monkeypatch, of_file(tmp_path, computes)) == 1
+    assert "test_small.py::test_b took" in capfd.readouterr().out
+
+
+def test_levels_after_one_that_failed_still_run_and_a_need_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    table = """
+gate = []
+[levels.a]
+command = ["true"]
+needs = ["no-such-target"]
+[levels.b]
+command = ["sh", "-c", "echo b was run"]
+"""
+    assert run(tmp_path, monkeypatch, table, "a", "b") == 1
+    printed = capfd.readouterr().out
+    assert "make no-such-target ended with 2" in printed
+    assert "what it needs could not be made" in printed
+    assert "b was run" in printed
+
+
+@pytest.mark.parametrize("name", ["e3e", "trainer,api"])
+def test_a_name_that_stands_for_nothing_is_answered_with_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert run(tmp_path, monkeypatch, levels.TABLE.read_text(), name) == 2
+    assert f"no level or part has the name '{name}': use gate, all, for-change, lint, unit" in capfd.readouterr().err
+
+
+def test_a_full_disk_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(levels, "FREE_BYTES", 10**18)
+    assert run(tmp_path, monkeypatch, levels.TABLE.read_text(), "lint") == 2
+    assert "are free on the disk of" in capfd.readouterr().err
+
+
+def test_a_change_is_tested_by_the_gate_and_the_parts_whose_paths_it_touches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(levels, "ROOT", tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "a"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "new.md").touch()
+    monkeypatch.setenv("DTJ_BASE", "HEAD")
+    table = levels.Table(levels.TABLE.read_text())
+    assert table.named(["for-change"]) == [*table.gate, "docs"]
+    monkeypatch.setenv("DTJ_BASE", "nowhere")
+    with pytest.raises(ValueError, match="nowhere is no commit of this repository: say which by BASE=COMMIT"):
+        table.for_change()
+
+
+def test_the_table_names_files_that_are_there_and_a_target_for_each_part() -> None:
+    table = levels.Table(levels.TABLE.read_text())
+    named = {test.partition("::")[0] for level in table.levels.values() for test in (*level.tests, *level.without)}
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+    makefile = (ROOT / "Makefile").read_text()
+    assert [name for name in table.parts if f"\ntest-{name}: ##" not in makefile] == []
 
 
 def test_ctrl_c_ends_what_runs_and_begins_nothing_else(tmp_path: Path) -> None:
-    waits = f"import pathlib, time; pathlib.Path({str(tmp_path / 'runs')!r}).touch(); time.sleep(600)"
-    touches = f"open({str(tmp_path / 'next')!r}, 'w')"
-    command = runner({"a": [("a", waits)], "b": [("b", touches)]}, 1)
-    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL) as process:
+    waits = f'["sh", "-c", "touch {tmp_path}/runs; exec sleep 600"]'
+    touches = f'["touch", "{tmp_path}/next"]'
+    (tmp_path / "levels.toml").write_text(
+        f"gate = []\n[levels.a]\ncommand = {waits}\n[levels.b]\ncommand = {touches}\n"
+    )
+    code = f"import levels, pathlib, sys; levels.TABLE = pathlib.Path({str(tmp_path / 'levels.toml')!r}); "
+    code += "sys.exit(levels.main(['a', 'b']))"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, env=environment) as process:
 
         def begun() -> None:
             assert (tmp_path / "runs").exists()
@@ -125,32 +160,3 @@ def test_ctrl_c_ends_what_runs_and_begins_nothing_else(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait() == 130
     assert not (tmp_path / "next").exists()
-
-
-def test_the_cpu_time_of_processes_that_lost_their_parent_counts(tmp_path: Path) -> None:
-    if sys.platform != "linux":
-        pytest.skip("only Linux hands such processes on")
-    orphan = tmp_path / "orphan"
-    computes = "import time\nwhile time.process_time() < 1: pass"
-    parent = f"""
-import os, pathlib, subprocess, sys, time
-orphan = pathlib.Path({str(orphan)!r})
-if os.fork() == 0:
-    orphan.write_text(str(subprocess.Popen([sys.executable, "-c", {computes!r}]).pid))
-    os._exit(0)
-os.wait()
-while os.path.exists("/proc/" + orphan.read_text()): time.sleep(0.01)
-"""
-    report = tmp_path / "report"
-    subprocess.run(
-        [sys.executable, str(ROOT / "scripts/measured.py"), report, sys.executable, "-c", parent], check=True
-    )
-    wall, cpu = map(float, report.read_text().split())
-    assert wall > 0
-    assert cpu > 0.9  # the kernel counts in hundredths of a second
-
-
-def test_a_command_that_ends_by_a_signal_has_failed(tmp_path: Path) -> None:
-    dies = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    command = [sys.executable, str(ROOT / "scripts/measured.py"), str(tmp_path / "report"), sys.executable, "-c", dies]
-    assert subprocess.run(command, check=False).returncode == 137

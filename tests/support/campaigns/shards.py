@@ -1,16 +1,13 @@
-"""Which part of a campaign's plans is tried: one shard in a run of CI, all of them on demand.
+"""Which part of a campaign's plans is tried: always the same shard, or with ``DTJ_SHARD=all`` all of them.
 
-``DTJ_SHARD`` is a number from 0 or ``all``. Without it the commit chooses, so that a run can be repeated and every
-shard has its turn.
+``DTJ_SHARD`` is a number from 0 or ``all``. It is 0 where it is not set: the same plans on each commit and machine.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import zlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final, TypeVar
 
 P = TypeVar("P")
@@ -19,13 +16,11 @@ SHARDS: Final = 16
 VARIABLE: Final = "DTJ_SHARD"
 
 
-def chosen(environment: Mapping[str, str] = os.environ, *, directory: Path = Path(__file__).parent) -> list[int]:
+def chosen(environment: Mapping[str, str] = os.environ) -> list[int]:
     """The shards to be tried. Raises ValueError where the variable names none."""
-    given = environment.get(VARIABLE, "")
+    given = environment.get(VARIABLE) or "0"
     if given == "all":
         return list(range(SHARDS))
-    if not given:
-        return [int(_commit(directory)[:8], 16) % SHARDS]
     if not given.isdecimal() or int(given) >= SHARDS:
         raise ValueError(f"{VARIABLE}={given}: use all, or a number from 0 to {SHARDS - 1}")
     return [int(given)]
@@ -34,12 +29,3 @@ def chosen(environment: Mapping[str, str] = os.environ, *, directory: Path = Pat
 def part(plans: Iterable[P], shard: int, *, shards: int = SHARDS) -> list[P]:
     """The plans of one of this many shards. Which one a plan is in depends on its text alone."""
     return [plan for plan in plans if zlib.crc32(str(plan).encode()) % shards == shard]
-
-
-def _commit(directory: Path) -> str:
-    """The commit that is checked out; zeros where there is none, as in an unpacked archive."""
-    try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=directory, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "0" * 40
-    return head.stdout.strip()
