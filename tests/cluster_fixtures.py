@@ -85,6 +85,10 @@ def _provide_operator_image(config: pytest.Config) -> None:
     images.build(images.OPERATOR, docker=_in_docker(config))
 
 
+def _provide_older_state(_: pytest.Config) -> None:
+    older_release.checkout()
+
+
 def _provide_older_operator_image(config: pytest.Config) -> None:
     images.build(older_release.operator(), docker=_in_docker(config))
 
@@ -99,6 +103,7 @@ NEEDS = (
         provide=_provide_control_plane,
         insisting="DTJ_REQUIRE_API",
     ),
+    Need(fixtures=frozenset({"older_state"}), provide=_provide_older_state, insisting="DTJ_REQUIRE_API"),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
     Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters"), insisting="DTJ_REQUIRE_NEIGHBOURS"),
     Need(
@@ -220,6 +225,12 @@ def own_control_plane() -> Iterator[ControlPlane]:
     plane = _launch(ControlPlane, f"own-{os.getpid()}-{uuid.uuid4().hex[:6]}", owner=os.getpid())
     yield plane
     plane.stop()
+
+
+@pytest.fixture(scope="session")
+def older_state() -> Path:
+    """The tree of an older state of this project, to upgrade from and to roll back to."""
+    return older_release.checkout()
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from support.api_proxy import ApiProxy, Upstream
+from support.chart import Helm
 from support.job_world import JobWorld
 from support.kubelet_logs import KubeletLogs
 from support.loop_thread import LoopThread
 from support.operator_process import GRACE_SECONDS, OperatorProcess, grant
-from testbed import ControlPlane
+from testbed import ControlPlane, Unavailable, binaries
 
 
 @pytest.fixture
@@ -54,3 +56,20 @@ def log_reader(world: JobWorld, kubelet: KubeletLogs, tmp_path: Path) -> Iterato
         yield proxy.kubeconfig(tmp_path)
         loop.run(proxy.close())
         loop.run(upstream.close())
+
+
+@pytest.fixture(scope="session")
+def tools() -> Mapping[str, Path]:
+    """helm, kubeconform and kube-score."""
+    try:
+        return binaries.ensure(binaries.CHART_TOOLS)
+    except Unavailable as error:
+        if os.environ.get("DTJ_REQUIRE_API") == "1":
+            pytest.fail(f"DTJ_REQUIRE_API=1, but no chart tools: {error}", pytrace=False)
+        pytest.skip(f"no chart tools: {error}")
+
+
+@pytest.fixture
+def helm(tools: Mapping[str, Path], tmp_path: Path) -> Helm:
+    """helm without a cluster."""
+    return Helm(program=tools["helm"], home=tmp_path / "helm")

@@ -56,19 +56,31 @@ QUESTIONS = (
     Question("What does Kueue admit?", CORE, "kueue", r"^def queue\("),
     Question("When is a gang released?", CORE, "gang", r"^def release_incomplete\("),
     Question("When does TensorBoard run?", CORE, "tensorboard", r"^def next_to\("),
-    Question("What is in TF_CONFIG?", CORE, "tf_config", r"def tf_config\("),
+    Question("What is in TF_CONFIG?", CORE, "tf_config", r"def variables\("),
     Question("Who may connect to the pods of a job?", CORE, "network_policy", r"^def network_policy\("),
     Question("Which container is the trainer?", CORE, "pod_state", r"^def main_container\("),
     Question("How are many pods created at once?", ENGINE, "slow_start", r"^async def slow_start\("),
     Question("When is an echo of our own write awaited?", ENGINE, "expectations", r"^class Expectations\b"),
     Question("When is a failed pass tried again?", ENGINE, "queue", r"def add_failed\("),
-    Question("What happens after 410 Gone?", KUBE, "informer", r"\bGone\b"),
+    Question("What happens after 410 Gone?", KUBE, "informer", r"(except|isinstance\().*\bGone\b"),
     Question("What does 429 mean?", KUBE, "status_errors", r"TOO_MANY_REQUESTS"),
-    Question("When does an operator stop to lead?", KUBE, "lease", r"LeaseLost"),
+    Question("When does an operator stop to lead?", KUBE, "lease", r"raise LeaseLost\("),
     Question("How are equal events counted?", KUBE, "events", r"_count_up\("),
+    Question("Is a drain charged to the job's budgets?", CORE, "budgets", r"^def charged\("),
+    Question("What is a drain, and what an error?", CORE, "pod_failure", r"^def _class_of\("),
+    Question("How often may pods run out of memory?", CORE, "budgets", r"^def out_of_memory\("),
+    Question("How often is the progress written into the status?", CORE, "status_update", r"UPDATE_INTERVAL: Final"),
+    Question("Which job is one of the same name and another UID?", ENGINE, "job_store", r"\.uid != "),
+    Question("Why does a job not run?", "operator/dtj/client", "diagnosis", r"^def reasons\("),
+    Question("What is a pod's state in one word?", CORE, "pod_state", r"^def state_text\("),
     Question("Which rights does the operator need?", KUBE, "rbac", r"^NAMESPACE_RULES\b"),
-    Question("What is left out of a report?", CLI, "redaction", r"^(class|def) "),
-    Question("How does a SIGTERM reach the training?", TRAINER, "signals", r"SIGTERM"),
+    Question("What is left out of a report?", CLI, "redaction", r"^def without_secrets\("),
+    Question("How does a SIGTERM reach the training?", TRAINER, "signals", r"^class Termination\b"),
+    Question("When do all tasks save together?", TRAINER, "checkpointing", r"def vote\("),
+    Question(
+        "A parameter server is lost: how does its job go on?", TRAINER, "parameter_server", r"PeerLost: .* is gone"
+    ),
+    Question("Which checkpoint directory does a script get?", TRAINER, "script", r"^def _variables\("),
     Question("What ends a process that hangs?", TRAINER, "watchdog", r"class LastResort\b"),
     Question("How is data divided between workers?", TRAINER, "sharding", r"^def distributed\("),
     Question("Where is the outer loop of the training?", TRAINER, "controller", r"^class Controller\b"),
@@ -77,8 +89,10 @@ QUESTIONS = (
     Question("What does a replica's loss add to the global batch's?", TRAINER, "synchronous_step", r"def loss\("),
     Question("How does a resumed run draw the same dropout?", TRAINER, "rng_state", r"^class RngState\b"),
     Question("Is the learning rate scaled to the batch?", TRAINER, "optimizers", r"base_batch"),
-    Question("Who fills an epoch's last batch?", TRAINER, "pipeline", r"\.repeat\(|epoch"),
-    Question("Is BatchNormalization synchronised?", TRAINER, "layers", r"BatchNormalization"),
+    Question("Who fills an epoch's last batch?", TRAINER, "pipeline", r"Batches run on over the end of an epoch"),
+    Question(
+        "Is BatchNormalization synchronized?", TRAINER, "batch_normalization", r"^def synchronize_batch_normalization\("
+    ),
     Question("Which exit codes are there?", TRAINER, "exit_codes", r"\b75\b"),
     Question("What is a checkpoint written from?", TRAINER, "state", r"def snapshot\("),
     Question("Where is a model cut into stages?", TRAINER, "graph_cut", r"^def cut\("),
@@ -104,3 +118,16 @@ def test_the_name_of_the_file_leads_to_the_rule(question: Question) -> None:
 def test_a_name_leads_to_few_files() -> None:
     """A word that is in every name would find everything."""
     assert [question.text for question in QUESTIONS if len(question.files()) > 5] == []
+
+
+POLICIES = sorted(path.stem for path in (ROOT / CORE / "policies").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_tests_of_a_policy_have_its_name(policy: str) -> None:
+    assert (ROOT / "tests/unit/core" / f"test_{policy}.py").exists()
+
+
+def test_the_order_of_the_policies_is_read_at_once() -> None:
+    """Whoever asks why one policy decides before another reads the planner from its first line to its last."""
+    assert len((ROOT / CORE / "planner.py").read_text().splitlines()) <= 150

@@ -47,7 +47,8 @@ REPLACED_NAMES: Final = {
     "Assertion": "DesiredCondition",
     "Verdicts": "DesiredConditions",
     "ApplyService": "CreateService",
-    "PointService": "UpdateServiceSelector",
+    "PointService": "UpdateService",
+    "UpdateServiceSelector": "UpdateService",
     "is_follow_up": "is_secondary_failure",
     "must_be_gone": "requires_predecessor_gone",
     "needs_the_completed": "blocked_by_completed_peers",
@@ -99,12 +100,20 @@ REPLACED_NAMES: Final = {
 }
 """Names of modules, classes, functions, parameters and variables that are no longer given, with the standard name."""
 
-REPLACED_PARTS: Final = {r"^_?(MOST|LEAST|FEWEST)_": "MAX_, MIN_", r"_LIFE$": "_TTL"}
+REPLACED_PARTS: Final = {
+    r"^_?(MOST|LEAST|FEWEST)(_|$)": "MAX_, MIN_",
+    r"_LIFE$": "_TTL",
+    r"(?i)(^|_)(told|said|heard)(_|$)": "what it is: description, answer, requested, shown",
+    r"(?i)(^|_)anew(_|$)": "again",
+    r"(?i)(^|_)beside(_|$)": "next_to",
+    r"(?i)(^|_)strangers?(_|$)": "foreign, others",
+    r"(?i)(^|_)judged?(_|$)": "compute_metrics, measured",
+}
 
 OF_THE_TRAINER: Final = (
     "tests/trainer/",
-    "tests/unit/test_trainer",
-    "tests/unit/test_launcher",
+    "tests/unit/trainer/",
+    "tests/unit/launch/",
     "tests/support/launched.py",
 )
 """The tests of the trainer, which are a room of their own."""
@@ -181,7 +190,7 @@ def documentation(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def names(path: Path) -> Iterator[tuple[int, str]]:
-    """The names that a module defines: its own, classes, functions, parameters, and variables that are assigned."""
+    """The names that a module defines: its own, classes, functions, parameters, variables and attributes."""
     yield 1, path.stem
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -190,6 +199,8 @@ def names(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
 
 
 def is_replaced(name: str) -> str | None:
