@@ -20,12 +20,13 @@ setup: operator trainer ## both environments: .venv and .venv-trainer
 
 operator:
 	@scripts/make_venv.sh .venv "the operator's environment" requirements/dev.lock
-	@[ -e .venv/.dtj-installed ] || { $(OPERATOR)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && touch .venv/.dtj-installed; }
+	@[ -e .venv/.dtj-installed ] || { echo '  installing dtj from this checkout'; $(OPERATOR)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . && touch .venv/.dtj-installed; }
 
 trainer:
 	@scripts/make_venv.sh .venv-trainer "the trainer's environment (TensorFlow, about 300 MB to download)" trainer-image/requirements.lock trainer-image/requirements-test.lock
-	@cat trainer-image/requirements-stores*.lock | cmp -s - .venv-trainer/.stores-lock || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r trainer-image/requirements-stores.lock -r trainer-image/requirements-stores-test.lock && cat trainer-image/requirements-stores*.lock > .venv-trainer/.stores-lock; }
-	@[ -e $(TRAINER)/tensorboard ] || { $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock && { echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/start_tensorboard.py; } > $(TRAINER)/tensorboard && chmod +x $(TRAINER)/tensorboard; }
+	@cat trainer-image/requirements-stores*.lock | cmp -s - .venv-trainer/.stores-lock || { echo '  installing what opens s3:// and gs://'; $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r trainer-image/requirements-stores.lock -r trainer-image/requirements-stores-test.lock && cat trainer-image/requirements-stores*.lock > .venv-trainer/.stores-lock; }
+	@[ -e $(TRAINER)/tensorboard ] || { echo '  installing TensorBoard'; $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --target .venv-trainer/tensorboard -r trainer-image/requirements-tensorboard.lock; }
+	@{ echo '#!$(CURDIR)/$(TRAINER)/python'; cat trainer-image/start_tensorboard.py; } > $(TRAINER)/tensorboard.new && chmod +x $(TRAINER)/tensorboard.new && mv $(TRAINER)/tensorboard.new $(TRAINER)/tensorboard
 	@cmp -s trainer-image/requirements-tfjs.lock .venv-trainer/tfjs-converter/lock || { echo '  installing the converter to TensorFlow.js'; $(TRAINER)/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes --upgrade --target .venv-trainer/tfjs-converter -r trainer-image/requirements-tfjs.lock && cp trainer-image/requirements-tfjs.lock .venv-trainer/tfjs-converter/lock; }
 	@for packages in .venv-trainer/lib/python3*/site-packages; do echo '$(CURDIR)/.venv-trainer/tensorboard' | cmp -s - $$packages/tensorboard.pth || echo '$(CURDIR)/.venv-trainer/tensorboard' > $$packages/tensorboard.pth; done
 
@@ -138,6 +139,8 @@ generate: operator ## crds/, docs/{reference,cli,metrics,parity}.md, the tables 
 	$(OPERATOR)/python scripts/generate_parity.py
 	$(OPERATOR)/python scripts/generate_failure_modes.py
 
+# Leaves out what other lock files have.
+WITHOUT = $$(sed -nE 's/^([a-zA-Z0-9_.-]+)==.*/--no-emit-package \1/p' $(1))
 UV_COMPILE := $(CURDIR)/$(OPERATOR)/uv pip compile --quiet --upgrade --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
 lock: operator ## resolve the dependencies again
 	$(UV_COMPILE) pyproject.toml --output-file requirements/operator.lock
@@ -145,7 +148,7 @@ lock: operator ## resolve the dependencies again
 	$(UV_COMPILE) requirements/docs.in --output-file requirements/docs.lock
 	cd trainer-image && $(UV_COMPILE) pyproject.toml --extra cpu --output-file requirements.lock
 	cd trainer-image && $(UV_COMPILE) requirements-test.in --constraint requirements.lock --no-emit-package packaging --no-emit-package pygments --output-file requirements-test.lock
-	cd trainer-image && $(UV_COMPILE) requirements-stores.in --no-emit-package typing-extensions --output-file requirements-stores.lock
-	cd trainer-image && $(UV_COMPILE) requirements-stores-test.in --constraint requirements.lock --constraint requirements-test.lock --constraint requirements-tensorboard.lock $$(sed -nE 's/^([a-zA-Z0-9_.-]+)==.*/--no-emit-package \1/p' requirements.lock requirements-test.lock requirements-tensorboard.lock) --output-file requirements-stores-test.lock
+	cd trainer-image && $(UV_COMPILE) requirements-stores.in --constraint requirements.lock $(call WITHOUT,requirements.lock) --output-file requirements-stores.lock
+	cd trainer-image && $(UV_COMPILE) requirements-stores-test.in --constraint requirements.lock --constraint requirements-test.lock --constraint requirements-tensorboard.lock --constraint requirements-stores.lock $(call WITHOUT,requirements.lock requirements-test.lock requirements-tensorboard.lock requirements-stores.lock) --output-file requirements-stores-test.lock
 	cd trainer-image && $(UV_COMPILE) --no-deps requirements-tfjs.in --output-file requirements-tfjs.lock
 	cd trainer-image && $(UV_COMPILE) requirements-tensorboard.in $(addprefix --no-emit-package ,absl-py grpcio numpy packaging protobuf typing-extensions tensorboard-data-server) --output-file requirements-tensorboard.lock

@@ -182,6 +182,13 @@ def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonOb
     job = world.job(job_name)
     assert job.spec is not None
     bodies = [*map(PodRenderer(job, job.spec, Platform()).render, replicas(job.spec))]
+    for body in bodies:
+        give_to(body, owner)
+    return bodies
+
+
+def give_to(body: JsonObject, owner: JsonObject) -> None:
+    """Let ``owner``, a ConfigMap, own this object, in its namespace."""
     reference: JsonObject = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -190,11 +197,9 @@ def pods_of(world: JobWorld, job_name: str, *, owner: JsonObject) -> list[JsonOb
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    for body in bodies:
-        metadata = body["metadata"]
-        assert isinstance(metadata, dict)
-        metadata.update(namespace=namespace_of(owner), ownerReferences=[reference])
-    return bodies
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    metadata.update(namespace=namespace_of(owner), ownerReferences=[reference])
 
 
 def _send(plane: ControlPlane, calls: Sequence[Call]) -> datetime:

@@ -1,6 +1,6 @@
 """How fast does the operator create the pods of many small jobs, against a bare parallel loop?
 
-    PYTHONPATH=operator:tests python bench/create_100x4.py
+    PYTHONPATH=operator:tests:trainer-image python bench/create_100x4.py
 
 The operator's time includes what the loop does not do: the creation of the jobs themselves, and for each of them a
 dry run, a status and a Service.

@@ -1,6 +1,6 @@
 """How fast does the operator create the pods of one large job, against a bare parallel loop?
 
-PYTHONPATH=operator:tests python bench/create_500.py
+PYTHONPATH=operator:tests:trainer-image python bench/create_500.py
 """
 
 import creation

@@ -1,6 +1,6 @@
 """How long does one namespace wait for another that wants everything?
 
-    PYTHONPATH=operator:tests python bench/fairness.py
+    PYTHONPATH=operator:tests:trainer-image python bench/fairness.py
 
 32 jobs of one namespace create 50 pods each, against an API server that takes 500 ms for each creation of a pod (an
 admission webhook does that). A few seconds later a job of another namespace wants 4 pods. Measured is the time until it

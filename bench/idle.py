@@ -1,6 +1,6 @@
 """What does an operator cost that looks after many jobs in which nothing happens?
 
-    PYTHONPATH=operator:tests python bench/idle.py
+    PYTHONPATH=operator:tests:trainer-image python bench/idle.py
 
 1,000 finished and 200 running jobs, for two minutes: the operator's writes in the API server's audit log (there
 should be none), its other calls, its CPU time and its memory.
@@ -15,8 +15,8 @@ from collections import Counter
 import common
 import crowd
 import figures
+from loopback import free_ports
 from support.operator_process import USER, OperatorProcess
-from testbed.processes import free_ports
 
 
 def main() -> None:

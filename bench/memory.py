@@ -1,6 +1,6 @@
 """How much memory does the operator need for 5,000 pods?
 
-    PYTHONPATH=operator:tests python bench/memory.py
+    PYTHONPATH=operator:tests:trainer-image python bench/memory.py
 
 50 jobs of 100 workers by default, all running. Two figures: the operator that created them, and one that is started
 when they are there and holds nothing else.

@@ -1,6 +1,6 @@
 """How much memory does the operator take where users ask for much?
 
-    PYTHONPATH=operator:tests python bench/memory_hostile.py
+    PYTHONPATH=operator:tests:trainer-image python bench/memory_hostile.py
 
 Three scenes, each with an operator of its own: one job of 10,000 replicas, fifty of 1,000, and a hundred suspended ones
 of 1.3 MB each, whose templates hold what no schema knows. The operator's peak is read while it works, and again from an

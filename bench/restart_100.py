@@ -1,6 +1,6 @@
 """How long does a coordinated restart take: one worker of 100 is lost, and all are replaced?
 
-    PYTHONPATH=operator:tests python bench/restart_100.py
+    PYTHONPATH=operator:tests:trainer-image python bench/restart_100.py
 
 From the deletion of one pod to the answer to the last creation of the new attempt's, by the API server's audit log.
 Against it a bare parallel loop, in the same run, that deletes as many pods and then creates as many. There is no

@@ -1,6 +1,6 @@
 """How long until an operator that is started again knows all its jobs, and does it leave their pods alone?
 
-    PYTHONPATH=operator:tests python bench/restart_operator.py
+    PYTHONPATH=operator:tests:trainer-image python bench/restart_operator.py
 
 200 running jobs; the operator is killed and started again. Measured is the time from the start of the process until
 its queue is empty after every job was planned once, as its metrics tell, and its writes in the audit log meanwhile.
@@ -17,9 +17,9 @@ from pathlib import Path
 import common
 import crowd
 import figures
+from loopback import free_ports
 from support.job_world import JobWorld
 from support.operator_process import USER, OperatorProcess
-from testbed.processes import free_ports
 
 LOOK_SECONDS = 0.05
 QUIET_SECONDS = 5.0

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests"))
+
+from loopback import free_ports  # noqa: E402 - of the tests
+
 TASKS = 3
 LIMIT_SECONDS = 180.0
 KINDS = {"name resolution": ("Name or service not known", "does not resolve"), "refused": ("refused", "UNAVAILABLE")}
@@ -86,21 +89,6 @@ def kind_of(errors: str) -> str:
         if any(word in errors for word in words):
             return kind
     return errors.strip().rpartition("\n")[2][:100] or "no words"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, below the range of outgoing connections."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
 
 
 def main() -> int:

@@ -22,6 +22,15 @@ FOLDER: Final = "source"
 _OUTSIDE: Final = re.compile(r"\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
 
 
+def on_config(config: MkDocsConfig) -> None:
+    """Name the version on each page."""
+    version = re.search(
+        r'^__version__ = "(.*)"$', (ROOT / "operator" / "dtj" / "__init__.py").read_text(), re.MULTILINE
+    )
+    assert version is not None
+    config.copyright = f"dtj {version[1]}"
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files that are linked to."""
     wanted = {target for page in files.documentation_pages() for target in _targets(page)}

@@ -1,4 +1,4 @@
-"""Write crds/, and the names of fields for completion, from the types in operator/dtj/api.
+"""Write crds/, and the schema and the names of fields that commands read, from the types in operator/dtj/api.
 
 With --check, fail where a committed file is stale.
 """
@@ -11,7 +11,7 @@ import sys
 import yaml
 from generated import ROOT, write_or_check
 
-from dtj.api import names
+from dtj.api import generated_schema, names
 from dtj.api.crd import custom_resource_definition, job_schema
 from dtj.cli.explain import field_names
 from dtj.cli.explain.field_docs import names_below
@@ -71,8 +71,25 @@ def render_field_names() -> str:
     return json.dumps(names_below(job_schema()), separators=(",", ":")) + "\n"
 
 
+def render_schema() -> str:
+    """The text of the file that commands read in place of building the schema."""
+    return _as_json(_condense(job_schema())) + "\n"
+
+
+def _as_json(value: object) -> str:
+    """JSON with a line for each field and keyword, so that changes of two branches merge; dense parts on one line."""
+    if not isinstance(value, dict) or isinstance(value, _Dense) or not value:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return "{\n" + ",\n".join(f"{json.dumps(key)}:{_as_json(item)}" for key, item in value.items()) + "\n}"
+
+
 def main() -> int:
-    return write_or_check(__doc__, {TARGET: render(), field_names.FILE: render_field_names()})
+    files = {
+        TARGET: render(),
+        field_names.FILE: render_field_names(),
+        generated_schema.FILE: render_schema(),
+    }
+    return write_or_check(__doc__, files)
 
 
 if __name__ == "__main__":

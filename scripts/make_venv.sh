@@ -10,15 +10,34 @@ stamp=$directory/.lock-sha256
 wanted=$(cat "$0" "$@" | sha256sum | cut -d' ' -f1)
 [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
 
-# A Python of 3.11 or newer: the newest that is installed, or Debian's.
+# A Python of 3.11 or newer: the newest that is installed, or Debian's. Where an environment is active, the Python that
+# it was made from: it may be the environment that is replaced here.
 find_python() {
     for name in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
-        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$name"
-            return
-        fi
+        "$name" - <<'END' 2>/dev/null && return
+import sys
+
+if sys.version_info < (3, 11):
+    sys.exit(1)
+if sys.prefix == sys.base_prefix:
+    print(sys.executable)
+else:
+    print(f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+END
     done
     return 1
+}
+
+# A line for each package that pip collects. Not by awk: mawk, Debian's, reads a pipe in blocks and prints all of it at
+# the end.
+show_steps() {
+    local count=0 word name
+    while read -r word name _; do
+        case $word in
+        Collecting) echo "  [$((++count))/$total] $name" ;;
+        Installing) echo "  installing $count packages" ;;
+        esac
+    done
 }
 
 install_debian_packages() {
@@ -40,9 +59,9 @@ python=$(find_python) || { install_debian_packages python3 python3-venv; python=
 echo "setting up $what in $directory ($("$python" --version))"
 rm -rf "$directory"
 "$python" -m venv "$directory"
-total=$(cat "$@" | grep -cE '^[a-z0-9].*==')
+total=$(cat "$@" | grep -cE '^[a-z0-9].*==' || true)
 requirements=()
 for lock in "$@"; do requirements+=(-r "$lock"); done
 "$directory/bin/pip" install --disable-pip-version-check --no-deps --require-hashes "${requirements[@]}" |
-    awk -v total="$total" '/^Collecting/ { printf "  [%d/%d] %s\n", ++n, total, $2; fflush() } /^Installing/ { print "  installing ..."; fflush() }'
+    show_steps
 echo "$wanted" >"$stamp"

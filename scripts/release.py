@@ -22,7 +22,7 @@ PLACES = {
     "operator/dtj/__init__.py": r'^__version__ = "(.*)"$',
     "trainer-image/pyproject.toml": r'^  "dtj-launch~=(.*)",$',
     "trainer-image/dtj_launch/__init__.py": r'^__version__ = "(.*)"$',
-    "trainer-image/dtj_trainer/__init__.py": r'^__version__ = "(.*)"$',
+    "trainer-image/dtj_trainer/version.py": r'^__version__ = "(.*)"$',
     "charts/dtj/Chart.yaml": r'^(?:version: |appVersion: ")([^"\n]*)"?$',
     "Dockerfile": r"^ARG VERSION=(.*)$",
     "trainer-image/Dockerfile": r"^ARG VERSION=(.*)$",

@@ -2,9 +2,9 @@
 
     python scripts/release_build.py [--output-dir dist] [--images]
 
-Wheels and sdists of the three distributions, the chart as a package, an SBOM (CycloneDX) for each lock file that an
-image installs from, and the section of the changelog. The same tree gives the same bytes. With `--images`, the images
-for nodes without accelerators too, as OCI archives, and the chart names them by digest.
+Wheels and sdists of the three distributions, the chart as a package, an SBOM (CycloneDX) for each image, from the
+lock files that it installs from, and the section of the changelog. The same tree gives the same bytes. With `--images`,
+the images for nodes without accelerators too, as OCI archives, and the chart names them by digest.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ ROOT = Path(__file__).resolve().parents[1]
 DISTRIBUTIONS = {"dtj-cli": ".", "dtj-trainer": "trainer-image", "dtj-launch": "trainer-image/dtj_launch"}
 """The folder of each distribution."""
 
+_OF_ALL_TRAINERS = ("trainer-image/requirements-stores.lock", "trainer-image/requirements-tensorboard.lock")
+
 LOCKS = {
-    "dtj-operator": "requirements/operator.lock",
-    "dtj-trainer": "trainer-image/requirements.lock",
-    "dtj-trainer-gpu": "trainer-image/requirements-gpu.lock",
-    "dtj-trainer-tpu": "trainer-image/requirements-tpu.lock",
+    "dtj-operator": ("requirements/operator.lock",),
+    "dtj-trainer": ("trainer-image/requirements.lock", *_OF_ALL_TRAINERS),
+    "dtj-trainer-gpu": ("trainer-image/requirements-gpu.lock", *_OF_ALL_TRAINERS),
+    "dtj-trainer-tpu": ("trainer-image/requirements-tpu.lock", *_OF_ALL_TRAINERS),
 }
 """What each image installs from."""
 
@@ -59,8 +61,8 @@ def build(output: Path, *, root: Path = ROOT, python: str = sys.executable, imag
         _build_distribution(root / folder, output, python)
     (output / ".gitignore").unlink(missing_ok=True)
     build_for_clusters(output, root=root, images=images)
-    for image, lock in LOCKS.items():
-        document = bill_of_materials(image, version, (root / lock).read_text())
+    for image, locks in LOCKS.items():
+        document = bill_of_materials(image, version, *((root / lock).read_text() for lock in locks))
         (output / f"{image}-{version}.cdx.json").write_text(json.dumps(document, indent=1) + "\n")
     (output / "RELEASE-NOTES.md").write_text(notes(version, (root / "CHANGELOG.md").read_text()))
     files = sorted(output.iterdir())
@@ -152,8 +154,8 @@ def package_chart(chart: Path, values: bytes) -> bytes:
     return packed.getvalue()
 
 
-def bill_of_materials(image: str, version: str, lock: str) -> dict[str, Any]:
-    """The Python packages of an image as CycloneDX 1.6, from its lock file."""
+def bill_of_materials(image: str, version: str, *locks: str) -> dict[str, Any]:
+    """The Python packages of an image as CycloneDX 1.6, from its lock files."""
     components = [
         {
             "type": "library",
@@ -162,7 +164,7 @@ def bill_of_materials(image: str, version: str, lock: str) -> dict[str, Any]:
             "purl": f"pkg:pypi/{name}@{pinned}",
             "bom-ref": f"pkg:pypi/{name}@{pinned}",
         }
-        for name, pinned in _locked(lock)
+        for name, pinned in dict.fromkeys(package for lock in locks for package in _locked(lock))
     ]
     subject = {"type": "container", "name": image, "version": version, "bom-ref": image}
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import manifest
+from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.json import JsonObject
 
 
@@ -12,6 +12,10 @@ def _containers(*names: str, **fields: object) -> dict[str, object]:
 
 def _env(name: str) -> list[dict[str, str]]:
     return [{"name": name, "value": "1"}]
+
+
+def _claim(**fields: object) -> dict[str, object]:
+    return {"claimTemplate": {"spec": {"resources": {"requests": {"storage": "1Gi"}}, **fields}}}
 
 
 def _roles(**roles: object) -> dict[str, object]:
@@ -24,16 +28,13 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "the name is too long for its workers": manifest("d" * 47),
     "the name is too long for its chief": manifest("d" * 51, roles={"chief": 1}),
     "a role that is none": manifest(roles={"worker": 1, "master": 1}),
-    "more workers than TF_CONFIG can list": manifest(roles={"worker": 4200}),
-    "more workers and ps than TF_CONFIG can list": manifest(
-        strategy="ParameterServer", roles={"worker": 2500, "ps": 2500}
-    ),
-    "a name that makes TF_CONFIG too long": manifest("d" * 46, roles={"worker": 2000}),
     "a controller's name that is none": manifest(managedBy="another operator"),
     "a controller's name without a path": manifest(managedBy="example.com"),
     "a controller in the field of older versions": manifest(runPolicy={"managedBy": "example.com/other"}),
     "two controllers in the two fields": manifest(managedBy="a.dev/b", runPolicy={"managedBy": "example.com/other"}),
-    "Pipeline that skips a loss which is not finite": manifest(strategy="Pipeline", runPolicy={"onNaN": "Skip"}),
+    "ParameterServer that skips a loss which is not finite": manifest(
+        strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, runPolicy={"onNaN": "Skip"}
+    ),
     "a rollback without a checkpoint": manifest(runPolicy={"onNaN": "Rollback"}),
     "a null role": manifest(replicaSpecs=_roles(worker={"replicas": 1}, chief=None)),
     "no role at all": manifest(replicaSpecs=_roles()),
@@ -80,7 +81,6 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "a queue with a gang that has none": manifest(runPolicy={"scheduling": {"gang": "Native", "queue": "team-a"}}),
     "a topology key with another gang": manifest(runPolicy={"scheduling": {"gang": "Auto", "topologyKey": "zone"}}),
     "a topology key that is no label": manifest(runPolicy={"scheduling": {"gang": "Native", "topologyKey": "-a/b/c"}}),
-    "Kueue without a queue": manifest(runPolicy={"scheduling": {"gang": "Kueue"}}),
     "more pods available than there are": manifest(runPolicy={"scheduling": {"minAvailable": 3}}),
     "something to do on a stall that never is": manifest(runPolicy={"onStall": "Fail"}),
     "a size of memory that is none": manifest(
@@ -111,16 +111,14 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     ),
     "a variable of ours in a role": manifest(replicaSpecs=_roles(worker={"env": _env("DTJ_ROLE")})),
     "a checkpoint that goes nowhere": manifest(checkpoint={"everySteps": 10}),
-    "a checkpoint in two places": manifest(
-        checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": {"storage": "1Gi"}}
-    ),
+    "a checkpoint in two places": manifest(checkpoint={"volume": {"emptyDir": {}}, "claimTemplate": CLAIM_TEMPLATE}),
     "a relative mount path": manifest(checkpoint={"path": "here", "volume": {"emptyDir": {}}}),
     "TensorBoard without checkpoints": manifest(tensorBoard={}),
     "TensorBoard with checkpoints on no volume": manifest(tensorBoard={}, checkpoint={"path": "/c"}),
-    "TensorBoard with a volume of each pod's own": manifest(
-        tensorBoard={"enabled": True}, checkpoint={"volume": {"emptyDir": {}}}
-    ),
-    "a size that is none": manifest(checkpoint={"claimTemplate": {"storage": "much"}}),
+    "TensorBoard with a volume of each pod's own": manifest(tensorBoard={}, checkpoint={"volume": {"emptyDir": {}}}),
+    "TensorBoard with a second switch": manifest(tensorBoard={"enabled": True}, checkpoint={"path": "gs://b"}),
+    "a claim in the form of older versions": manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}),
+    "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
 }
 """Every rule that needs no stored object has at least one manifest that breaks it and nothing else."""
 
@@ -146,8 +144,16 @@ SCHEMA_BREAKERS: dict[str, JsonObject] = {
     "a gang of none": manifest(runPolicy={"scheduling": {"minAvailable": 0}}),
     "an increase of nothing": manifest(runPolicy={"onOutOfMemory": {"increasePercent": 0, "maxMemory": "1Gi"}}),
     "a stall of no time": manifest(runPolicy={"stallTimeoutSeconds": 0}),
-    "a claim without size": manifest(checkpoint={"claimTemplate": {}}),
-    "an access mode that is none": manifest(checkpoint={"claimTemplate": {"storage": "1Gi", "accessModes": ["RWX"]}}),
+    "a claim of a size that is none": manifest(
+        checkpoint={"claimTemplate": {"spec": {"resources": {"requests": {"storage": "much"}}}}}
+    ),
+    "a claim without resources": manifest(checkpoint={"claimTemplate": {"spec": {"storageClassName": "fast"}}}),
+    "a claim with a limit alone": manifest(
+        checkpoint={"claimTemplate": {"spec": {"resources": {"limits": {"storage": "1Gi"}}}}}
+    ),
+    "a claim without storage": manifest(checkpoint={"claimTemplate": {"spec": {"resources": {"requests": {}}}}}),
+    "a claim of a device": manifest(checkpoint=_claim(volumeMode="Block")),
+    "an access mode that is none": manifest(checkpoint=_claim(accessModes=["RWX"])),
     "a container without name": manifest(template={"spec": {"containers": [{"image": "x"}]}}),
     "an image that is a number": manifest(template=_containers("trainer", image=5)),
     "arguments that are no list": manifest(replicaSpecs=_roles(worker={"args": "--task=x"})),

@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
-from dtj.core.observed import Phase, Pod, Termination
+from dtj.core.observed import GangsFound, Observed, Phase, Pod, Termination
+from dtj.core.platform import Platform
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "0b5e4c1e-0000-4000-8000-000000000001"
+CLAIM_TEMPLATE: JsonObject = {"spec": {"resources": {"requests": {"storage": "1Gi"}}}}
 
 
 def manifest(
@@ -100,3 +102,8 @@ def ended(exit_code: int, *, after_seconds: float = 0, reason: str = "", message
         message=message,
         finished_at=NOW + timedelta(seconds=after_seconds),
     )
+
+
+def seen(job: Job, *, platform: Platform | None = None, **more: object) -> Observed:
+    """What an operator sees of a job in a cluster without gang schedulers; ``more`` are fields of ``Observed``."""
+    return Observed(job=job, platform=platform or Platform(), **{"gangs": GangsFound((), NOW), **more})  # type: ignore[arg-type]

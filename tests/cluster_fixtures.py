@@ -88,6 +88,10 @@ def _provide_operator_image(config: pytest.Config) -> None:
     images.build(images.OPERATOR, docker=_in_docker(config))
 
 
+def _provide_older_state(_: pytest.Config) -> None:
+    older_release.checkout()
+
+
 def _provide_older_operator_image(config: pytest.Config) -> None:
     images.build(older_release.operator(), docker=_in_docker(config))
 
@@ -101,6 +105,7 @@ NEEDS = (
         fixtures=frozenset({"cluster", "own_control_plane"}),
         provide=_provide_control_plane,
     ),
+    Need(fixtures=frozenset({"older_state"}), provide=_provide_older_state),
     Need(fixtures=frozenset({"kueue"}), provide=_provide_neighbour("kueue")),
     Need(fixtures=frozenset({"waiters"}), provide=_provide_neighbour("waiters")),
     Need(
@@ -218,6 +223,12 @@ def own_control_plane() -> Iterator[ControlPlane]:
     plane = _launch(ControlPlane, f"own-{os.getpid()}-{uuid.uuid4().hex[:6]}", owner=os.getpid())
     yield plane
     plane.stop()
+
+
+@pytest.fixture(scope="session")
+def older_state() -> Path:
+    """The tree of an older state of this project, to upgrade from and to roll back to."""
+    return older_release.checkout()
 
 
 @pytest.fixture(scope="session")

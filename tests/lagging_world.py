@@ -18,7 +18,7 @@ from dtj.core.actions import (
     PatchStatus,
     Plan,
     RequeueAfter,
-    UpdateServiceSelector,
+    UpdateService,
     UpdateWorkloadStatus,
 )
 from dtj.core.observed import Observed
@@ -69,9 +69,9 @@ class LaggingWorld(World):
                 self.seen = replace(self.seen, job=self.job)
         return actions
 
-    def _best_effort(self, beside: BestEffort) -> None:
+    def _best_effort(self, best_effort: BestEffort) -> None:
         """What is refused here stops nothing."""
-        match beside.action:
+        match best_effort.action:
             case CreateService():
                 fits = self.tensorboard is None
             case DeleteService(uid=uid):
@@ -79,8 +79,8 @@ class LaggingWorld(World):
             case action:
                 fits = not self._is_refused(action)
         if fits:
-            self._carry_out(beside)
-            self.history.append(beside)
+            self._carry_out(best_effort)
+            self.history.append(best_effort)
 
     def settle(self, *, passes: int = 20) -> None:
         """Plan until there is nothing left to do, with watches that keep up."""
@@ -103,7 +103,7 @@ class LaggingWorld(World):
                 return self.claim is not None
             case CreateGang():
                 return self.gang is not None
-            case UpdateServiceSelector(uid=uid):
+            case UpdateService(uid=uid):
                 return self.service is not None and self.service.uid != uid
         return False
 
@@ -112,7 +112,7 @@ class LaggingWorld(World):
         match action:
             case DeleteService(uid=uid):
                 return self.service is None or self.service.uid != uid
-            case UpdateServiceSelector():
+            case UpdateService():
                 return self.service is None
             case DeleteGang(uid=uid):
                 return self.gang is None or self.gang.uid != uid

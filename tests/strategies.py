@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from builders import manifest, stored
+from builders import CLAIM_TEMPLATE, manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import ELASTIC, Strategy
@@ -83,7 +83,7 @@ def jobs(draw: st.DrawFn, *, lively: bool = False) -> Job:
     }
     elastic = checkpoint = None
     if lively:
-        checkpoint = draw(st.sampled_from([None, {"claimTemplate": {"storage": "1Gi"}}]))
+        checkpoint = draw(st.sampled_from([None, {"claimTemplate": CLAIM_TEMPLATE}]))
         policy |= {**draw(_LIVELY_POLICIES), **draw(_STALLS)}
         elastic = {"maxReplicas": 12} if strategy in ELASTIC and draw(st.booleans()) else None
     body = manifest(

@@ -11,20 +11,23 @@ from typing import Final
 
 from builders import NOW, ended, job
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.json import JsonObject, dig, merge_patch, text
+from dtj.api.kueue_annotations import ADMISSION_GATE
 from dtj.api.names import Annotation, Condition, Label, Reason
 from dtj.api.spec import RunPolicy
-from dtj.api.status import Progress
+from dtj.api.status import ConditionStatus, JobStatus, Progress
 from dtj.core.actions import (
     Action,
     AskForStacks,
     BestEffort,
     CheckPods,
     CreateClaim,
+    CreateConfigMap,
     CreateGang,
     CreateNetworkPolicy,
     CreatePod,
     CreateService,
+    DeleteConfigMap,
     DeleteGang,
     DeleteJob,
     DeleteNetworkPolicy,
@@ -34,17 +37,21 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
+    ReadDefaultQueue,
     ReadFlavors,
+    ReadPriorityClass,
     RequeueAfter,
     UpdateGang,
     UpdateNetworkPolicy,
-    UpdateServiceSelector,
+    UpdateService,
     UpdateWorkloadStatus,
 )
 from dtj.core.observed import (
     Blocker,
     Child,
     CreationRefusal,
+    DefaultQueue,
+    DroppedFields,
     Flavor,
     GangApi,
     GangObject,
@@ -59,6 +66,8 @@ from dtj.core.observed import (
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.stragglers import Straggler
+from support.gang_manifests import gang_of, members_needed
+from support.pod_environment import config_maps_of
 
 GRACE = timedelta(seconds=30)
 """The grace period of every pod."""
@@ -74,6 +83,7 @@ class World:
     manifests: dict[str, JsonObject] = field(default_factory=dict)
     service: Child | None = None
     network_policy: Child | None = None
+    config_maps: dict[str, JsonObject] = field(default_factory=dict)
     claim: Child | None = None
     tensorboard: Child | None = None
     verdict: TemplateVerdict | None = None
@@ -89,8 +99,16 @@ class World:
     gates: bool = True
     """Whether the API server keeps fields that belong to a feature gate."""
     gang_manifests: list[JsonObject] = field(default_factory=list)
+    known_priorities: dict[str, int] = field(default_factory=dict)
+    workload_priorities: dict[str, int] = field(default_factory=dict)
     known_flavors: dict[str, Flavor] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
+    has_default_queue: bool = False
+    queue_denied: str = ""
+    default_queue: DefaultQueue | None = None
+    old_crd: frozenset[str] = frozenset()
+    """Fields of the status that the API server does not keep."""
+    dropped: DroppedFields | None = None
     progress: SeenProgress | None = None
     silence: Silence | None = None
     stragglers: tuple[Straggler, ...] = ()
@@ -100,6 +118,10 @@ class World:
     created: int = 0
     _place: object = None
     _still_since: datetime = NOW
+
+    def __post_init__(self) -> None:
+        if not self.installed and self.gangs is None:
+            self.gangs = GangsFound((), self.now)  # an operator that runs for a while knows it
 
     def observed(self) -> Observed:
         return Observed(
@@ -117,6 +139,9 @@ class World:
             gangs=self.gangs,
             gang=self.gang,
             flavors=self.flavors,
+            workload_priorities=self.workload_priorities,
+            default_queue=self.default_queue,
+            dropped=self.dropped,
             progress=self.progress,
             silence=self.silence,
             stragglers=self.stragglers,
@@ -222,6 +247,27 @@ class World:
     def finish_deletions(self) -> None:
         self.pods = {name: pod for name, pod in self.pods.items() if not pod.terminating}
 
+    def fail_worker(self, code: int, *, oom: bool = False) -> None:
+        """The latest pod of worker 0 fails; time passes until no backoff holds anything back, and all pods run."""
+        number = self.job.status.attempt - 1
+        name = "worker-0" + (f"-r{number}" if number else "")
+        self.set_pod(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
+        self.settle()
+        self.advance(61)
+        self.settle()
+        self.run_all()
+        self.settle()
+
+    def failed(self) -> ConditionStatus:
+        """How the job has failed, once its pods are gone."""
+        self.settle()
+        self.finish_deletions()
+        self.settle()
+        condition = self.job.status.condition(Condition.FAILED)
+        assert condition is not None
+        assert condition.status == "True"
+        return condition
+
     def is_true(self, condition: Condition) -> bool:
         return self.job.status.is_true(condition)
 
@@ -241,6 +287,13 @@ class World:
                 self.gangs = GangsFound(self.installed, self.now)
             case ReadFlavors(names=flavors):
                 self.flavors.update({name: self.known_flavors[name] for name in flavors})
+            case ReadPriorityClass(name=name):
+                if name in self.known_priorities:
+                    self.workload_priorities[name] = self.known_priorities[name]
+                else:
+                    self.refusal = CreationRefusal(f"WorkloadPriorityClass {name}", "NotFound", "not found", self.now)
+            case ReadDefaultQueue():
+                self.default_queue = DefaultQueue(self.has_default_queue, self.now, self.queue_denied)
             case CreateGang(api=api, manifest=body):
                 self._create_gang(api, body)
             case UpdateGang(patch=patch):
@@ -256,7 +309,7 @@ class World:
                     {key: value for key, value in {**self.gang.status, **given}.items() if value is not None}
                 )
             case BestEffort(action=inner):
-                self._carry_out_beside(inner)
+                self._carry_out_best_effort(inner)
             case CreateService(manifest=body):
                 self.service = self._child(body)
             case CreateNetworkPolicy(manifest=body):
@@ -269,6 +322,10 @@ class World:
                 assert self.network_policy is not None
                 assert self.network_policy.uid == uid
                 self.network_policy = None
+            case CreateConfigMap(manifest=body):
+                self.config_maps[text(dig(body, "metadata", "name"))] = body
+            case DeleteConfigMap(name=name):
+                self.config_maps.pop(name, None)
             case CreateClaim(manifest=body):
                 self.claim = self._child(body)
             case CreatePod(render=render):
@@ -282,19 +339,28 @@ class World:
                 self.service = None
             case DeleteJob():
                 self.job = replace(self.job, deleting=True)
-            case UpdateServiceSelector(name=name, uid=uid, selector=selector):
+            case UpdateService(name=name, uid=uid, selector=selector, config_map=config_map):
                 assert self.service is not None
                 assert (self.service.name, self.service.uid) == (name, uid)
-                self.service = replace(self.service, selector=selector)
+                self.service = replace(self.service, selector=selector, config_map=config_map)
             case PatchStatus(status=status):
-                self.job = replace(self.job, status=status)
+                self._store(status)
                 self.status_written_at = self.now
             case Emit():
                 self.events.append(action)
             case RequeueAfter() | AskForStacks():
                 pass
 
-    def _carry_out_beside(self, action: Action) -> None:
+    def _store(self, status: JobStatus) -> None:
+        written = set(status.to_object()) & self.old_crd
+        kept = {name: value for name, value in status.to_object().items() if name not in written}
+        self.job = replace(self.job, status=JobStatus.from_object(kept) if written else status)
+        if written:
+            self.dropped = DroppedFields(frozenset(written), self.now)
+        elif self.dropped is not None and self.dropped.names & set(status.to_object()):
+            self.dropped = None
+
+    def _carry_out_best_effort(self, action: Action) -> None:
         match action:
             case CreateService(manifest=body):
                 self.tensorboard = self._child(body)
@@ -302,8 +368,17 @@ class World:
                 assert self.tensorboard is not None
                 assert self.tensorboard.uid == uid
                 self.tensorboard = None
+            case ReadPriorityClass(name=name) if name not in self.known_priorities:
+                pass
             case _:
                 self._carry_out(action)
+
+    def stands_still(self, replica: str, **progress: object) -> None:
+        """Two answers that show the same place, 61 s apart."""
+        for seconds in (0, 61):
+            self.advance(seconds)
+            self.report(replica, **progress)
+            self.settle()
 
     def report(self, replica: str, **progress: object) -> None:
         """What a replica's pod answers now, when the operator asks how far the training is."""
@@ -328,6 +403,7 @@ class World:
         self.verdict = self.refusal = self.status_written_at = None
         self.gangs = self.progress = self.silence = None
         self.flavors = {}
+        self.default_queue = self.dropped = None
 
     def kueue_says(self, status: JsonObject) -> None:
         """Kueue, or we, write the status of the Workload."""
@@ -337,24 +413,30 @@ class World:
     def _create_gang(self, api: GangApi, body: JsonObject) -> None:
         assert self.gang is None
         self.gang_manifests.append(body)
-        self.gang = GangObject(
-            namespace=self.job.namespace,
-            name=text(dig(body, "metadata", "name")),
-            uid=f"uid-of-gang-{len(self.gang_manifests)}",
-            owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
-            api=api,
-            version="1",
-            size=text(dig(body, "metadata", "annotations", Annotation.GANG_SIZE)),
-            queue=text(dig(body, "spec", "queueName")),
-            topology_key=text(dig(body, "spec", "schedulingConstraints", "topology", 0, "key")) if self.gates else "",
-        )
+        uid, owner = f"uid-of-gang-{len(self.gang_manifests)}", text(dig(body, "metadata", "ownerReferences", 0, "uid"))
+        gang = GangObject(self.job.namespace, text(dig(body, "metadata", "name")), uid, owner, api, version="1")
+        self.gang = self._as_shown(gang, body)
 
     def _update_gang(self, patch: JsonObject) -> None:
         assert self.gang is not None
         assert dig(patch, "metadata", "uid") == self.gang.uid
-        latest = self.gang_manifests[-1]
-        self.gang_manifests[-1] = {**latest, "spec": {**object_at(latest, "spec"), **object_at(patch, "spec")}}
-        self.gang = replace(self.gang, size=text(dig(patch, "metadata", "annotations", Annotation.GANG_SIZE)))
+        if owner := text(dig(patch, "metadata", "ownerReferences", 0, "uid")):
+            self.gang = replace(self.gang, owner_uid=owner)
+        else:
+            self.gang_manifests[-1] = merge_patch(self.gang_manifests[-1], patch)
+            self.gang = self._as_shown(self.gang, self.gang_manifests[-1])
+
+    def _as_shown(self, gang: GangObject, body: JsonObject) -> GangObject:
+        """``gang`` with what an informer reads of its manifest; what was read to write it is read again next time."""
+        self.workload_priorities.clear()
+        return replace(
+            gang,
+            size=text(dig(body, "metadata", "annotations", Annotation.GANG_SIZE)),
+            queue=text(dig(body, "spec", "queueName")),
+            priority_class=text(dig(body, "spec", "priorityClassName")),
+            gated_by=text(dig(body, "metadata", "annotations", ADMISSION_GATE)),
+            topology_key=text(dig(body, "spec", "schedulingConstraints", "topology", 0, "key")) if self.gates else "",
+        )
 
     def _child(self, body: JsonObject) -> Child:
         selector = dig(body, "spec", "selector")
@@ -365,11 +447,13 @@ class World:
             owner_uid=text(dig(body, "metadata", "ownerReferences", 0, "uid")),
             selector={key: text(value) for key, value in selector.items()} if isinstance(selector, dict) else {},
             digest=_policy_digest(body),
+            config_map=text(dig(body, "metadata", "annotations", Annotation.CLUSTER)),
         )
 
     def _create(self, body: JsonObject) -> None:
         name = text(dig(body, "metadata", "name"))
         assert name not in self.pods, f"{name} exists already"
+        assert config_maps_of(body) <= self.config_maps.keys(), f"{name} refers to a ConfigMap that does not exist"
         self.created += 1
         self.manifests[name] = body
         self.pods[name] = Pod(
@@ -405,27 +489,6 @@ def _job(arguments: dict[str, object]) -> Job:
     policy = {name: value for name, value in arguments.items() if name in _POLICY}
     others = {name: value for name, value in arguments.items() if name not in _POLICY}
     return job(**others, **({"runPolicy": policy} if policy else {}))  # type: ignore[arg-type]
-
-
-def gang_of(manifest: JsonObject) -> str | None:
-    """The gang that a pod belongs to, by whichever scheduler's words; None where it belongs to none."""
-    ways = (
-        ("metadata", "annotations", "scheduling.k8s.io/group-name"),
-        ("metadata", "labels", "scheduling.x-k8s.io/pod-group"),
-        ("spec", "schedulingGroup", "podGroupName"),
-        ("spec", "workloadRef", "podGroupReplicaKey"),
-    )
-    return next((text(found) for way in ways if (found := dig(manifest, *way)) is not None), None)
-
-
-def members_needed(gang: JsonObject) -> int:
-    """How many members a PodGroup or Workload waits for."""
-    ways = (
-        ("minMember",),
-        ("schedulingPolicy", "gang", "minCount"),
-        ("podGroups", 0, "policy", "gang", "minCount"),
-    )
-    return next(found for way in ways if isinstance(found := dig(gang, "spec", *way), int))
 
 
 def live(world: World) -> set[str]:

@@ -8,9 +8,9 @@ import warnings
 from types import ModuleType
 
 warnings.filterwarnings("ignore", message="pkg_resources")
-if any("s3://" in argument for argument in sys.argv):
+if any("://" in argument for argument in sys.argv):
+    from dtj_trainer.errors import TrainerError
     from dtj_trainer.object_store.tensorboard import with_local_copies
-    from dtj_trainer.process.errors import TrainerError
 
     try:
         sys.argv[1:] = with_local_copies(sys.argv[1:])

@@ -50,7 +50,7 @@ def serve(core: int) -> None:
     from dtj_trainer.config import cluster
     from dtj_trainer.distribution import tf_server
 
-    tf_server.serve(cluster.from_environment(os.environ), ProgressStore())
+    tf_server.serve_cluster(cluster.from_environment(os.environ), ProgressStore())
 
 
 class Digitless:
@@ -81,10 +81,10 @@ def pipeline(micro_batches: int, devices: list[str]) -> Any:
     import keras
     import tensorflow as tf
 
+    from dtj_trainer.config.pipeline_layout import Layout
     from dtj_trainer.pipeline_parallel.graph_cut import cut
-    from dtj_trainer.pipeline_parallel.layout import Layout
     from dtj_trainer.pipeline_parallel.stages import make_stages
-    from dtj_trainer.pipeline_parallel.step import Pipeline
+    from dtj_trainer.pipeline_parallel.step import PipelineStep
 
     task: Any = Digitless()
     model = task.build_model(keras)
@@ -93,7 +93,7 @@ def pipeline(micro_batches: int, devices: list[str]) -> Any:
     )
     stages = make_stages(model, cut(model, layout, lambda _: []), devices, lambda: keras.optimizers.SGD(0.01))
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    made = Pipeline(layout=layout, task=task, stages=stages, devices=[devices], step=step, batch=BATCH)
+    made = PipelineStep(layout=layout, task=task, stages=stages, devices=[devices], step=step, batch=BATCH)
     iterator = iter(task.batches())
     made.run(iterator, 1)
 
@@ -137,7 +137,7 @@ def main() -> None:
     if options.serve is not None:
         serve(options.serve)
     import figures
-    from trainer.cluster import free_ports
+    from loopback import free_ports
 
     here, there, *_ = sorted(os.sched_getaffinity(0))
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(STAGES)]}

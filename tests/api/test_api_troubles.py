@@ -20,7 +20,7 @@ import pytest
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
 from support.api_proxy import ApiProxy, Upstream, rate
-from support.job_world import JobWorld
+from support.job_world import OF_NO_SCHEDULER, JobWorld
 from support.loop_thread import LoopThread
 from support.operator_process import USER, OperatorProcess, grant
 from support.troubles import TROUBLES, Trouble, Troubled
@@ -86,8 +86,7 @@ def live(plane: ControlPlane, loop: LoopThread, directory: Path, trouble: Troubl
 
 def suffer(world: JobWorld, proxy: ApiProxy, loop: LoopThread) -> None:
     """A job starts, loses a worker, is suspended and resumed; its operator's watches break on the way."""
-    container = {"name": "trainer", "image": "example/trainer:1"}
-    world.submit(template={"spec": {"schedulerName": "nobody", "containers": [container]}})
+    world.submit(template=OF_NO_SCHEDULER)
     run(world, "worker-0", "worker-1")
     world.end_pod("digits-worker-1", exit_code=3)
     run(world, "worker-1", "worker-0-r1", "worker-1-r1")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import manifest
+from builders import CLAIM_TEMPLATE, manifest
 from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at
 from dtj.api.names import Condition, Reason
@@ -55,7 +55,7 @@ def finish(world: JobWorld) -> None:
 @pytest.fixture
 def running(world: JobWorld, operator: OperatorProcess) -> JsonObject:
     """A job that runs, as a backup has it."""
-    world.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
     world.await_state("Running")

@@ -19,8 +19,8 @@ from dtj.app.job_access import job_access
 from dtj.app.main import main
 from dtj.convert.profile_file import load_profiles
 from dtj.kube.rbac import (
-    FLAVORS,
     FOR_GANGS,
+    FOR_KUEUE,
     FOR_NETWORK_POLICIES,
     IN_THE_CLUSTER,
     LEADER_ELECTION_RULES,
@@ -40,7 +40,7 @@ from support.chart import (
     operator_rules,
     write_schemas,
 )
-from support.full_life import live_through_everything, live_through_gangs, live_through_network_policies
+from support.full_life import live_through_everything
 from support.job_world import JobWorld
 from support.operator_process import OperatorProcess
 from support.waiting import eventually
@@ -228,7 +228,7 @@ class TestRights:
     def test_a_cluster_wide_operator_may_do_what_its_code_lists_and_nothing_else(self, helm: Helm) -> None:
         rules = operator_rules(helm.objects())
         assert granted(rules.pop("*")) == listed(
-            NAMESPACE_RULES, FOR_NETWORK_POLICIES, IN_THE_CLUSTER, *FOR_GANGS.values(), (FLAVORS,)
+            NAMESPACE_RULES, FOR_NETWORK_POLICIES, IN_THE_CLUSTER, *FOR_GANGS.values(), FOR_KUEUE
         )
         assert granted(rules.pop("dtj-system")) == listed(LEADER_ELECTION_RULES)
         assert rules == {}
@@ -324,9 +324,7 @@ class TestTheOperatorUnderTheRenderedRights:
         )
         with process:
             process.await_line("leads now")
-            live_through_everything(world)
-            live_through_network_policies(world)
-            live_through_gangs(world, flavors=_may_read_flavors(bodies))
+            live_through_everything(world, flavors=_may_read_flavors(bodies))
             process.stop()
         user = f"system:serviceaccount:{world.namespace}:{RELEASE}"
         calls = [call for call in world.plane.audit.calls(since=mark, user=user) if call.resource]

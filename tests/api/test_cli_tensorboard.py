@@ -12,14 +12,15 @@ import sys
 
 import pytest
 
+from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
 from support.job_world import MERGE_PATCH, JobWorld
-from support.operator_process import SOURCES
+from support.programs import SOURCES
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
 
-SHARED: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+SHARED: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 POD = "digits-tensorboard"
 
 
@@ -45,16 +46,17 @@ def test_of_a_job_that_is_not_there_the_server_is_quoted(world: JobWorld) -> Non
 
 def test_a_job_without_it_is_reported_with_the_command_that_enables_it(world: JobWorld) -> None:
     world.submit(roles={"worker": 1}, checkpoint=SHARED)
+    world.await_state("Starting")
     code, output = tensorboard(world, "digits")
     assert code == 2
-    assert output.startswith("digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch ")
+    assert output.startswith("digits has no TensorBoard: set spec.tensorBoard: kubectl patch ")
     patch = output.rpartition("'")[0].rpartition("'")[2]
     world.plane.kubectl("patch", "-n", world.namespace, "dtj/digits", "--type=merge", "-p", patch)
-    code, output = tensorboard(world, "digits", "--timeout=2")
+    code, output = tensorboard(world, "digits", "--timeout=5")
     assert code == 3
     waits, over = output.splitlines()
     assert waits == "digits is Starting: its TensorBoard starts when all its pods run; waiting"
-    assert over.startswith("TensorBoard of digits was not ready within 2 s: digits is Starting")
+    assert over.startswith("TensorBoard of digits was not ready within 5 s: digits is Starting")
 
 
 def test_a_job_that_shares_no_directory_is_reported_with_what_it_lacks(world: JobWorld) -> None:

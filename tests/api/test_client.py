@@ -29,6 +29,7 @@ from dtj.client import (
 from dtj.client.manifests import manifests_of
 from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
+from support.waiting import eventually_true
 from testbed import ControlPlane
 
 pytestmark = pytest.mark.api
@@ -63,7 +64,7 @@ def test_a_job_is_submitted_scaled_stopped_resumed_and_deleted(world: JobWorld, 
     ready = client.wait("digits", "ready", timeout=PATIENCE_SECONDS)
     assert ready.uid == submitted.uid
     assert [pod.name for pod in client.pods(ready)] == ["digits-worker-0", "digits-worker-1"]
-    assert "PodsCreated" in {event.reason for event in client.events(ready)}
+    eventually_true(lambda: "PodsCreated" in {event.reason for event in client.events(ready)})
 
     client.scale("digits", 3)
     world.await_pods(["worker-0-r1", "worker-1-r1", "worker-2-r1"])
@@ -161,12 +162,14 @@ def test_waiting_ends_with_the_time_the_job_or_the_hope(world: JobWorld, client:
 
 async def test_a_job_that_is_deleted_while_it_is_waited_for_ends_the_wait(world: JobWorld, aio: AsyncClient) -> None:
     await aio.submit(manifest())
+    mark = world.plane.audit.mark()
     waiting = asyncio.create_task(aio.wait("digits", "complete"))
+    await asyncio.to_thread(world.await_watch, since=mark)
     following = aio.follow("digits")
     assert (await anext(following)).name == "digits"
     await aio.delete("digits")
     with pytest.raises(JobGone):
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, PATIENCE_SECONDS)
     assert [job async for job in following] == []
 
 
@@ -203,7 +206,7 @@ async def test_a_wait_outlives_an_outage_of_the_api_server(own_control_plane: Co
         await first.wait()
         await asyncio.to_thread(own_control_plane.restart_apiserver)
         await client.suspend("digits")
-        await asyncio.wait_for(following, 30)
+        await asyncio.wait_for(following, PATIENCE_SECONDS)
         assert seen[-1] == 2
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
+import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, objects, text
-from dtj.client import AsyncClient, CodeError
+from dtj.client import AsyncClient, CodeError, train
 from dtj.client.code_claim import CodeClaim
 from dtj.client.code_copy import CodeCopy, CopyTimes
 from dtj.client.code_manifest import JobWithCodeOnClaim, with_code_on_claim
@@ -73,6 +75,11 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, output, errors.partition("\n")[2]
 
 
+def print_weights() -> None:
+    """What :func:`dtj.client.train` is given."""
+    print("weights")
+
+
 def archives(kubelet: KubeletPorts) -> list[Path]:
     return [path for path in kubelet.volume.rglob("*") if path.is_file()]
 
@@ -97,6 +104,43 @@ def test_the_code_is_copied_once_and_the_job_reads_it_from_the_claim(
     code, output, errors = end(second)
     assert (code, errors) == (0, "")
     assert output == f"{path} is already on persistentvolumeclaim/shared\n{KIND}/b created\n"
+
+
+def test_a_function_is_trained_with_code_from_a_claim(world: JobWorld, dtj: CommandLine, kubelet: KubeletPorts) -> None:
+    make_claim(world, "ReadWriteMany")
+    with ThreadPoolExecutor(1) as pool:
+        submitted = pool.submit(
+            train,
+            print_weights,
+            image="example/trainer:1",
+            name="a",
+            code_claim="shared/mine",
+            namespace=world.namespace,
+            kubeconfig=str(dtj.kubeconfig),
+        )
+        kubelet.run(world)
+        with submitted.result(PATIENCE_SECONDS) as run:
+            assert run.name == "a"
+    (archive,) = archives(kubelet)
+    with tarfile.open(archive) as packed:
+        assert packed.getnames() == ["dtj_function.py"]
+    (unpack,) = objects(dig(world.body("a"), "spec", "template", "spec", "initContainers"))
+    assert f"/dtj/code-archive/{archive.relative_to(kubelet.volume)}" in unpack["command"]  # type: ignore[operator]
+
+
+def test_a_run_on_a_cluster_brings_its_code_by_a_claim(
+    world: JobWorld, dtj: CommandLine, kubelet: KubeletPorts
+) -> None:
+    make_claim(world, "ReadWriteMany")
+    file = write(dtj.folder, manifest("a"))
+    options = ("--cluster", "--timeout=1s", "--code", "code", "--code-claim", "shared/mine")
+    process = dtj.start("run", *options, file)
+    kubelet.run(world)
+    code, output, _ = end(process)
+    assert code == 3, output
+    (archive,) = archives(kubelet)
+    (unpack,) = objects(dig(world.body("a"), "spec", "template", "spec", "initContainers"))
+    assert f"/dtj/code-archive/{archive.relative_to(kubelet.volume)}" in unpack["command"]  # type: ignore[operator]
 
 
 def test_the_code_alone_is_copied_for_a_job_that_kubectl_applies(

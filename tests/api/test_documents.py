@@ -167,13 +167,13 @@ def followed_to_the_end(desk: Desk, typed: Typed) -> None:
     desk.finish()
 
 
-def told_which_model_it_is(_: Desk, typed: Typed) -> None:
+def shown_which_model_it_is(_: Desk, typed: Typed) -> None:
     typed.ends_well()
     assert json.loads(typed.shown) == EXPORT
 
 
 MEANWHILE: dict[tuple[str, str], Callable[[Desk, Typed], None]] = {
-    ("docs/export.md", "kubectl get dtj digits -o jsonpath='{.status.export}'"): told_which_model_it_is,
+    ("docs/export.md", "kubectl get dtj digits -o jsonpath='{.status.export}'"): shown_which_model_it_is,
     ("README.md", "kubectl get dtj -w"): watched_while_it_runs,
     ("README.md", "dtj logs digits -f"): followed_to_the_end,
     ("docs/quickstart-kind.md", "kubectl get dtj -w"): watched_until_it_has_succeeded,

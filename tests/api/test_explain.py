@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import manifest
+from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.json import JsonObject
 from dtj.cli.main import cli
 from support.local_runs import write
@@ -15,9 +15,7 @@ from testbed import ControlPlane
 pytestmark = pytest.mark.api
 
 JOBS = {
-    "with a claim and TensorBoard": manifest(
-        checkpoint={"claimTemplate": {"storage": "1Gi"}}, port=3333, tensorBoard={"enabled": True}
-    ),
+    "with a claim and TensorBoard": manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, port=3333, tensorBoard={}),
     "with servers and an evaluator": manifest(
         strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1, "evaluator": 1}
     ),

@@ -16,8 +16,9 @@ from dtj.kube import client, paging
 from dtj.kube.client import KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, Invalid, NotFound, Unavailable
-from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource, WatchEvent
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Discovery, Resource, WatchEvent
 from dtj.kube.records import decode_pod
+from patience import PATIENCE_SECONDS
 from support.job_world import JobWorld
 from testbed import ControlPlane
 
@@ -72,7 +73,7 @@ async def test_a_watch_reports_what_happens_after_the_list(gateway: KubeGateway,
     await gateway.delete(PODS, namespace=namespace, name="a", uid=uid)
     events = gateway.watch(PODS, namespace=namespace, resource_version=before.resource_version)
     seen: list[WatchEvent] = []
-    async with asyncio.timeout(20.0):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async for event in events:
             seen.append(event)
             if event.type == "DELETED":
@@ -183,7 +184,8 @@ async def test_a_token_that_is_renewed_in_its_file_is_taken_up(
 async def test_discovery_knows_what_is_served(gateway: KubeGateway) -> None:
     another_version = Resource("training.dtj.dev/v9", JOBS.kind, JOBS.plural)
     nothings = Resource(JOBS.api_version, "Nothing", "nothings")
-    assert await gateway.served([NODES_OF_NOBODY, JOBS, another_version, nothings]) == (JOBS,)
+    discovery = await gateway.discover([NODES_OF_NOBODY, JOBS, another_version, nothings])
+    assert discovery == Discovery(served=(JOBS,), versions=(JOBS.api_version,))
 
 
 async def test_many_calls_at_once_share_a_bounded_number_of_connections(gateway: KubeGateway, namespace: str) -> None:

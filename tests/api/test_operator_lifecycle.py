@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from dtj.api.json import JsonObject, dig, objects
+from builders import CLAIM_TEMPLATE
+from dtj.api.json import JsonObject, dig, object_at, objects
 from dtj.api.names import Condition, Label, Reason
-from support.job_world import JobWorld
+from support.job_world import OF_NO_SCHEDULER, JobWorld
 from support.waiting import always, eventually
 
 pytestmark = [pytest.mark.api, pytest.mark.usefixtures("operator")]
@@ -74,11 +75,27 @@ def test_the_service_that_names_the_replicas_is_made_before_the_first_pod(world:
 
 
 def test_a_claim_that_the_job_asks_for_is_made_and_mounted(world: JobWorld) -> None:
-    job = world.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    job = world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     world.await_pods(["worker-0", "worker-1"])
     (claim,) = world.claims().values()
     assert owner_uid(claim) == job.uid
     assert environment(world.pods()["digits-worker-0"])["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
+
+
+def test_a_claim_is_created_with_what_its_template_says(world: JobWorld) -> None:
+    metadata: JsonObject = {"labels": {"team": "a"}, "annotations": {"backup": "daily"}}
+    spec: JsonObject = {
+        "resources": {"requests": {"storage": "1Gi"}},
+        "selector": {"matchLabels": {"disk": "fast"}},
+        "storageClassName": "",
+    }
+    world.submit(checkpoint={"claimTemplate": {"metadata": metadata, "spec": spec}})
+    world.await_pods(["worker-0", "worker-1"])
+    (made,) = world.claims().values()
+    created = object_at(made, "spec")
+    assert {key: created[key] for key in (*spec, "accessModes")} == {**spec, "accessModes": ["ReadWriteMany"]}
+    assert dig(made, "metadata", "labels", "team") == "a"
+    assert dig(made, "metadata", "annotations", "backup") == "daily"
 
 
 def test_a_job_runs_when_all_its_pods_are_ready_and_not_before(world: JobWorld) -> None:
@@ -94,7 +111,7 @@ def test_a_job_runs_when_all_its_pods_are_ready_and_not_before(world: JobWorld) 
     world.run_pod("digits-worker-1")
     job = world.await_condition(Condition.PODS_READY)
     assert (job.status.state, job.status.ready) == ("Running", "2/2")
-    assert [event["note"] for event in world.events(Reason.PODS_CREATED)] == ["created 2 pods (2 worker)"]
+    assert world.await_event(Reason.PODS_CREATED)["note"] == "created 2 pods (2 worker)"
 
 
 # -- ending ---------------------------------------------------------------------------------------------------
@@ -111,7 +128,7 @@ def test_the_chiefs_success_is_the_jobs_and_what_runs_on_is_stopped(world: JobWo
     assert job.status.completion_time is not None
     assert not job.status.is_true(Condition.FAILED)
     assert set(world.pods()) == {"digits-chief-0"}
-    assert len(eventually(lambda: _some(world.events(Reason.TRAINING_SUCCEEDED)))) == 1
+    world.await_event(Reason.TRAINING_SUCCEEDED)
 
 
 def test_the_model_that_the_deciding_pod_exported_is_in_the_status(world: JobWorld) -> None:
@@ -137,8 +154,7 @@ def test_the_first_failure_is_named_in_the_status_with_its_exit_code_and_last_wo
     assert (cause.role, cause.index, cause.pod, cause.exit_code) == ("worker", 1, "digits-worker-1", 137)
     assert cause.message == "Killed"
     assert set(world.pods()) == {"digits-worker-1"}, "its logs are evidence; its peer is stopped"
-    (event,) = eventually(lambda: _some(world.events(Reason.BACKOFF_LIMIT_EXCEEDED)))
-    assert event["type"] == "Warning"
+    assert world.await_event(Reason.BACKOFF_LIMIT_EXCEEDED)["type"] == "Warning"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +201,7 @@ def test_a_job_that_has_ended_stays_as_it_is_whatever_happens_to_its_pods(world:
 
 
 def test_all_that_a_job_owns_goes_with_it(world: JobWorld) -> None:
-    world.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    world.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     world.await_pods(["worker-0", "worker-1"])
     world.delete_job()
 
@@ -205,12 +221,12 @@ def test_a_job_deleted_and_created_again_under_the_same_name_runs(world: JobWorl
     world.delete_job()
     second = world.submit(roles={"worker": 3})
 
-    def anew() -> None:
+    def are_of_the_second() -> None:
         pods = world.pods()
         assert set(pods) == {"digits-worker-0", "digits-worker-1", "digits-worker-2"}
         assert {owner_uid(pod) for pod in pods.values()} == {second.uid}
 
-    eventually(anew)
+    eventually(are_of_the_second)
     world.run_pods()
     assert world.await_state("Running").uid == second.uid
 
@@ -239,7 +255,7 @@ def test_when_the_foreign_pod_is_gone_the_job_starts(world: JobWorld) -> None:
     labels: JsonObject = {Label.JOB_NAME: "digits"}
     world.create("pods", _foreign("digits-worker-0", {"containers": [{"name": "c", "image": "x"}]}, labels))
     world.submit()
-    eventually(lambda: _some(world.events(Reason.NAME_TAKEN)))
+    world.await_event(Reason.NAME_TAKEN)
     world.delete("pods", "digits-worker-0")
     world.await_pods(["worker-0", "worker-1"])
     world.run_pods()
@@ -271,7 +287,7 @@ def test_a_typo_in_the_template_is_reported_in_the_servers_words_and_nothing_is_
     assert invalid.reason == Reason.TEMPLATE_REJECTED
     assert "nodeSelecter" in invalid.message
     assert (world.pods(), world.services()) == ({}, {})
-    assert len(eventually(lambda: _some(world.events(Reason.TEMPLATE_REJECTED)))) == 1
+    world.await_event(Reason.TEMPLATE_REJECTED)
 
 
 # -- manners --------------------------------------------------------------------------------------------------
@@ -293,8 +309,9 @@ def test_after_a_whole_life_a_job_carries_no_mark_of_the_framework(world: JobWor
 
 
 def test_a_job_applied_again_unchanged_is_not_touched(world: JobWorld) -> None:
-    world.submit()
+    world.submit(template=OF_NO_SCHEDULER)
     world.await_pods(["worker-0", "worker-1"])
+    world.await_event(Reason.PODS_CREATED)
     world.run_pods()
     job = world.await_state("Running")
     mark = world.plane.audit.mark()
@@ -314,7 +331,7 @@ def test_jobs_whose_names_begin_alike_are_never_mixed(world: JobWorld) -> None:
     world.await_pods(["worker-0"], "digits-worker")
     world.run_pods("digits-worker")
     world.await_state("Running", "digits-worker")
-    assert world.job("digits").status.state == "Starting"
+    world.await_state("Starting", "digits")
 
 
 def test_a_service_deleted_by_hand_is_made_again(world: JobWorld) -> None:
@@ -330,11 +347,6 @@ def test_a_service_deleted_by_hand_is_made_again(world: JobWorld) -> None:
 
 def _foreign(name: str, spec: JsonObject, labels: JsonObject | None = None) -> JsonObject:
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
-
-
-def _some(found: list[JsonObject]) -> list[JsonObject]:
-    assert found
-    return found
 
 
 def _all_going(bodies: dict[str, JsonObject]) -> None:

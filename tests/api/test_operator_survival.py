@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -204,10 +205,9 @@ class TestAnEmptyCluster:
         grant(plane, namespace)
         world = JobWorld(plane, namespace)
         operator = OperatorProcess.serving(plane, [namespace], log=tmp_path / "operator.log")
-        with operator:
+        with ExitStack() as started:
             with plane.outage():
-                operator.kill()
-                operator.start()
+                started.enter_context(operator)
                 operator.await_line("the API server does not answer")
                 always(lambda: _running(operator), seconds=2.0)
             world.submit()

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from dtj.api.names import Reason
 from dtj.core.status_update import COUNT_UPDATE_INTERVAL
-from support.job_world import JobWorld
+from support.job_world import OF_NO_SCHEDULER, JobWorld
 from support.operator_process import USER, OperatorProcess
 from support.waiting import always
 from testbed import AuditRecord
@@ -35,11 +36,17 @@ def test_a_job_reaches_running_with_one_write_a_pod_and_five_more(
     assert len(done) <= workers + 5 + more, done
 
 
-def test_a_job_whose_world_does_not_change_costs_nothing(world: JobWorld, operator: OperatorProcess) -> None:
-    world.submit()
+def run_idly(world: JobWorld) -> None:
+    """A job that runs, about which the operator has written all that it had to."""
+    world.submit(template=OF_NO_SCHEDULER)
     world.await_pods(["worker-0", "worker-1"])
+    world.await_event(Reason.PODS_CREATED)
     world.run_pods()
     world.await_state("Running")
+
+
+def test_a_job_whose_world_does_not_change_costs_nothing(world: JobWorld, operator: OperatorProcess) -> None:
+    run_idly(world)
     mark = world.plane.audit.mark()
 
     def idle() -> None:
@@ -49,10 +56,7 @@ def test_a_job_whose_world_does_not_change_costs_nothing(world: JobWorld, operat
 
 
 def test_a_restarted_operator_writes_nothing_where_nothing_changed(world: JobWorld, operator: OperatorProcess) -> None:
-    world.submit()
-    world.await_pods(["worker-0", "worker-1"])
-    world.run_pods()
-    world.await_state("Running")
+    run_idly(world)
     operator.kill()
     mark = world.plane.audit.mark()
     operator.start()

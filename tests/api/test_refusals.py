@@ -20,7 +20,7 @@ import pytest
 
 from dtj.api.names import Condition
 from dtj.api.status import JobStatus
-from support.job_world import JobWorld
+from support.job_world import OF_NO_SCHEDULER, JobWorld
 from support.operator_process import USER, OperatorProcess, grant
 from support.refusals import REFUSALS, Refusal
 from support.waiting import always, eventually
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.api
 REFUSED_SECONDS = 20.0
 """For how long something is refused."""
 
-REQUESTS_A_MINUTE = 90
+REQUESTS_A_MINUTE = 60
 """More than that is a hot loop. These are the first seconds, in which back-offs have not grown yet."""
 
 
@@ -57,10 +57,10 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
     since = world.plane.audit.mark()
     go_on(world, refusal.moment)
     world.eventually(lambda: refused(world, since))
-    began = time.monotonic()
+    met, began = world.plane.audit.mark(), time.monotonic()
     last_message = world.eventually(lambda: words(world, refusal))
     time.sleep(max(0.0, began + REFUSED_SECONDS - time.monotonic()))
-    requests = len(calls(world, since)) * 60.0 / (time.monotonic() - began)
+    requests = len(calls(world, met)) * 60.0 / (time.monotonic() - began)
     refusal.end(world)
     if refusal.moment == "start":
         run(world, "worker-0", "worker-1")
@@ -79,8 +79,7 @@ def tell(world: JobWorld, refusal: Refusal) -> Story:
 
 
 def submit(world: JobWorld) -> None:
-    container = {"name": "trainer", "image": "example/trainer:1"}
-    world.submit(template={"spec": {"schedulerName": "nobody", "containers": [container]}})
+    world.submit(template=OF_NO_SCHEDULER)
 
 
 def go_on(world: JobWorld, moment: str) -> None:

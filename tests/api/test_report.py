@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def fail(world: JobWorld) -> None:
         assert len(world.events()) >= 2
 
     world.eventually(is_reported)
+
+
+@pytest.mark.usefixtures("operator")
+def test_the_page_shows_with_which_versions_the_leader_trained(
+    world: JobWorld, kubelet: KubeletLogs, log_reader: Path, tmp_path: Path
+) -> None:
+    fail(world)
+    kubelet.say("digits-worker-0", "versions: python 3.11.9, tensorflow 2.21.0", second=1)
+    page = tmp_path / "page.html"
+    assert dtj(world, "digits", "--html", "-o", page, kubeconfig=log_reader).exit_code == 0
+    shown = re.sub(r"<[^>]*>", " ", page.read_text())
+    assert re.search(r"Versions\s.*python\s+3\.11\.9\s+tensorflow\s+2\.21\.0", shown, re.DOTALL), shown
 
 
 @pytest.mark.usefixtures("operator")

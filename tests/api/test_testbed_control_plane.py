@@ -1,6 +1,7 @@
 """The testbed keeps its own promises: the other `api` tests lean on every one of them."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,10 @@ def watch_once(plane: ControlPlane, namespace: str, *, version: str) -> list[dic
 
 def processes_naming(text: str) -> list[str]:
     """The command lines of this machine's processes that contain `text`."""
-    lines = (file.read_bytes().replace(b"\0", b" ").decode() for file in PROC.glob("[0-9]*/cmdline"))
+    lines = []
+    for file in PROC.glob("[0-9]*/cmdline"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            lines.append(file.read_bytes().replace(b"\0", b" ").decode())
     return [line for line in lines if text in line]
 
 
@@ -91,11 +95,11 @@ def test_the_audit_log_shows_exactly_the_writes_of_a_user(cluster: ControlPlane,
 
 
 def test_a_user_without_rights_is_refused_and_the_log_names_the_user(cluster: ControlPlane, namespace: str) -> None:
-    stranger = cluster.kubeconfig_for("stranger@example.com", groups=["guests"])
+    guest = cluster.kubeconfig_for("guest@example.com", groups=["guests"])
     mark = cluster.audit.mark()
-    with pytest.raises(KubectlError, match=r'User "stranger@example\.com" cannot create'):
-        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=pod("one"), kubeconfig=stranger)
-    [record] = cluster.audit.writes(since=mark, user="stranger@example.com")
+    with pytest.raises(KubectlError, match=r'User "guest@example\.com" cannot create'):
+        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=pod("one"), kubeconfig=guest)
+    [record] = cluster.audit.writes(since=mark, user="guest@example.com")
     assert (record.code, record.namespace) == (403, namespace)
 
 

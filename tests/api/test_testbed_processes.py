@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from loopback import free_ports
 from testbed import StartError, Unavailable, processes, toolchain
 from testbed.processes import Process, wait_until
 
@@ -80,7 +81,7 @@ def test_a_pid_that_belongs_to_another_process_by_now_is_left_alone(tmp_path: Pa
 
 def test_free_ports_are_distinct_and_none_that_a_client_could_take() -> None:
     low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    ports = processes.free_ports(20)
+    ports = free_ports(20)
     assert len(set(ports)) == 20
     assert not any(low <= port <= high for port in ports)
 

@@ -11,10 +11,11 @@ import urllib.request
 
 import pytest
 
+from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, tiny
-from support.operator_process import SOURCES
+from support.programs import SOURCES
 from testbed import NodeCluster
 from testbed.fake_nodes import FakeNode
 from testbed.processes import wait_until
@@ -22,13 +23,15 @@ from testbed.processes import wait_until
 pytestmark = pytest.mark.e2e
 
 MEET_ALL = """
-nc -ll -p 2222 -e echo here &
-for peer in $(echo "$TF_CONFIG" | grep -o '[a-z0-9.-]*:2222' | cut -d: -f1); do
-  until nc "$peer" 2222; do sleep 0.1; done
+met=$(mktemp)
+nc -ll -p 2222 -e sh -c 'read who; echo here; echo "$who" >> '"$met" &
+peers=$(echo "$TF_CONFIG" | grep -o '[a-z0-9.-]*:2222' | cut -d: -f1)
+for peer in $peers; do
+  until [ "$(echo "$HOSTNAME" | nc "$peer" 2222)" = here ]; do sleep 0.1; done
 done
-sleep 3
+until [ "$(sort -u "$met" | wc -l)" -eq "$(echo $peers | wc -w)" ]; do sleep 0.1; done
 """
-"""Answers on the port of TF_CONFIG until every address in it has answered, and a little longer for the others."""
+"""Reaches every address of TF_CONFIG, and ends when all replicas have reached this one too."""
 
 
 def test_replicas_meet_under_the_names_of_tf_config_and_deletion_leaves_nothing(
@@ -79,7 +82,7 @@ def test_replicas_land_on_the_nodes_that_have_their_accelerator(
 
 def test_dtj_tensorboard_shows_what_a_pod_wrote(node_testbed: NodeCluster, jobs: ClusterJobs) -> None:
     script = 'mkdir -p "$DTJ_LOG_DIR"; echo loss 0.41 > "$DTJ_LOG_DIR/curves"; sleep 300'
-    storage: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+    storage: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
     jobs.submit(tiny("curves", script, roles={"worker": 1}, checkpoint=storage, tensorBoard={}))
     place = (f"--namespace={jobs.namespace}", f"--kubeconfig={node_testbed.kubeconfig}")
     command = [

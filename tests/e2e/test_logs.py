@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,33 +13,40 @@ from dtj.cli.common.exit_codes import Exit
 from dtj.cli.main import cli
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, tiny
+from support.programs import SOURCES
 
 pytestmark = pytest.mark.e2e
 
 FAILS_ONCE = """
 for line in 1 2 3; do echo "attempt $DTJ_ATTEMPT line $line"; done
-if [ "$DTJ_ATTEMPT" = 2 ]; then sleep 3; echo done; exit 0; fi
+if [ "$DTJ_ATTEMPT" = 2 ]; then echo done; exit 0; fi
 if [ "$DTJ_INDEX" = 0 ]; then sleep 300; fi
-sleep 3
+until [ -e /tmp/fail ]; do sleep 0.1; done
 echo "Traceback (most recent call last):"
 exit 3
 """
 
 
 def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: ClusterJobs) -> None:
+    place = ("-n", jobs.namespace, "--kubeconfig", str(jobs.cluster.kubeconfig))
+
     def typed(*words: str) -> Result:
-        place = ("-n", jobs.namespace, "--kubeconfig", str(jobs.cluster.kubeconfig))
         return CliRunner().invoke(cli, [*words, *place], prog_name="dtj", standalone_mode=False)
 
     policy = {"successPolicy": "AllWorkers"}
     jobs.submit(tiny("told", FAILS_ONCE, roles={"worker": 2}, runPolicy=policy))
-    results: list[Result] = []
-    following = threading.Thread(target=lambda: results.append(typed("logs", "told", "--follow")), daemon=True)
-    following.start()
-    jobs.await_condition("told", "Complete")
-    following.join(timeout=PATIENCE_SECONDS)
-    assert results, "it did not end"
-    assert results[0].return_value == Exit.OK, results[0].output
+    command = [sys.executable, "-m", "dtj.cli.main", "logs", "told", "--follow", *place]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as following:
+        try:
+            assert following.stdout is not None
+            shown = [following.stdout.readline() for _ in range(6)]  # three lines of each pod of the first attempt
+            jobs.kubectl("exec", "told-worker-1", "--", "touch", "/tmp/fail")
+            jobs.await_condition("told", "Complete")
+            shown += following.stdout.readlines()
+            assert following.wait(PATIENCE_SECONDS) == Exit.OK, shown
+        finally:
+            following.kill()
     lines = [f"attempt {attempt} line {line}" for attempt in (1, 2) for line in (1, 2, 3)]
     first, second = lines[:3], [*lines[3:], "done"]
     expected = {
@@ -47,8 +56,8 @@ def test_logs_are_followed_from_the_first_pod_across_a_restart_to_the_end(jobs: 
         "worker-1-r1": second,
     }
     by_title: dict[str, list[str]] = {}
-    for line in results[0].stdout.splitlines():
-        title, _, text = line.partition(" | ")
+    for line in shown:
+        title, _, text = line.rstrip("\n").partition(" | ")
         by_title.setdefault(title.ljust(11), []).append(text)
     assert by_title == expected
     assert (

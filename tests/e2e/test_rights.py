@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject
 from dtj.api.names import Annotation
 from support.chart import Granted, granted, operator_rules
@@ -49,7 +50,7 @@ def test_objects_of_others_that_have_a_jobs_names_are_left_alone(jobs: ClusterJo
     for job, other in OBJECTS_OF_OTHERS.items():
         jobs.submit(other)
         policy = {"scheduling": {"gang": "Native"}} if job == "g" else {}
-        storage = {"claimTemplate": {"storage": "1Gi"}}
+        storage = {"claimTemplate": CLAIM_TEMPLATE}
         jobs.submit(tiny(job, "sleep 60", roles={"worker": 1}, checkpoint=storage, runPolicy=policy))
 
     def is_reported() -> None:

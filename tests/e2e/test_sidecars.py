@@ -65,7 +65,6 @@ def test_sidecars_that_are_injected_first_decide_no_end_and_hold_no_job(
     ends = {"late-0-worker-0": "Failed", "native-0-worker-0": "Succeeded"}
     wait_until(
         lambda: {name: pod["status"]["phase"] for name, pod in jobs.pods().items()} == ends,
-        seconds=60,
         what=f"the pods {ends}",
     )
     first = {name: dig(pod, "spec", "containers", 0, "name") for name, pod in jobs.pods().items()}

@@ -246,8 +246,9 @@ OWN_NAMESPACES: frozenset[str] = frozenset(os.readlink(PROC / "self" / "ns" / ki
 
 
 def settings_of_this_machine() -> str:
-    """What a node changes where it runs, as it is out here: iptables rules and kernel settings."""
-    rules = [line for line in output("iptables-save").splitlines() if not line.startswith("#")]
+    """What a node changes where it runs, as it is out here: iptables rules, without their counters, and kernel
+    settings."""
+    rules = [line.partition(" [")[0] for line in output("iptables-save").splitlines() if not line.startswith("#")]
     names = ("vm.overcommit_memory", "kernel.panic", "kernel.panic_on_oops", "net.ipv4.ip_forward")
     return "\n".join([*rules, output("sysctl", *names)])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builders import manifest
+from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.json import JsonObject
 from support.cluster_jobs import EXAMPLES, ClusterJobs, example, training
 from support.command_line import CommandLine
@@ -21,7 +21,7 @@ from testbed.rest import Json
 
 pytestmark = pytest.mark.e2e
 
-CHECKPOINT = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
+CHECKPOINT = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
 SAVED_STEPS = 40
 """A replica that reports this many steps has saved a checkpoint, so a killed one can continue from there."""
 
@@ -125,7 +125,7 @@ def test_two_replicas_run_code_that_is_larger_than_a_config_map(
     pods = jobs.pods()
     assert set(pods) == {"own-loop-worker-0", "own-loop-worker-1"}, "none that copied is left"
     for pod in pods:
-        assert f"weights {hashlib.sha256(weights).hexdigest()}" in jobs.log(pod)
+        jobs.await_log(pod, f"weights {hashlib.sha256(weights).hexdigest()}")
 
 
 def claim(name: str) -> JsonObject:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import pytest
 
+from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject, dig, objects
 from patience import PATIENCE_SECONDS
 from support.cluster_jobs import ClusterJobs, example, training
@@ -17,7 +18,7 @@ from testbed.processes import wait_until
 
 pytestmark = pytest.mark.e2e
 
-CHECKPOINT: JsonObject = {"claimTemplate": {"storage": "1Gi"}, "everySteps": 20}
+CHECKPOINT: JsonObject = {"claimTemplate": CLAIM_TEMPLATE, "everySteps": 20}
 LONG = "--epochs=30"
 """Long enough for a test to do something in the middle."""
 
@@ -76,7 +77,8 @@ class TestStrategies:
         def policies() -> list[str]:
             return locked_jobs.kubectl("get", "networkpolicies", "-o", "name").split()
 
-        locked_jobs.await_log("locked-worker-0", "batch")
+        # Its pods take seconds to start, and a job of two epochs may be over when they are seen to train.
+        wait_until(lambda: "locked-worker-0" in locked_jobs.pods(), what="the pods")
         assert policies() == ["networkpolicy.networking.k8s.io/locked"]
         complete(locked_jobs, "locked")
         wait_until(lambda: policies() == [], what="the end of the NetworkPolicy")
@@ -131,11 +133,8 @@ class TestDisturbances:
     def test_a_job_that_is_suspended_saves_and_goes_on_when_it_is_resumed(
         self, jobs: ClusterJobs, trainer_image: str
     ) -> None:
-        """And is deleted a second after its end, as it asks for."""
-        policy: JsonObject = {"ttlSecondsAfterFinished": 1}
-        jobs.submit(
-            training("rests", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT, runPolicy=policy)
-        )
+        """And is deleted a second after its end, as it asks for at last."""
+        jobs.submit(training("rests", LONG, image=trainer_image, roles={"worker": 2}, checkpoint=CHECKPOINT))
         jobs.await_step("rests-worker-0")
         jobs.suspend("rests", suspend=True)
         jobs.await_condition("rests", "Suspended")
@@ -144,6 +143,8 @@ class TestDisturbances:
         jobs.suspend("rests", suspend=False)
         jobs.await_log("rests-worker-0-r1", "resumed")
         assert jobs.job("rests")["status"].get("restarts", {}).get("total", 0) == 0
+        patch = '{"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}}'
+        jobs.kubectl("patch", "dtj/rests", "--type=merge", f"--patch={patch}")
         wait_until(lambda: jobs.kubectl("get", "dtj", "-o", "name") == "", what="its removal")
 
     @pytest.mark.disturbs

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import textwrap
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from loopback import free_ports
 from support.command_line import install
 from support.local_runs import MARK, marked_processes, new_mark
 from support.snippets import BY_CI, ROOT, blocks, documents
@@ -226,7 +226,7 @@ def test_the_python_of_a_document_runs_in_the_code_that_it_is_for(desk: Desk, pl
         desk.says(f"python -m dtj_trainer --script {script.name}")
         return
     script.write_text(textwrap.dedent(around) + piece + LOOK)
-    port = free_port()
+    (port,) = free_ports(1)
     output = desk.says(f"python {script.name}", DTJ_STATUS_PORT=str(port), DTJ_CHECKPOINT_DIR=f"checkpoints-{place}")
     status = json.loads(output.splitlines()[-1])
     assert (status["step"], status["totalSteps"]) == shown
@@ -254,8 +254,3 @@ def test_epochs_resume_in_the_middle_of_one_with_the_same_bits(desk: Desk) -> No
     assert len([line for line in exited if line.startswith("epoch ")]) + len(again) == 4
     assert resumed[-1] == whole[-1]
     assert whole[-1].startswith("weights ")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

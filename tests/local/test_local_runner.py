@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,12 +81,12 @@ def processes(mark: str, replica: str) -> tuple[int, int]:
     """Launcher and trainer of a replica, such as chief-0, without the shim that watches them."""
     role, _, index = replica.partition("-")
     wanted = {f"DTJ_ROLE={role}".encode(), f"DTJ_INDEX={index}".encode()}
-    found = {
-        pid: int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-        for pid in marked_processes(mark)
-        if wanted <= set((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
-        and b"shim.py" not in (PROC / str(pid) / "cmdline").read_bytes()
-    }
+    found = {}
+    for pid in marked_processes(mark):
+        with suppress(OSError):  # it has just ended
+            variables = set((PROC / str(pid) / "environ").read_bytes().split(b"\0"))
+            if wanted <= variables and b"shim.py" not in (PROC / str(pid) / "cmdline").read_bytes():
+                found[pid] = int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
     ((trainer, launcher),) = ((pid, parent) for pid, parent in found.items() if parent in found)
     return launcher, trainer
 
@@ -95,6 +96,13 @@ def dtj(tmp_path: Path) -> Iterator[CommandLine]:
     command_line = CommandLine(tmp_path)
     yield command_line
     command_line.close()
+
+
+def metrics_format() -> str:
+    """The filter for the metric in the Experiment of docs/katib.md."""
+    found = re.search(r"metricsFormat: \['(.*)'\]", (ROOT / "docs" / "katib.md").read_text())
+    assert found is not None
+    return found[1]
 
 
 def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(dtj: CommandLine) -> None:
@@ -109,6 +117,8 @@ def test_two_workers_learn_real_digits_and_leave_a_model_checkpoints_and_curves(
     assert list((run / "checkpoint").glob("ckpt-225.index"))
     assert list((run / "tensorboard" / "train").glob("events.*"))
     assert re.search(r"step \d+/225 \(\d+%\)  loss \d", output)
+    found = re.findall(metrics_format(), (run / "logs" / "worker-0.log").read_text())
+    assert found == [("accuracy", f"{result['accuracy']:.4f}")], "what Katib would read, and nothing else"
     assert marked_processes(dtj.mark) == [], "and no process"
 
 
@@ -180,7 +190,7 @@ def test_a_worker_whose_process_is_killed_trains_on_in_its_place_with_the_others
 
 
 def test_an_evaluator_measures_the_checkpoints_of_the_others(dtj: CommandLine) -> None:
-    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=5"]
+    arguments = ["--task=image-classification", "--dataset=digits", "--epochs=5", "--checkpoint-every-steps=10"]
     code, output = dtj.run(dtj.example("digits-evaluator.yaml", args=arguments))
     assert code == 0, output
     assert "held-out: accuracy" in (dtj.latest("digits-evaluated") / "logs" / "evaluator-0.log").read_text()

@@ -9,13 +9,12 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from builders import NOW
+from builders import NOW, seen
 from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.core.actions import CreatePod
-from dtj.core.observed import Observed, TemplateVerdict
+from dtj.core.observed import TemplateVerdict
 from dtj.core.planner import plan
-from dtj.core.platform import Platform
 from strategies import jobs
 from trainer_environment import trainer_python
 
@@ -32,7 +31,7 @@ for line in sys.stdin:
 
 
 def tf_configs(job: Job) -> list[str]:
-    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation, NOW))
+    observed = seen(job, verdict=TemplateVerdict(job.generation, NOW))
     found = []
     for action in plan(observed, NOW):
         variables = dig(action.render(), "spec", "containers", 0, "env") if isinstance(action, CreatePod) else None

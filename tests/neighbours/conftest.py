@@ -18,7 +18,7 @@ from testbed.kueue import Kueue, Limits
 
 @pytest.fixture(scope="session")
 def kueue(cluster: ControlPlane) -> Kueue:
-    """Kueue's manager, one for the run, with limits of seconds."""
+    """Kueue's manager, one for the run."""
     kueue = Kueue(cluster)
     with runs.launching():
         if not kueue.running():

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dtj.api import kueue_labels
-from dtj.api.json import JsonObject, dig
+from dtj.api import kueue_annotations, kueue_labels
+from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from support.kueue_queues import Queues
 
@@ -66,7 +66,7 @@ class TestQuota:
         world.run_pods()
         world.await_state("Running")
         queues.submit("small", workers=1)
-        suspended_because(queues, "insufficient", "small")
+        queues.await_message("QuotaReserved", "insufficient", "small")
         world.end_pod("digits-worker-1", exit_code=0)
         world.await_pods(["worker-0"], "small")
 
@@ -96,6 +96,56 @@ class TestQuota:
         queues.run("old", suffix="-r1")
         assert world.job("old").status.restarts.total == 0
 
+    def test_a_job_of_a_higher_workload_priority_class_is_admitted_first(self, queues: Queues) -> None:
+        for name, value in ("neighbours-high", 1000), ("neighbours-low", 10):
+            queues.make_priority_class(name, value)
+        queues.make("gpus", cpus=2)
+        queues.submit("before")
+        queues.run("before")
+        labels: JsonObject = {kueue_labels.QUEUE: "gpus", kueue_labels.PRIORITY_CLASS: "neighbours-low"}
+        queues.submit_labelled(labels, "first")
+        queues.await_message("QuotaReserved", "insufficient", "first")
+        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-none"}, "second")
+        suspended_because(queues, "create the class, or change the label", "second")
+        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-high"}, "second")
+        queues.await_message("QuotaReserved", "insufficient", "second")
+        spec = queues.workload("second") or {}
+        assert dig(spec, "spec", "priority") == 1000
+        assert dig(spec, "spec", "priorityClassRef", "name") == "neighbours-high"
+        queues.world.end_pod("before-worker-0", exit_code=0)
+        queues.run("second")
+        assert queues.world.pods("first") == {}
+
+    def test_a_job_that_runs_makes_room_when_its_label_names_a_lower_class(self, queues: Queues) -> None:
+        for name, value in ("neighbours-high", 1000), ("neighbours-low", 10), ("neighbours-lowest", 1):
+            queues.make_priority_class(name, value)
+        queues.make("gpus", cpus=2, preemption={"withinClusterQueue": "LowerPriority"})
+        labels: JsonObject = {kueue_labels.QUEUE: "gpus", kueue_labels.PRIORITY_CLASS: "neighbours-high"}
+        queues.submit_labelled(labels, "runs")
+        queues.run("runs")
+        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-low"}, "waits")
+        queues.await_message("QuotaReserved", "insufficient", "waits")
+        queues.submit_labelled({**labels, kueue_labels.PRIORITY_CLASS: "neighbours-lowest"}, "runs")
+        queues.await_condition("Evicted", "True/Preempted", "runs")
+        assert dig(queues.workload("runs") or {}, "spec", "priority") == 1
+        queues.run("waits")
+        assert queues.world.job("runs").status.restarts.total == 0
+
+    def test_an_elastic_job_begins_with_as_many_workers_as_the_quota_has(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=3)
+        queues.submit("small", workers=1)
+        queues.run("small", workers=1)
+        queues.submit("large", workers=4, elastic={"minReplicas": 2, "maxReplicas": 4})
+        queues.run("large", workers=2)
+        queues.await_used("gpus", 3)
+        assert queues.world.job("large").status.ready == "2/2"
+        queues.world.end_pod("large-worker-0", exit_code=0)
+        queues.await_condition("Finished", "True/Succeeded", "large")
+        queues.submit("next", workers=4, elastic={"minReplicas": 3, "maxReplicas": 4})
+        queues.await_message("QuotaReserved", "insufficient", "next")
+        queues.world.end_pod("small-worker-0", exit_code=0)
+        queues.run("next", workers=3)
+
     def test_what_a_queue_lent_is_taken_back_by_its_owner(self, queues: Queues) -> None:
         queues.make("lender", cpus=2, cohort="all", preemption={"reclaimWithinCohort": "Any"})
         queues.make("borrower", cpus=0, cohort="all")
@@ -105,6 +155,25 @@ class TestQuota:
         queues.await_condition("Evicted", "True/Preempted", "guest")
         queues.run("owner")
         queues.await_used("borrower", 0)
+
+
+class TestAdmission:
+    def test_pods_wait_for_admission_checks_and_go_where_these_and_the_flavor_send_them(self, queues: Queues) -> None:
+        toleration: JsonObject = {"key": "example.com/spot", "operator": "Exists"}
+        flavor: JsonObject = {"nodeLabels": {"example.com/pool": "spot"}, "tolerations": [toleration]}
+        queues.create("ResourceFlavor", "flavor", flavor)
+        check = queues.create("AdmissionCheck", "check", {"controllerName": "example.com/provisioner"})
+        queues.answer_check(check)
+        queues.make("gpus", cpus=2, admissionChecksStrategy={"admissionChecks": [{"name": check}]})
+        queues.submit()
+        queues.await_condition("QuotaReserved", "True")
+        assert queues.world.pods() == {}, "the check has not answered"
+        update: JsonObject = {"name": "worker", "nodeSelector": {"example.com/reservation": "r1"}}
+        queues.answer_check(check, workload="digits", podSetUpdates=[update])
+        queues.run()
+        for pod in queues.world.pods().values():
+            assert dig(pod, "spec", "nodeSelector") == {"example.com/pool": "spot", "example.com/reservation": "r1"}
+            assert toleration in objects(dig(pod, "spec", "tolerations"))
 
 
 class TestStoppedQueues:
@@ -149,6 +218,19 @@ class TestLabels:
         queues.submit_labelled({kueue_labels.QUEUE: "gpus"})
         queues.run()
         assert queues.world.job().status.gang == "Kueue"
+
+    def test_a_job_that_others_gate_waits_until_they_let_it_go(self, queues: Queues) -> None:
+        queues.make("gpus", cpus=2)
+        seconds = f"{kueue_annotations.PROVISIONING_PREFIX}maxRunDurationSeconds"
+        gate: JsonObject = {kueue_annotations.ADMISSION_GATE: "example.com/budget", seconds: "60"}
+        queues.submit_labelled({kueue_labels.QUEUE: "gpus"}, annotations=gate)
+        suspended_because(queues, "gated by: example.com/budget")
+        assert dig(queues.workload() or {}, "metadata", "annotations", seconds) == "60"
+        queues.world.annotate({kueue_annotations.ADMISSION_GATE: None})
+        queues.run()
+        labels = dig(queues.world.pods()["digits-worker-0"], "metadata", "labels")
+        assert isinstance(labels, dict)
+        assert labels["kueue.x-k8s.io/cluster-queue-name"] == f"{queues.prefix}-gpus"
 
     def test_a_job_stops_when_its_time_of_execution_is_over(self, queues: Queues) -> None:
         queues.make("gpus", cpus=2)

@@ -65,7 +65,7 @@ def test_argo_workflows_waits_for_the_end(waiters: Waiters) -> None:
 
 
 def test_katib_waits_for_the_end(waiters: Waiters) -> None:
-    template = dig(documented("waiting.md", "Experiment"), "spec", "trialTemplate")
+    template = dig(documented("katib.md", "Experiment"), "spec", "trialTemplate")
     conditions = str(dig(template, "successCondition")), str(dig(template, "failureCondition"))
     assert waiters.ask("katib", *conditions, objects=points()) == OF_WORKFLOWS
 

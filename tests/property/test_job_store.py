@@ -69,7 +69,7 @@ class Newsroom:
     def _write(self, name: str, *, uid: str) -> JobRecord:
         self.version += 1
         job = Job(namespace="default", name=name, uid=uid, resource_version=str(self.version))
-        record = JobRecord(job, {})
+        record = JobRecord(job)
         self.server[name] = record
         self.events[uid].append(("MODIFIED", record))
         return record

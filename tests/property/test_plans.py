@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import JsonValue
 
-from builders import NOW, ended, manifest, pod, stored
+from builders import NOW, ended, manifest, pod, seen, stored
 from dtj.api import names
 from dtj.api.crd import job_schema
 from dtj.api.job import Job
@@ -24,13 +24,14 @@ from dtj.api.tensorboard import TensorBoard
 from dtj.core import blockers
 from dtj.core.actions import BestEffort, CreatePod, DeletePod, PatchStatus
 from dtj.core.gang.discovery import APIS
-from dtj.core.manifests.tf_config import longest_tf_config
-from dtj.core.observed import CreationRefusal, GangApi, Observed, Phase, TemplateVerdict
+from dtj.core.manifests.tf_config import Cluster
+from dtj.core.observed import CreationRefusal, GangApi, Phase, TemplateVerdict
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica, format_indexes, incarnation, parse_indexes, pod_name, replicas
 from lagging_world import LaggingWorld
 from strategies import jobs, stored_objects
+from support.pod_environment import environment_of
 
 pytestmark = pytest.mark.property
 
@@ -41,14 +42,15 @@ def spec_of(job: Job) -> JobSpec:
 
 
 def created_pods(job: Job) -> list[JsonObject]:
-    observed = Observed(job=job, platform=Platform(), verdict=TemplateVerdict(job.generation, NOW))
+    observed = seen(job, verdict=TemplateVerdict(job.generation, NOW))
     return [action.render() for action in plan(observed, NOW) if isinstance(action, CreatePod)]
 
 
-def environment(body: JsonObject) -> dict[str, str]:
-    variables = dig(body, "spec", "containers", 0, "env")
-    assert isinstance(variables, list)
-    return {str(dig(v, "name")): str(dig(v, "value")) for v in variables}
+def environments(job: Job) -> list[dict[str, str]]:
+    """The environment of each pod, as its kubelet makes it with the ConfigMap of the job."""
+    cluster = Cluster(job, spec_of(job), Platform())
+    config_maps = {cluster.config_map_name: cluster.config_map()} if cluster.config_map_name else {}
+    return [environment_of(made, config_maps) for made in created_pods(job)]
 
 
 @given(jobs())
@@ -60,7 +62,7 @@ def test_every_generated_name_is_a_dns_label_and_unique(job: Job) -> None:
 
 @given(jobs())
 def test_all_replicas_see_the_same_cluster_and_each_is_itself(job: Job) -> None:
-    configs = [json.loads(environment(made)[Env.TF_CONFIG]) for made in created_pods(job)]
+    configs = [json.loads(environ[Env.TF_CONFIG]) for environ in environments(job)]
     assert all(config["cluster"] == configs[0]["cluster"] for config in configs)
     tasks = {(config["task"]["type"], config["task"]["index"]) for config in configs}
     assert tasks == {(str(replica.role), replica.index) for replica in replicas(spec_of(job))}
@@ -69,7 +71,7 @@ def test_all_replicas_see_the_same_cluster_and_each_is_itself(job: Job) -> None:
 @given(jobs())
 def test_the_cluster_lists_every_replica_that_takes_part_and_no_evaluator(job: Job) -> None:
     spec = spec_of(job)
-    cluster = json.loads(environment(created_pods(job)[0])[Env.TF_CONFIG])["cluster"]
+    cluster = json.loads(environments(job)[0][Env.TF_CONFIG])["cluster"]
     assert cluster.keys() == {str(role) for role in CLUSTER_ROLES if spec.replicas(role)}
     addresses = [address for listed in cluster.values() for address in listed]
     assert len(set(addresses)) == len(addresses) == sum(spec.replicas(role) for role in CLUSTER_ROLES)
@@ -77,14 +79,14 @@ def test_the_cluster_lists_every_replica_that_takes_part_and_no_evaluator(job: J
 
 @given(jobs())
 def test_the_length_of_tf_config_is_known_before_it_is_made(job: Job) -> None:
-    longest = max(len(environment(made)[Env.TF_CONFIG]) for made in created_pods(job))
-    assert longest_tf_config(job, spec_of(job), Platform().network) == longest
+    longest = max(len(environ[Env.TF_CONFIG]) for environ in environments(job))
+    assert Cluster(job, spec_of(job), Platform()).longest == longest
 
 
 @given(jobs())
 def test_a_host_name_in_tf_config_is_that_of_the_pod(job: Job) -> None:
-    for made in created_pods(job):
-        config = json.loads(environment(made)[Env.TF_CONFIG])
+    for made, environ in zip(created_pods(job), environments(job), strict=True):
+        config = json.loads(environ[Env.TF_CONFIG])
         task = config["task"]
         if task["type"] in config["cluster"]:
             own = config["cluster"][task["type"]][task["index"]]
@@ -97,7 +99,7 @@ def test_no_object_that_a_server_could_store_raises(body: JsonObject, phases: li
     job = Job.from_object(body)
     pods = tuple(pod(job, f"worker-{index}", phase=phase) for index, phase in enumerate(phases))
     for verdict in (None, TemplateVerdict(job.generation, NOW)):
-        for action in plan(Observed(job=job, platform=Platform(), pods=pods, verdict=verdict), NOW):
+        for action in plan(seen(job, pods=pods, verdict=verdict), NOW):
             if isinstance(action, CreatePod):
                 action.render()
 
@@ -114,13 +116,13 @@ def test_no_words_of_others_however_long_keep_a_job_from_being_planned(words: st
         for index, code in enumerate(codes)
     )
     accepted = TemplateVerdict(1, NOW)
-    for seen in (
-        Observed(job=job, platform=Platform(), pods=pods, verdict=accepted),
-        Observed(job=job, platform=Platform(), verdict=TemplateVerdict(1, NOW, errors=(words,) * 3)),
-        Observed(job=job, platform=Platform(), obstacle=words),
-        Observed(job=job, platform=Platform(), verdict=accepted, refusal=CreationRefusal("a", "Forbidden", words, NOW)),
+    for observed in (
+        seen(job, pods=pods, verdict=accepted),
+        seen(job, verdict=TemplateVerdict(1, NOW, errors=(words,) * 3)),
+        seen(job, obstacle=words),
+        seen(job, verdict=accepted, refusal=CreationRefusal("a", "Forbidden", words, NOW)),
     ):
-        for action in plan(seen, NOW):
+        for action in plan(observed, NOW):
             if isinstance(action, PatchStatus):
                 schema = job_schema()
                 assert not check(action.status.to_object(), schema["properties"]["status"], "status")  # type: ignore[index,call-overload,arg-type]
@@ -153,8 +155,8 @@ class Monkey(RuleBasedStateMachine):
 
     @rule(catches_up=st.lists(st.booleans(), min_size=1, max_size=5))
     def the_operator_plans(self, catches_up: list[bool]) -> None:
-        for seen in catches_up:
-            if seen:
+        for catches in catches_up:
+            if catches:
                 self.world.catch_up()
             self._plan()
 
@@ -249,18 +251,20 @@ class Monkey(RuleBasedStateMachine):
         self.world.gang = None
 
     @precondition(lambda self: self.world.gang is not None)
-    @rule()
-    def kueue_admits(self) -> None:
-        self._kueue({"Admitted": "True", "QuotaReserved": "True"})
+    @rule(workers=st.integers(1, 12))
+    def kueue_admits(self, workers: int = 12) -> None:
+        """An elastic job may get fewer workers than it asks for."""
+        assignment: JsonObject = {"podSetAssignments": [{"name": "worker", "count": workers}]}
+        self._kueue({"Admitted": "True", "QuotaReserved": "True"}, admission=assignment)
 
     @precondition(lambda self: self.world.gang is not None)
     @rule()
     def kueue_evicts(self) -> None:
         self._kueue({"Admitted": "True", "QuotaReserved": "True", "Evicted": "True"})
 
-    def _kueue(self, conditions: dict[str, str]) -> None:
+    def _kueue(self, conditions: dict[str, str], **more: JsonValue) -> None:
         states: list[JsonValue] = [{"type": kind, "status": status} for kind, status in conditions.items()]
-        self.world.kueue_says({"conditions": states})
+        self.world.kueue_says({"conditions": states, **more})
 
     @rule(quota=st.booleans())
     def a_quota_refuses_pods_or_does_not(self, quota: bool) -> None:
@@ -287,9 +291,9 @@ class Monkey(RuleBasedStateMachine):
         self.world.advance(seconds)
         self.world.finish_deletions()
 
-    @rule(enabled=st.booleans())
-    def somebody_turns_tensorboard_on_or_off(self, enabled: bool) -> None:
-        self._change(tensor_board=TensorBoard(enabled=enabled, ttl_seconds=100))
+    @rule(wanted=st.booleans())
+    def somebody_turns_tensorboard_on_or_off(self, wanted: bool) -> None:
+        self._change(tensor_board=TensorBoard(ttl_seconds=100) if wanted else None)
 
     @invariant()
     def tensorboard_is_counted_nowhere(self) -> None:

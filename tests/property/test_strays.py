@@ -98,7 +98,7 @@ def with_own_pods(job: Job) -> ClusterState:
 def test_objects_of_other_namespaces_change_nothing_about_a_job(data: st.DataObject) -> None:
     job = data.draw(jobs())
     other_namespaces = st.sampled_from(["evil", "kube-system", ""]).filter(lambda name: name != job.namespace)
-    state, record = with_own_pods(job), JobRecord(job, {})
+    state, record = with_own_pods(job), JobRecord(job)
     undisturbed = state.observe(record)
     for kind, body in data.draw(st.lists(strays(job, namespaces=other_namespaces), min_size=1, max_size=8)):
         throw(state, kind, body)
@@ -113,6 +113,6 @@ def test_no_object_is_a_jobs_own_but_that_which_it_controls_in_its_namespace(dat
     state = ClusterState(Platform())
     for kind, body in data.draw(st.lists(strays(job, namespaces=st.sampled_from(["default", "evil"])), max_size=8)):
         throw(state, kind, body)
-    view = JobContext.of(state.observe(JobRecord(job, {})), NOW)
+    view = JobContext.of(state.observe(JobRecord(job)), NOW)
     assert all(own.namespace == job.namespace and own.owner_uid == job.uid for own in view.own)
-    assert all(stranger.namespace == job.namespace for stranger in view.foreign_pods)
+    assert all(foreign.namespace == job.namespace for foreign in view.foreign_pods)

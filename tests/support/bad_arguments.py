@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 
 def refusal(*argv: str, **environ: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from builders import manifest
+from builders import CLAIM_TEMPLATE, manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.core.planner import plan
@@ -21,7 +21,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.gateway = FakeGateway(latency=0.01)
-        body = manifest(roles={"worker": WORKERS}, checkpoint={"claimTemplate": {"storage": "1Gi"}})
+        body = manifest(roles={"worker": WORKERS}, checkpoint={"claimTemplate": CLAIM_TEMPLATE})
         self.gateway.put(JOBS, {**body, "metadata": {"name": "digits", "generation": 1}})
 
     @property

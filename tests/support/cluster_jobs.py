@@ -73,8 +73,18 @@ class ClusterJobs:
         )
 
     def log(self, pod: str) -> str:
-        """What a pod has printed so far; empty where there is none."""
-        return self.cluster.kubectl("logs", pod, "-n", self.namespace, check=False).stdout
+        """What a pod has printed so far; empty where it is not there, or has not started."""
+        printed = ""
+
+        def read() -> bool:
+            # A machine that stands still for some seconds answers with an error, which says nothing of the pod.
+            nonlocal printed
+            done = self.cluster.kubectl("logs", pod, "-n", self.namespace, check=False)
+            printed = done.stdout
+            return done.returncode == 0 or "not found" in done.stderr or "waiting to start" in done.stderr
+
+        wait_until(read, what=f"the log of {pod}")
+        return printed
 
     def pods(self) -> dict[str, Json]:
         """The pods, by name."""

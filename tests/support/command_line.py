@@ -9,12 +9,13 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import yaml
 
 from patience import PATIENCE_SECONDS
-
-SOURCES = Path(__file__).parents[2] / "operator"
+from support import programs
+from support.programs import COMMAND_LINE, SOURCES
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -26,7 +27,7 @@ def install(folder: Path) -> Path:
     """Put a program ``dtj`` into a folder, made if it is not there: this tree's, as an installation would."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "dtj"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {sys.executable} -m dtj.cli.main "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={SOURCES} exec {sys.executable} -m {COMMAND_LINE} "$@"\n')
     program.chmod(0o755)
     return program
 
@@ -53,17 +54,23 @@ class CommandLine:
 
     def run(self, command: str, *arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """To its end."""
-        process = self.start(command, *arguments)
-        output, errors = process.communicate(input=stdin, timeout=PATIENCE_SECONDS)
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+        with TemporaryFile("w+") as given, TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+            given.write(stdin)
+            given.seek(0)
+            words = self._words(command, *arguments)
+            streams = (given.fileno(), output.fileno(), errors.fileno())
+            process = programs.start(COMMAND_LINE, words, self._environment(), streams=streams, folder=self.folder)
+            code = process.wait(PATIENCE_SECONDS)
+            output.seek(0)
+            errors.seek(0)
+            return subprocess.CompletedProcess(words, code, output.read(), errors.read())
 
     def start(self, command: str, *arguments: object, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
         """And let it go on."""
-        words = [command, *map(str, arguments), "--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "dtj.cli.main", *words],
+            [sys.executable, "-m", COMMAND_LINE, *self._words(command, *arguments)],
             cwd=self.folder,
-            env=environment(COLUMNS=str(self.columns), LINES="40"),
+            env=self._environment(),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.PIPE,
@@ -71,6 +78,12 @@ class CommandLine:
         )
         self._started.append(process)
         return process
+
+    def _words(self, command: str, *arguments: object) -> list[str]:
+        return [command, *map(str, arguments), "--namespace", self.namespace, "--kubeconfig", str(self.kubeconfig)]
+
+    def _environment(self) -> dict[str, str]:
+        return environment(COLUMNS=str(self.columns), LINES="40")
 
     def close(self) -> None:
         for process in self._started:

@@ -14,7 +14,7 @@ import msgspec
 
 from dtj.api.json import JsonObject, dig, merge_patch, text
 from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Gone, NotFound, Unavailable
-from dtj.kube.gateway import Listing, Resource, WatchEvent, one_page
+from dtj.kube.gateway import Discovery, Listing, Resource, WatchEvent, one_page
 from dtj.kube.records import Key
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
@@ -69,6 +69,9 @@ class FakeGateway:
         self.latency = latency
         self.terminates_slowly = False
         """Whether what is deleted stays for its grace period; it must be asked to stop by somebody else then."""
+
+        self.dropped_status_fields: set[str] = set()
+        """Fields that are not kept when a status is written, as by a CRD that does not know them."""
 
         self.installed: set[Resource] = set()
         """What discovery finds next to what every API server has."""
@@ -219,9 +222,13 @@ class FakeGateway:
         await self._called(Call("get", resource.plural, name))
         return copy.deepcopy(self._existing(resource, (namespace or "", name)))
 
-    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
+    async def discover(self, resources: Sequence[Resource]) -> Discovery:
         await self._called(Call("discover", "groups", ""))
-        return tuple(resource for resource in resources if resource in self.installed)
+        groups = {resource.group for resource in resources}
+        return Discovery(
+            served=tuple(resource for resource in resources if resource in self.installed),
+            versions=tuple(sorted({there.api_version for there in self.installed if there.group in groups})),
+        )
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
@@ -244,12 +251,16 @@ class FakeGateway:
                 expected = dig(patch, "metadata", precondition)
                 if expected is not None and expected != dig(stored, "metadata", precondition):
                     raise Conflict("the object has been modified", status=409, reason="Conflict")
-            return self._store(resource, (namespace, name), merge_patch(stored, patch), "MODIFIED")
+            merged = merge_patch(stored, patch)
+            status = merged.get("status")
+            if isinstance(status, dict):
+                merged["status"] = {k: v for k, v in status.items() if k not in self.dropped_status_fields}
+            return self._store(resource, (namespace, name), merged, "MODIFIED")
 
         return copy.deepcopy(await self._called(Call("patch", resource.plural, name, patch), effect))
 
     async def delete(
-        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+        self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""
     ) -> None:
         def effect() -> JsonObject:
             stored = self._to_delete(resource, (namespace, name), uid=uid, resource_version=resource_version)
@@ -298,7 +309,7 @@ class FakeGateway:
     def _to_delete(self, resource: Resource, key: Key, *, uid: str, resource_version: str) -> JsonObject:
         """What is stored, if the preconditions of the deletion hold. Raises NotFound, Conflict."""
         stored = self._existing(resource, key)
-        if dig(stored, "metadata", "uid") != uid:
+        if uid not in ("", dig(stored, "metadata", "uid")):
             raise Conflict("precondition failed: UID", status=409, reason="Conflict")
         if resource_version not in ("", dig(stored, "metadata", "resourceVersion")):
             raise Conflict("precondition failed: resource version", status=409, reason="Conflict")

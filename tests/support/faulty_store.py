@@ -1,5 +1,7 @@
 """A proxy in front of an HTTP object store that answers some requests badly."""
 
+import io
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,13 +9,35 @@ from enum import Enum
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
+
+WRITE = frozenset({"PUT", "POST"})
+"""The methods of a request that writes an object."""
+READ = frozenset({"GET"})
+ANY = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+_LONG_SECONDS = 600.0
+_BYTE_SECONDS = 0.2
+"""Between two bytes of an answer that trickles: shorter than any time-out between two bytes."""
 
 
 class Fault(Enum):
     UNAVAILABLE = 503
     FORBIDDEN = 403
+    LOST_UPLOAD = 404
     CUT_REQUEST = "close after half of the request's body"
     CUT_ANSWER = "close after half of the answer's body"
+    STALLED_REQUEST = "read half of the request's body, and nothing more"
+    STALLED_ANSWER = "send half of the answer's body, and nothing more"
+    TRICKLE = "send the answer byte by byte"
+
+
+_ERRORS = {Fault.UNAVAILABLE: "SlowDown", Fault.FORBIDDEN: "AccessDenied", Fault.LOST_UPLOAD: "NoSuchUpload"}
+"""What S3 calls the errors that are answers."""
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A client that does not trust the certificate, or has given up, is part of a test."""
 
 
 class FaultyProxy:
@@ -21,37 +45,53 @@ class FaultyProxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._target = host, port
-        self._plan: list[tuple[str, str, Fault]] = []
+        self._plan: list[tuple[frozenset[str], str, Fault]] = []
         self._is_away = False
+        self._delay = 0.0
+        self._stalls_end = threading.Event()
         self._lock = threading.Lock()
         self.url = ""
 
-    def fail(self, method: str, part: str, fault: Fault, times: int) -> None:
-        """Plans a fault for the next requests of this method whose path contains the part."""
+    def fail(self, methods: frozenset[str], part: str, fault: Fault, times: int) -> None:
+        """Plans a fault for the next requests of these methods that name an object whose key contains the part."""
         with self._lock:
-            self._plan = [(method, part, fault)] * times
+            self._plan = [(methods, part, fault)] * times
 
     def go_away(self) -> None:
         """From now on, every request is answered 503."""
         with self._lock:
             self._is_away = True
 
+    def answer_after(self, seconds: float) -> None:
+        """From now on, every answer comes after this time."""
+        with self._lock:
+            self._delay = seconds
+
     def recover(self) -> None:
-        """From now on, every request is forwarded; no fault is planned."""
+        """From now on, every request is forwarded at once; no fault is planned. Connections that stall are closed."""
         with self._lock:
             self._is_away = False
+            self._delay = 0.0
             self._plan = []
+            self._stalls_end.set()
+            self._stalls_end = threading.Event()
+
+    def pause(self, seconds: float | None = None) -> bool:
+        """Waits for this time, by default that of every answer, or until `recover`; returns whether that ended it."""
+        with self._lock:
+            ended, delay = self._stalls_end, self._delay
+        return ended.wait(delay if seconds is None else seconds)
 
     def is_spent(self) -> bool:
         """Whether all planned faults have happened."""
         return not self._plan
 
-    def take(self, method: str, path: str) -> Fault | None:
+    def take(self, method: str, path: str, body: bytes) -> Fault | None:
         """The fault of this request, which is then no longer planned."""
         with self._lock:
             if self._is_away:
                 return Fault.UNAVAILABLE
-            if self._plan and self._plan[0][0] == method and self._plan[0][1] in path:
+            if self._plan and method in self._plan[0][0] and self._plan[0][1] in _named(method, path, body):
                 return self._plan.pop(0)[2]
         return None
 
@@ -66,11 +106,13 @@ class FaultyProxy:
             connection.close()
 
     @contextmanager
-    def serving(self) -> Iterator["FaultyProxy"]:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+    def serving(self, tls: ssl.SSLContext | None = None) -> Iterator["FaultyProxy"]:
+        server = _Server(("127.0.0.1", 0), _handler(self))
+        if tls:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        self.url = f"http{'s' * bool(tls)}://127.0.0.1:{server.server_address[1]}"
         try:
             yield self
         finally:
@@ -78,23 +120,59 @@ class FaultyProxy:
             server.server_close()
 
 
+def _named(method: str, path: str, body: bytes) -> str:
+    """Where a request has the key of its object: Google Cloud Storage takes that of a new one from the body."""
+    return unquote(path) + (body[:1000].decode(errors="replace") if method == "POST" else "")
+
+
+class _Trickle(io.BufferedIOBase):
+    """Sends byte by byte, until the proxy recovers or the other side has had enough."""
+
+    def __init__(self, file: Any, proxy: FaultyProxy) -> None:
+        self._file = file
+        self._proxy = proxy
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        for byte in bytes(content):
+            if self._proxy.pause(_BYTE_SECONDS):
+                raise ConnectionAbortedError
+            self._file.write(bytes([byte]))
+            self._file.flush()
+        return len(content)
+
+
 def _handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
-            fault = proxy.take(self.command, self.path)
             size = int(self.headers.get("Content-Length", 0))
-            if fault is Fault.CUT_REQUEST:
-                self.rfile.read(size // 2)
+            body = self.rfile.read(size // 2)
+            fault = proxy.take(self.command, self.path, body)
+            if fault is Fault.STALLED_REQUEST:
+                proxy.pause(_LONG_SECONDS)
+            if fault in (Fault.CUT_REQUEST, Fault.STALLED_REQUEST):
                 self.close_connection = True
                 return
-            body = self.rfile.read(size)
-            if fault in (Fault.UNAVAILABLE, Fault.FORBIDDEN):
-                self._send(fault.value, [], b"<Error><Code>Refused</Code></Error>")
+            body += self.rfile.read(size - len(body))
+            proxy.pause()
+            if fault in _ERRORS:
+                self._send(fault.value, [], f"<Error><Code>{_ERRORS[fault]}</Code></Error>".encode())
                 return
             status, headers, content = proxy.forward(self.command, self.path, body, dict(self.headers))
-            self._send(status, headers, content, cut=fault is Fault.CUT_ANSWER)
+            if fault is Fault.TRICKLE:
+                self.wfile = _Trickle(self.wfile, proxy)
+            try:
+                self._send(status, headers, content, cut=fault in (Fault.CUT_ANSWER, Fault.STALLED_ANSWER))
+            except ConnectionError:
+                self.close_connection = True
+            if fault is Fault.STALLED_ANSWER:
+                proxy.pause(_LONG_SECONDS)
+            elif fault is Fault.TRICKLE:
+                self.close_connection = True
 
         def _send(self, status: int, headers: list[tuple[str, str]], content: bytes, *, cut: bool = False) -> None:
             self.send_response_only(status)

@@ -2,43 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from builders import manifest
+from builders import CLAIM_TEMPLATE, manifest
+from dtj.api import names
 from dtj.api.json import JsonObject, dig, object_at, objects
-from dtj.api.kueue_labels import QUEUE
+from dtj.api.kueue_labels import PRIORITY_CLASS, QUEUE
+from dtj.api.multikueue import PREBUILT_WORKLOAD
 from dtj.api.names import Annotation, Label
 from support import gang_schedulers
 from support.gang_schedulers import COSCHEDULING, KUEUE, NATIVE, VOLCANO, Groups
 from support.job_world import JobWorld
 from support.waiting import eventually
 
+STORAGE: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
+NATIVE_SPEC: JsonObject = {"podGroups": [{"name": "job", "policy": {"basic": {}}}]}
 
-def live_through_everything(world: JobWorld) -> None:
-    """Jobs that make the operator use each of its rights."""
+
+def live_through_everything(world: JobWorld, *, flavors: bool) -> None:
+    """All lives at the same time, because most of each is waiting. ``flavors``: the operator may read ResourceFlavors
+    and WorkloadPriorityClasses.
+
+    Raises what the first of them raises that goes wrong.
+    """
+    gang_schedulers.install(world.plane)
+    gang_schedulers.flavor(world.plane, "spot", node_labels={"pool": "spot"})
+    gang_schedulers.priority_class(world.plane, "high", 100)
+    lives: list[Callable[[JobWorld], None]] = [
+        _restarts,
+        _is_suspended_twice,
+        _is_not_kept,
+        _finds_its_name_taken,
+        live_through_network_policies,
+        *(partial(_is_in_gang, gang=gang) for gang in ("Volcano", "Coscheduling", "Native")),
+        partial(_is_in_kueue, flavors=flavors),
+        _is_a_copy_of_another_cluster,
+    ]
+    with ThreadPoolExecutor(len(lives)) as threads:
+        for done in [threads.submit(life, world) for life in lives]:
+            done.result()
+
+
+def _restarts(world: JobWorld) -> None:
+    """A chief that lost a peer: all start again."""
     roles = {"chief": 1, "worker": 1, "ps": 1}
-    storage: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
-    world.apply(manifest("done", strategy="ParameterServer", roles=roles, checkpoint=storage))
+    world.apply(manifest("done", strategy="ParameterServer", roles=roles, checkpoint=STORAGE))
     world.await_pods(["chief-0", "worker-0", "ps-0"], "done")
-    # A chief that lost a peer: all start again.
     world.end_pod("done-chief-0", exit_code=75)
     world.await_pods(["chief-0", "chief-0-r1", "worker-0-r1", "ps-0-r1"], "done")
     world.end_pod("done-chief-0-r1", exit_code=0)
     world.await_state("Succeeded", "done")
-    # A job that is suspended twice: the second time the same words become a count. And one that is not kept.
+
+
+def _is_suspended_twice(world: JobWorld) -> None:
+    """The second time, the same words become a count."""
     for times in (1, 2):
-        world.apply(manifest("paused", runPolicy={"suspend": False}))
-        eventually(lambda: _is_there(world.pods("paused"), 2))
-        world.apply(manifest("paused", runPolicy={"suspend": True}))
+        # A ConfigMap lists the addresses of 40 replicas.
+        world.apply(manifest("paused", roles={"worker": 40}, runPolicy={"suspend": False}))
+        eventually(lambda: _is_there(world.pods("paused"), 40))
+        world.apply(manifest("paused", roles={"worker": 40}, runPolicy={"suspend": True}))
         eventually(partial(_counted, world, "Suspended", times))
         eventually(lambda: _is_there(world.pods("paused"), 0))
         eventually(lambda: _is_there(world.services("paused"), 0))
+
+
+def _is_not_kept(world: JobWorld) -> None:
+    """The job is deleted as soon as it has ended."""
     world.apply(manifest("brief", roles={"worker": 1}, runPolicy={"ttlSecondsAfterFinished": 0}))
     world.await_pods(["worker-0"], "brief")
     world.end_pod("brief-worker-0", exit_code=0)
     eventually(lambda: _is_gone(world, "brief"))
-    # Objects of others that have the names which jobs want.
+
+
+def _finds_its_name_taken(world: JobWorld) -> None:
+    """Objects of others have the names which jobs want."""
     others: list[JsonObject] = [
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b"}, "spec": {"ports": [{"port": 80}]}},
         {
@@ -57,13 +96,13 @@ def live_through_everything(world: JobWorld) -> None:
     world.apply({"apiVersion": "v1", "kind": "List", "items": list(others)})
     for name in ("b", "c"):
         world.apply(manifest(name, roles={"worker": 1}))
-    world.apply(manifest("d", roles={"worker": 1}, checkpoint=storage))
+    world.apply(manifest("d", roles={"worker": 1}, checkpoint=STORAGE))
     for name in ("b", "c", "d"):
         eventually(partial(_has_reason, world, name, "NameTaken"))
 
 
 def live_through_network_policies(world: JobWorld) -> None:
-    """Jobs whose NetworkPolicy is somebody else's at first, is not as it should be, and goes with the job's end."""
+    """A job whose NetworkPolicy is somebody else's at first, is not as it should be, and goes with the job's end."""
     policy: JsonObject = {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -88,52 +127,74 @@ def live_through_network_policies(world: JobWorld) -> None:
     eventually(partial(_has_no_policy, world, "closed"))
 
 
-def live_through_gangs(world: JobWorld, *, flavors: bool) -> None:
-    """One job for each scheduler, whose name somebody else's object has at first."""
-    gang_schedulers.install(world.plane)
-    gang_schedulers.flavor(world.plane, "spot", node_labels={"pool": "spot"})
-    native_spec: JsonObject = {"podGroups": [{"name": "job", "policy": {"basic": {}}}]}
-    for gang, groups, kind, spec in (
-        ("Volcano", Groups(world, VOLCANO, "podgroups"), "PodGroup", {}),
-        ("Coscheduling", Groups(world, COSCHEDULING, "podgroups"), "PodGroup", {}),
-        ("Native", Groups(world, NATIVE, "workloads"), "Workload", native_spec),
-        ("Kueue", Groups(world, KUEUE, "workloads"), "Workload", {}),
-    ):
-        name = gang.lower()
-        groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": spec})
-        world.apply(_queued(name, "team-a") if gang == "Kueue" else _in_gang(name, gang))
-        eventually(partial(_has_reason, world, name, "NameTaken"))
-        groups.delete(name)
-        eventually(partial(_is_ours, groups, name))
-        if gang == "Kueue":
-            # Another queue needs another Workload: the first one is deleted.
-            world.apply(_queued(name, "team-b"))
-            eventually(partial(_is_in_queue, groups, name, "team-b"))
-            groups.admit(name, flavor="spot" if flavors else None)
-            world.await_pods(["worker-0"], name)
-            groups.evict(name, message="preempted")
-            eventually(partial(_gave_back, groups, name))
-            groups.admit(name, flavor="spot" if flavors else None)
-            world.await_pods(["worker-0-r1"], name)
-            world.end_pod(f"{name}-worker-0-r1", exit_code=0)
-        else:
-            world.await_pods(["worker-0"], name)
-            world.end_pod(f"{name}-worker-0", exit_code=0)
-        world.await_state("Succeeded", name)
-        if gang == "Kueue":
-            eventually(partial(_is_finished, groups, name))
-        else:
-            groups.await_none(name)
+def _is_in_gang(world: JobWorld, *, gang: str) -> None:
+    """A job of a scheduler, whose name somebody else's object has at first."""
+    groups, kind, spec = {
+        "Volcano": (Groups(world, VOLCANO, "podgroups"), "PodGroup", {}),
+        "Coscheduling": (Groups(world, COSCHEDULING, "podgroups"), "PodGroup", {}),
+        "Native": (Groups(world, NATIVE, "workloads"), "Workload", NATIVE_SPEC),
+    }[gang]
+    name = gang.lower()
+    _finds_the_gangs_name_taken(world, groups, _in_gang(name, gang), kind=kind, spec=spec)
+    world.await_pods(["worker-0"], name)
+    world.end_pod(f"{name}-worker-0", exit_code=0)
+    world.await_state("Succeeded", name)
+    groups.await_none(name)
+
+
+def _is_in_kueue(world: JobWorld, *, flavors: bool) -> None:
+    """A job that waits in one queue and then in another, is admitted, evicted and admitted again."""
+    groups, name, flavor = Groups(world, KUEUE, "workloads"), "kueue", "spot" if flavors else None
+    _finds_the_gangs_name_taken(world, groups, _queued(name, "team-a", has_priority=flavors), kind="Workload", spec={})
+    # Another queue needs another Workload: the first one is deleted.
+    world.apply(_queued(name, "team-b", has_priority=flavors))
+    eventually(partial(_is_in_queue, groups, name, "team-b"))
+    groups.admit(name, flavor=flavor)
+    world.await_pods(["worker-0"], name)
+    groups.evict(name, message="preempted")
+    eventually(partial(_gave_back, groups, name))
+    groups.admit(name, flavor=flavor)
+    world.await_pods(["worker-0-r1"], name)
+    world.end_pod(f"{name}-worker-0-r1", exit_code=0)
+    world.await_state("Succeeded", name)
+    eventually(partial(_is_finished, groups, name))
+
+
+def _is_a_copy_of_another_cluster(world: JobWorld) -> None:
+    """MultiKueue makes the Workload, of a job with the labels of ours, then the job. The job becomes the owner."""
+    groups, name = Groups(world, KUEUE, "workloads"), "copy"
+    labels: JsonObject = {Label.APP_MANAGED_BY: names.MANAGER, Label.JOB_NAME: name}
+    annotations: JsonObject = {Annotation.GANG_SIZE: "worker=1;min=1"}
+    metadata: JsonObject = {"name": name, "labels": labels, "annotations": annotations}
+    groups.create({"apiVersion": KUEUE, "kind": "Workload", "metadata": metadata, "spec": {"queueName": "team-a"}})
+    groups.admit(name)
+    body = manifest(name, roles={"worker": 1}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    object_at(body, "metadata")["annotations"] = {PREBUILT_WORKLOAD: name}
+    world.apply(body)
+    eventually(partial(_is_ours, groups, name))
+    world.await_pods(["worker-0"], name)
+
+
+def _finds_the_gangs_name_taken(
+    world: JobWorld, groups: Groups, job: JsonObject, *, kind: str, spec: JsonObject
+) -> None:
+    """The job gets its PodGroup or Workload when somebody else's of that name is gone."""
+    name = str(dig(job, "metadata", "name"))
+    groups.create({"apiVersion": groups.version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+    world.apply(job)
+    eventually(partial(_has_reason, world, name, "NameTaken"))
+    groups.delete(name)
+    eventually(partial(_is_ours, groups, name))
 
 
 def _in_gang(name: str, gang: str) -> JsonObject:
     return manifest(name, roles={"worker": 1}, runPolicy={"scheduling": {"gang": gang}})
 
 
-def _queued(name: str, queue: str) -> JsonObject:
-    """By Kueue's label, which can be changed while the job waits."""
+def _queued(name: str, queue: str, *, has_priority: bool) -> JsonObject:
+    """By Kueue's labels, which can be changed while the job waits."""
     body = manifest(name, roles={"worker": 1})
-    object_at(body, "metadata")["labels"] = {QUEUE: queue}
+    object_at(body, "metadata")["labels"] = {QUEUE: queue, **({PRIORITY_CLASS: "high"} if has_priority else {})}
     return body
 
 

@@ -20,7 +20,9 @@ NATIVE = "scheduling.k8s.io/v1alpha1"
 
 _KINDS = (
     (KUEUE, "Workload", "workloads", "Namespaced"),
+    (KUEUE, "LocalQueue", "localqueues", "Namespaced"),
     (KUEUE, "ResourceFlavor", "resourceflavors", "Cluster"),
+    (KUEUE, "WorkloadPriorityClass", "workloadpriorityclasses", "Cluster"),
     (VOLCANO, "PodGroup", "podgroups", "Namespaced"),
     (COSCHEDULING, "PodGroup", "podgroups", "Namespaced"),
 )
@@ -144,6 +146,17 @@ def flavor(plane: ControlPlane, name: str, *, node_labels: JsonObject) -> None:
         "kind": "ResourceFlavor",
         "metadata": {"name": name},
         "spec": {"nodeLabels": node_labels},
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+
+def priority_class(plane: ControlPlane, name: str, value: int) -> None:
+    """Make a WorkloadPriorityClass, unless it is there."""
+    body: JsonObject = {
+        "apiVersion": KUEUE,
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": name},
+        "value": value,
     }
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pydantic import JsonValue
 
 from builders import job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, objects
 from dtj.core.gang.discovery import APIS
 from dtj.core.observed import GangApi
 from world import World
 
 BY_VERSION = {api.api_version: api for api in APIS}
 KUEUE = BY_VERSION["kueue.x-k8s.io/v1beta1"]
+KUEUE_BETA_2 = BY_VERSION["kueue.x-k8s.io/v1beta2"]
 VOLCANO = BY_VERSION["scheduling.volcano.sh/v1beta1"]
 COSCHEDULING = BY_VERSION["scheduling.x-k8s.io/v1alpha1"]
 NATIVE_136 = BY_VERSION["scheduling.k8s.io/v1alpha2"]
@@ -36,6 +37,35 @@ def admit(world: World, **flavors: JsonValue) -> None:
             },
         }
     )
+
+
+def admitted(api: GangApi = KUEUE, **more: object) -> World:
+    """A job that Kueue has admitted, and whose pods all run. Arguments are those of :func:`builders.job`."""
+    policy = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+    story = World(job(runPolicy=policy, **{"roles": {"worker": 3}, **more}), installed=(api,))  # type: ignore[arg-type]
+    story.settle()
+    admit(story)
+    story.settle()
+    story.run_all()
+    story.settle()
+    return story
+
+
+def evict(story: World, reason: str) -> None:
+    """Kueue wants the quota back; the pods stop, and are gone."""
+    assert story.gang is not None
+    kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Evicted"]
+    story.kueue_says({**story.gang.status, "conditions": [*kept, kueue_condition("Evicted", reason=reason)]})
+    story.settle()
+    story.finish_deletions()
+    story.settle()
+
+
+def workload_conditions(story: World) -> dict[str, str]:
+    """Status and reason of each condition of the Workload, by type."""
+    assert story.gang is not None
+    found = objects(story.gang.status.get("conditions"))
+    return {str(one["type"]): f"{one['status']}/{one['reason']}" for one in found}
 
 
 def kueue_condition(kind: str, status: str = "True", *, reason: str = "Because", message: str = "") -> JsonObject:

@@ -54,7 +54,7 @@ def _moment() -> str:
 def job(name: str, *, ended: bool, poison_name: bool = False) -> JsonObject:
     """A job; every free word of it is hostile."""
     body = stored(manifest(roles={"worker": 2}))
-    object_at(body, "spec")["tensorBoard"] = {"enabled": True}
+    object_at(body, "spec")["tensorBoard"] = {}
     ends: list[JsonValue] = [
         {
             "type": str(Condition.FAILED),

@@ -23,6 +23,10 @@ from testbed.rest import RestClient
 JOBS = f"/apis/{names.API_VERSION}"
 MERGE_PATCH = "application/merge-patch+json"
 HELD = "tests.dtj.dev/held"
+OF_NO_SCHEDULER: JsonObject = {
+    "spec": {"schedulerName": "nobody", "containers": [{"name": "trainer", "image": "example/trainer:1"}]}
+}
+"""A template of pods that no scheduler looks at, so that the operator has nothing to report of one."""
 
 T = TypeVar("T")
 
@@ -42,6 +46,15 @@ class JobWorld:
     def eventually(self, check: Callable[[], T]) -> T:
         """Wait until ``check`` raises no AssertionError; what it returns then."""
         return eventually(check)
+
+    def await_watch(self, *, since: int) -> None:
+        """Wait until a person's command watches something in this namespace; ``since`` is a mark of the audit log."""
+
+        def watches() -> None:
+            calls = self.plane.audit.calls(since=since, user="testbed-admin", namespace=self.namespace)
+            assert any(call.verb == "watch" for call in calls)
+
+        self.eventually(watches)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -104,6 +117,20 @@ class JobWorld:
         """The pods with this job's label, by name."""
         return self._labelled("pods", name)
 
+    def pods_version(self) -> str:
+        """The resource version at which the pods of the namespace stand."""
+        return text(dig(self.api.request("GET", f"{self._at('/api/v1')}/pods"), "metadata", "resourceVersion"))
+
+    def pod_states(self, pod: str, *, since: str) -> list[JsonObject]:
+        """Each state that a pod had after a resource version, oldest first: what a watch from there reports."""
+        query = f"watch=true&resourceVersion={since}&timeoutSeconds=1&fieldSelector=metadata.name%3D{pod}"
+        lines = self.api.text("GET", f"{self._at('/api/v1')}/pods?{query}").splitlines()
+        return [json.loads(line)["object"] for line in lines]
+
+    def config_maps(self, name: str = "digits") -> dict[str, JsonObject]:
+        """The job's ConfigMaps, by name."""
+        return self._labelled("configmaps", name)
+
     def services(self, name: str = "digits") -> dict[str, JsonObject]:
         return self._labelled("services", name)
 
@@ -122,12 +149,28 @@ class JobWorld:
 
     def events(self, reason: str = "") -> list[JsonObject]:
         """Events of our operator, of one reason or all."""
-        found = self.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events")
         return [
             event
-            for event in objects(found.get("items"))
+            for event in self.all_events()
             if event.get("reportingController") == names.MANAGER and reason in ("", event.get("reason"))
         ]
+
+    def await_event(self, reason: str) -> JsonObject:
+        """Wait for the operator's event of a reason, and there may be but one. The operator writes events on their own,
+        so a status may be there before the event about it.
+        """
+
+        def there() -> list[JsonObject]:
+            found = self.events(reason)
+            assert found, f"no event {reason}"
+            return found
+
+        (event,) = self.eventually(there)
+        return event
+
+    def all_events(self) -> list[JsonObject]:
+        """Events of all that report in the namespace, such as the scheduler."""
+        return objects(self.api.request("GET", f"{self._at('/apis/events.k8s.io/v1')}/events").get("items"))
 
     # -- the kubelet ---------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 import struct
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from aiohttp import WSMsgType, web
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.client import PORT_FORWARD_PROTOCOL
+from loopback import free_ports
 from support.api_proxy import Call, Forward
 from support.job_world import JobWorld
 
@@ -42,7 +42,8 @@ class KubeletPorts:
         (container,) = objects(dig(pod, "spec", "containers"))
         (mount,) = objects(container["volumeMounts"])
         _, option, program, *arguments = map(str, container["command"])  # type: ignore[arg-type]
-        self._ports[name] = port = _free_port()
+        (port,) = free_ports(1)
+        self._ports[name] = port
         words = [str(self.volume) if word == mount["mountPath"] else word for word in arguments[:-1]]
 
         def bound() -> None:
@@ -102,10 +103,3 @@ def copier(world: JobWorld) -> JsonObject:
     found = [pod for pod in copiers(world) if dig(pod, "status", "phase") == "Pending"]
     assert len(found) == 1, f"{len(found)} pods copy code"
     return found[0]
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port

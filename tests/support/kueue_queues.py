@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
 from builders import manifest
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.core.status import format_time
 from support.job_world import MERGE_PATCH, JobWorld
 from support.waiting import eventually
 from testbed import ApiError
 from testbed.kueue import VERSION
 
 KUEUE = f"/apis/{VERSION}"
-_CLUSTER_WIDE = {"ResourceFlavor": "resourceflavors", "ClusterQueue": "clusterqueues", "Topology": "topologies"}
+_CLUSTER_WIDE = {
+    "ResourceFlavor": "resourceflavors",
+    "ClusterQueue": "clusterqueues",
+    "Topology": "topologies",
+    "AdmissionCheck": "admissionchecks",
+    "MultiKueueConfig": "multikueueconfigs",
+    "MultiKueueCluster": "multikueueclusters",
+}
 
 ONE_CPU: JsonObject = {
     "spec": {
@@ -44,8 +53,13 @@ class Queues:
             "flavors": [{"name": self._flavor(), "resources": [quota]}],
         }
         more: JsonObject = {"cohortName": f"{self.prefix}-{cohort}"} if cohort else {}
-        self._create("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group], **more, **spec})
+        self.create("ClusterQueue", queue, {"namespaceSelector": {}, "resourceGroups": [group], **more, **spec})
         self.point(queue, at=queue)
+
+    def make_priority_class(self, name: str, value: int) -> None:
+        """A WorkloadPriorityClass, which stays for other tests."""
+        body: JsonObject = {"apiVersion": VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
+        self.world.plane.kubectl("apply", "-f", "-", stdin=json.dumps({**body, "value": value}))
 
     def point(self, queue: str, *, at: str) -> None:
         """A LocalQueue in front of a ClusterQueue."""
@@ -56,6 +70,16 @@ class Queues:
             "spec": {"clusterQueue": f"{self.prefix}-{at}"},
         }
         self.world.apply(body)
+
+    def await_active(self, queue: str) -> None:
+        """Wait until the ClusterQueue admits jobs."""
+
+        def active() -> None:
+            found = self.world.api.request("GET", f"{KUEUE}/clusterqueues/{self.prefix}-{queue}")
+            states = [each.get("status") for each in objects(dig(found, "status", "conditions"))]
+            assert states == ["True"], found
+
+        eventually(active)
 
     def stop(self, queue: str, policy: str) -> None:
         """Set the ClusterQueue's stop policy: None, Hold or HoldAndDrain."""
@@ -88,14 +112,28 @@ class Queues:
     def _flavor(self) -> str:
         name = f"{self.prefix}-flavor"
         if ("ResourceFlavor", name) not in self._made:
-            self._create("ResourceFlavor", "flavor", {})
+            self.create("ResourceFlavor", "flavor", {})
         return name
 
-    def _create(self, kind: str, name: str, spec: JsonObject) -> None:
+    def create(self, kind: str, name: str, spec: JsonObject) -> str:
+        """Create an object of Kueue's that belongs to no namespace; its full name."""
         full = f"{self.prefix}-{name}"
         body: JsonObject = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": full}, "spec": spec}
         self.world.plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
         self._made.append((kind, full))
+        return full
+
+    def answer_check(self, check: str, *, workload: str = "", **answer: JsonValue) -> None:
+        """What the controller of an admission check reports: that it works or, of a Workload, that it is ready."""
+        now = format_time(datetime.now(UTC))
+        if not workload:
+            active: JsonObject = {"type": "Active", "status": "True", "reason": "Test", "message": ""}
+            path, status = f"admissionchecks/{check}", {"conditions": [{**active, "lastTransitionTime": now}]}
+        else:
+            path = f"namespaces/{self.world.namespace}/workloads/{workload}"
+            state: JsonObject = {"name": check, "state": "Ready", "message": "", "lastTransitionTime": now, **answer}
+            status = {"admissionChecks": [state]}
+        self.world.api.request("PATCH", f"{KUEUE}/{path}/status", {"status": status}, content_type=MERGE_PATCH)
 
     # -- jobs and their Workloads ----------------------------------------------------------------------------------
 
@@ -106,20 +144,23 @@ class Queues:
         assert isinstance(given, dict)
         policy = more.pop("runPolicy", {})
         assert isinstance(policy, dict)
+        template = more.pop("template", ONE_CPU)
         others = more.pop("roles", {})
         assert isinstance(others, dict)
         return self.world.submit(
             name,
             roles={**others, "worker": workers},
-            template=ONE_CPU,
+            template=template,
             runPolicy={**policy, "scheduling": {**scheduling, **given}},
             **more,
         )
 
-    def submit_labelled(self, labels: JsonObject, name: str = "digits") -> None:
+    def submit_labelled(
+        self, labels: JsonObject, name: str = "digits", *, annotations: JsonObject | None = None
+    ) -> None:
         """A job of two pods that names its queue by Kueue's label alone."""
         body = manifest(name, template=ONE_CPU)
-        self.world.apply({**body, "metadata": {"name": name, "labels": labels}})
+        self.world.apply({**body, "metadata": {"name": name, "labels": labels, "annotations": annotations or {}}})
 
     def run(self, name: str = "digits", *, suffix: str = "", workers: int = 2) -> None:
         """Wait for the pods of a job, have them run, and wait until the job does."""
@@ -148,6 +189,18 @@ class Queues:
             text(each.get("type")): f"{text(each.get('status'))}/{text(each.get('reason'))}"
             for each in objects(dig(found, "status", "conditions"))
         }
+
+    def await_message(self, kind: str, words: str, name: str = "digits") -> None:
+        """Wait until the message of this condition of the Workload contains these words.
+
+        The job reports the first ones at once, and then only once a minute if nothing else changes.
+        """
+
+        def reported() -> None:
+            found = objects(dig(self.workload(name) or {}, "status", "conditions"))
+            assert any(words in text(each.get("message")) for each in found if each.get("type") == kind), found
+
+        eventually(reported)
 
     def await_condition(self, kind: str, wanted: str, name: str = "digits") -> None:
         """Wait until a condition of the Workload is this, such as "True/Started" (or "True" for any reason)."""

@@ -70,7 +70,9 @@ def fake_trainer(folder: Path) -> Path:
     """A Python without TensorFlow that says, when probed, that it has all a trainer needs."""
     script = folder / "trainer" / "bin" / "python"
     script.parent.mkdir(parents=True)
-    script.write_text(f'#!/bin/sh\n[ "$1" = -E ] && exec echo tensorflow dtj_trainer\nexec {sys.executable} "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\n[ "$1" = -E ] && exec echo tensorflow dtj_trainer python=3.11.0\nexec {sys.executable} "$@"\n'
+    )
     script.chmod(0o755)
     return script
 

@@ -23,7 +23,7 @@ class ChangingSchema:
     def __init__(self, cluster: ControlPlane, namespace: str, older: Callable[[JsonObject], None]) -> None:
         self._api, self._group = cluster.api, f"{namespace}.example"
         self.jobs = f"/apis/{self._group}/{names.VERSION}/namespaces/{namespace}/{names.PLURAL}"
-        definition = self._definition()
+        definition = in_another_group(self._group)
         older(schema_of(definition))
         self._api.request("POST", _CRDS, definition)
         eventually_true(self._is_served)
@@ -42,7 +42,7 @@ class ChangingSchema:
 
     def upgrade(self, is_in_force: Callable[[], bool]) -> None:
         """Our schema from now on; ``is_in_force`` finds out whether the API server uses it."""
-        definition = self._definition()
+        definition = in_another_group(self._group)
         self._api.request("PATCH", f"{_CRDS}/{definition['metadata']['name']}", definition, content_type=_MERGE)  # type: ignore[index,call-overload]
         eventually_true(is_in_force)
 
@@ -62,22 +62,24 @@ class ChangingSchema:
     def _version(self) -> str:
         return f"{self._group}/{names.VERSION}"
 
-    def _definition(self) -> JsonObject:
-        definition = copy.deepcopy(custom_resource_definition())
-        spec = definition["spec"]
-        assert isinstance(spec, dict)
-        assert isinstance(spec["names"], dict)
-        del spec["names"]["shortNames"], spec["names"]["categories"]
-        spec["group"] = self._group
-        definition["metadata"] = {"name": f"{names.PLURAL}.{self._group}"}
-        return definition
-
     def _is_served(self) -> bool:
         try:
             self._api.request("GET", self.jobs)
         except ApiError:
             return False
         return True
+
+
+def in_another_group(group: str) -> JsonObject:
+    """Our CRD, with a group of its own."""
+    definition = copy.deepcopy(custom_resource_definition())
+    spec = definition["spec"]
+    assert isinstance(spec, dict)
+    assert isinstance(spec["names"], dict)
+    del spec["names"]["shortNames"], spec["names"]["categories"]
+    spec["group"] = group
+    definition["metadata"] = {"name": f"{names.PLURAL}.{group}"}
+    return definition
 
 
 def schema_of(definition: JsonObject) -> JsonObject:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from dtj.api.json import JsonObject
-from dtj.kube.rbac import FLAVORS, FOR_GANGS, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
+from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
+from forks import Forked
 from patience import PATIENCE_SECONDS
+from support.programs import OPERATOR, start
 from support.waiting import eventually
 from testbed import ControlPlane
 
@@ -21,8 +23,6 @@ USER = "dtj-operator"
 
 GRACE_SECONDS = 25.0
 """An end within these is in time: Kubernetes kills a pod 30 s after it was asked to stop."""
-
-SOURCES = Path(__file__).parents[2] / "operator"
 
 
 def _rules(*tables: tuple[PolicyRule, ...]) -> list[JsonObject]:
@@ -38,14 +38,28 @@ RULES = _rules(NAMESPACE_RULES)
 
 
 def set_rights(plane: ControlPlane, namespace: str, *, without: str = "") -> None:
-    """Take one right, such as ``delete pods``, from the operator's role in a namespace; or give all back."""
+    """Take one right, such as ``delete pods``, from the operator's role in a namespace; or give all back.
+
+    Returns when the API server refuses what is taken: it learns of changed roles a moment later.
+    """
     verb, _, resource = without.partition(" ")
-    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES)
+    rules = _rules(NAMESPACE_RULES, FOR_NETWORK_POLICIES, LEADER_ELECTION_RULES, *FOR_GANGS.values())
     for rule in rules:
         if rule["resources"] == [resource]:
             rule["verbs"] = [given for given in _texts(rule["verbs"]) if given != verb] or ["none"]
     role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{USER}"
     plane.api.request("PATCH", role, {"rules": rules}, content_type="application/merge-patch+json")
+    for rule in rules:
+        if rule["resources"] == [resource]:
+            eventually(partial(_is_refused, plane, namespace, verb, resource, group=_texts(rule["apiGroups"])[0]))
+
+
+def _is_refused(plane: ControlPlane, namespace: str, verb: str, resource: str, *, group: str) -> None:
+    name, _, part = resource.partition("/")
+    asked = {"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": part}
+    review = {"spec": {"user": USER, "resourceAttributes": asked}}
+    answer = plane.api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert answer["status"].get("allowed") is not True, f"{USER} may still {verb} {resource}"
 
 
 def _texts(value: object) -> list[str]:
@@ -74,7 +88,7 @@ def grant_flavors(plane: ControlPlane, namespace: str) -> None:
     """Let the operator read ResourceFlavors, as the chart does in a cluster with Kueue."""
     name = f"{USER}-{namespace}"
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    plane.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": _rules((FLAVORS,))})
+    plane.api.request("POST", f"{rbac}/clusterroles", {"metadata": {"name": name}, "rules": _rules(FOR_KUEUE)})
     plane.api.request(
         "POST",
         f"{rbac}/clusterrolebindings",
@@ -87,22 +101,17 @@ def grant_flavors(plane: ControlPlane, namespace: str) -> None:
 
 
 class OperatorProcess:
-    """``python -m dtj.app.main``. Its log is in ``log``; use it as a context manager, so that it ends in any case."""
+    """``python -m dtj.app.main``. Its log is in ``log``; use it as a context manager, so that it ends in any case.
+
+    It is forked from a process that has imported what the operator imports.
+    """
 
     def __init__(self, kubeconfig: Path, *arguments: str, log: Path) -> None:
         self.log = log
         ports = ("--health-port=0", "--metrics-port=0")
         given = [argument for argument in ports if not any(a.startswith(argument[:-1]) for a in arguments)]
-        self._command = [
-            sys.executable,
-            "-m",
-            "dtj.app.main",
-            f"--kubeconfig={kubeconfig}",
-            "--log-format=text",
-            *given,
-            *arguments,
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._arguments = [f"--kubeconfig={kubeconfig}", "--log-format=text", *given, *arguments]
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._logged_before = 0
 
     @classmethod
@@ -120,11 +129,10 @@ class OperatorProcess:
 
     def start(self) -> None:
         self._logged_before = len(self.lines())
-        with self.log.open("ab") as log:
-            environment = {k: v for k, v in os.environ.items() if not k.startswith(("KUBECONFIG", "DTJ_OPERATOR_"))}
-            self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, env=environment | {"PYTHONPATH": str(SOURCES)}
-            )
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("KUBECONFIG", "DTJ_OPERATOR_"))}
+        with self.log.open("ab") as log, open(os.devnull) as nothing:
+            streams = (nothing.fileno(), log.fileno(), log.fileno())
+            self._process = start(OPERATOR, self._arguments, environment, streams=streams)
 
     def kill(self) -> None:
         """SIGKILL, as a node's crash would; nobody hears of it."""

@@ -64,6 +64,10 @@ class Operator(Protocol):
     async def kill(self) -> None: ...
 
 
+WITH_CONFIG_MAPS = Platform(inline_addresses=0)
+"""On which a job of any size has a ConfigMap with its addresses."""
+
+
 class TaskOperator:
     """The operator's parts in this process."""
 
@@ -85,7 +89,9 @@ class TaskOperator:
             self._task.result()
 
     async def _run(self) -> None:
-        engine = Engine(self._gateway, plan=plan, platform=Platform(), instance="task", namespaces=(self._namespace,))
+        engine = Engine(
+            self._gateway, plan=plan, platform=WITH_CONFIG_MAPS, instance="task", namespaces=(self._namespace,)
+        )
         watch = JobWatch(engine.feed, self._connection, namespaces=(self._namespace,))
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.run())

@@ -12,10 +12,11 @@ from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.names import Label
-from dtj.api.status import JobStatus
 from patience import PATIENCE_SECONDS
 from support.job_world import JOBS, JobWorld
+from support.lasting_status import lasting
 from support.operator_runs import OperatorRuns
+from support.pod_environment import config_maps_of
 from testbed.rest import RestClient
 
 T = TypeVar("T")
@@ -43,11 +44,14 @@ class End:
     created: Counter[tuple[str, str]]
     """How often each object was created, by its owner and name."""
 
+    without_addresses: tuple[str, ...]
+    """The pods that were created before the ConfigMap to which they refer."""
+
     def differences(self, other: End) -> list[str]:
         """Where ``other`` differs, in words."""
         return [
             f"{part}: {getattr(other, part)}, but without a kill {getattr(self, part)}"
-            for part in ("status", "conditions", "pods", "selectors", "created")
+            for part in ("status", "conditions", "pods", "selectors", "created", "without_addresses")
             if getattr(other, part) != getattr(self, part)
         ]
 
@@ -104,7 +108,7 @@ class RestartableCluster(JobWorld):
         """All that must be the same."""
         status = self.job().status
         return End(
-            status=_lasting(status),
+            status=lasting(status),
             conditions={condition.type: (condition.status, condition.reason) for condition in status.conditions},
             pods={name: (self._owner(body), dig(body, "status", "phase")) for name, body in self.pods().items()},
             selectors={
@@ -114,31 +118,31 @@ class RestartableCluster(JobWorld):
             created=Counter(
                 (self._owner(call.object), f"{call.resource} {call.name}")
                 for call in self.runs.writes
-                if call.verb == "create" and call.resource != "events" and call.took_effect
+                # The killed process of a plan knows only large jobs to have ConfigMaps, the others all jobs.
+                if call.verb == "create" and call.resource not in ("events", "configmaps") and call.took_effect
             ),
+            without_addresses=self._without_addresses(),
         )
+
+    def _without_addresses(self) -> tuple[str, ...]:
+        """The pods that were created before the ConfigMap to which they refer."""
+        config_maps: set[str] = set()
+        found = []
+        for call in self.runs.writes:
+            if call.verb == "create" and call.took_effect and call.resource == "configmaps":
+                config_maps.add(call.name)
+            elif call.verb == "create" and call.took_effect and call.resource == "pods":
+                found += [call.name] if config_maps_of(call.object) - config_maps else []
+        return tuple(found)
 
     def clear(self) -> None:
         """Leave nothing to who comes next."""
         everything: JsonObject = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         core = f"/api/v1/namespaces/{self.namespace}"
         jobs = f"{JOBS}/namespaces/{self.namespace}/{names.PLURAL}"
-        for collection in (jobs, f"{core}/pods", f"{core}/services"):
+        for collection in (jobs, f"{core}/pods", f"{core}/services", f"{core}/configmaps"):
             self.api.request("DELETE", collection, everything)
 
     def _owner(self, body: JsonObject) -> str:
         uid = text(dig(body, "metadata", "ownerReferences", 0, "uid"))
         return f"job {self.created_jobs.index(uid) + 1}" if uid in self.created_jobs else "nobody"
-
-
-def _lasting(status: JobStatus) -> tuple[object, ...]:
-    """A status without the times in it."""
-    return (
-        status.state,
-        status.reason,
-        status.ready,
-        status.attempt,
-        status.restarts,
-        status.root_cause,
-        status.replica_statuses,
-    )

@@ -58,11 +58,11 @@ def delete_and_create_again(world: RestartableCluster) -> None:
     world.delete_job()
     second = world.start(roles=WORKERS)
 
-    def anew() -> None:
+    def are_of_the_second() -> None:
         owners = [dig(pod, "metadata", "ownerReferences", 0, "uid") for pod in world.pods().values()]
         assert owners == [second.uid] * 2, f"the pods are those of {owners}, not of {second.uid}"
 
-    world.eventually(anew)
+    world.eventually(are_of_the_second)
     world.run("worker-0", "worker-1")
     complete(world, "worker-0")
 
@@ -95,3 +95,4 @@ def fail(world: RestartableCluster, replica: str, *, exit_code: int) -> None:
 
 def none_left(world: RestartableCluster) -> None:
     assert world.services() == {}, "the Service is still there"
+    assert world.config_maps() == {}, "the ConfigMap is still there"

@@ -110,9 +110,7 @@ class Cluster(ABC):
             "--output",
             "jsonpath={.status.conditions}{.items[*].status.conditions}",
         ).stdout
-        return states.count('"type":"Established"') == len(list(directory.glob("*.y*ml"))) and (
-            '"status":"True","type":"Established"' in states
-        )
+        return states.count('"status":"True","type":"Established"') == len(list(directory.glob("*.y*ml")))
 
 
 def _is_ready(node: Json) -> bool:

@@ -14,13 +14,14 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Self
 
+from loopback import free_ports
 from testbed import audit, kubeconfig, runs
 from testbed.audit import AuditLog
 from testbed.cluster import Cluster, Image
 from testbed.errors import ApiError, StartError
 from testbed.etcd import Etcd
 from testbed.pki import Authority, KeyPair, new_key, write_key
-from testbed.processes import Process, free_ports
+from testbed.processes import Process
 from testbed.rest import RestClient, mutual_tls
 from testbed.versions import Version, version_of
 
@@ -39,6 +40,11 @@ class Ports:
 
 class ControlPlane(Cluster):
     """One control plane in a run's directory. Any process may hold an instance: all state is in the directory."""
+
+    service_networks = str(SERVICE_NETWORK)
+    """The addresses of Services: one network, or two of different families."""
+    controllers = "*,-node-lifecycle-controller"
+    """All but the one that taints nodes without heartbeats: the nodes that tests make send none."""
 
     def __init__(self, run: Path, *, binaries: Mapping[str, Path]) -> None:
         self.run = run
@@ -279,7 +285,7 @@ class ControlPlane(Cluster):
             service_account_issuer="https://kubernetes.default.svc",
             service_account_key_file=accounts,
             service_account_signing_key_file=accounts,
-            service_cluster_ip_range=str(SERVICE_NETWORK),
+            service_cluster_ip_range=self.service_networks,
             audit_policy_file=self.run / "audit-policy.json",
             audit_log_path=self.audit.path,
             audit_log_maxsize=100_000,
@@ -294,6 +300,7 @@ class ControlPlane(Cluster):
             kubeconfig=self.kubeconfig_for("system:kube-controller-manager"),
             leader_elect="false",
             secure_port=0,
+            controllers=self.controllers,
             use_service_account_credentials="true",
             service_account_private_key_file=self.run / "pki" / "service-accounts.key",
             root_ca_file=self._authority.root.certificate,

@@ -27,6 +27,15 @@ class Etcd:
         revision = answer["header"]["revision"]
         self._client.request("POST", "/v3/kv/compaction", {"revision": revision, "physical": True})
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Bytes of each key's present value, by key, for all keys that begin with `prefix`."""
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        answer = self._client.request("POST", "/v3/kv/range", {"key": _encode(prefix), "range_end": _encode(end)})
+        return {
+            base64.b64decode(found["key"]).decode(): len(base64.b64decode(found["value"]))
+            for found in answer.get("kvs", [])
+        }
+
     def delete(self, key: str) -> None:
         """Delete one key. Raises KeyError where there is none."""
         answer = self._client.request("POST", "/v3/kv/deleterange", {"key": _encode(key)})

@@ -1,6 +1,6 @@
 """Kueue's manager as a plain process next to a control plane, with its CRDs and without its webhooks.
 
-Its limits are seconds where the defaults are minutes: `Limits`. Its CRDs come from the module that it is built from.
+Its CRDs come from the module that it is built from.
 """
 
 import os
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import yaml
 
+from loopback import free_ports
 from testbed import binaries, runs
 from testbed.binaries import KUEUE
 from testbed.control_plane import ADDRESS, ControlPlane
 from testbed.errors import ApiError
 from testbed.pki import Authority
-from testbed.processes import Process, free_ports
+from testbed.processes import Process, wait_until
 from testbed.rest import RestClient
 
 PROGRAM = "kueue"
@@ -38,11 +39,15 @@ exec "$@"
 class Limits:
     """The times that Kueue waits, in seconds.
 
-    `ready` is for all pods to become ready after admission, and again after a pod was lost; `backoff` is how long the
-    job then stays out of its queue, for the first time. `most_requeues` ends that: None is no limit, as by default.
+    `ready` is for all pods to become ready after admission, `recovery` for the same after a pod was lost; `backoff` is
+    how long the job then stays out of its queue, for the first time. `most_requeues` ends that: None is no limit, as by
+    default.
+
+    By default no test takes so long that a job of its own is evicted.
     """
 
-    ready: int = 20
+    ready: int = 3600
+    recovery: int = 3600
     backoff: int = 8
     most_requeues: int | None = None
 
@@ -67,6 +72,7 @@ class Kueue:
     def install(self) -> None:
         """Have the API server serve Kueue's resources, and wait until it does."""
         self._plane.install_crds(binaries.assets_of(KUEUE), server_side=True)
+        wait_until(self._is_discovered, what="Kueue's resources to be found")
 
     def start(self, limits: Limits, *, feature_gates: Mapping[str, bool] | None = None) -> None:
         """Start the manager; return when it is ready. Raises StartError with the end of its log if it is not."""
@@ -89,6 +95,14 @@ class Kueue:
         self._process.start(command, owner=runs.owner_of(self._plane.run))
         probe = RestClient(health, address=ADDRESS, tls=None)
         self._process.await_ready(lambda: _is_ready(probe))
+
+    def _is_discovered(self) -> bool:
+        """Kueue's manager ends if it starts before that, which is a moment later."""
+        try:
+            found = self._plane.api.request("GET", f"/apis/{VERSION}")["resources"]
+        except ApiError:
+            return False
+        return any(each["name"] == "workloads" for each in found)
 
     def stop(self) -> None:
         """End the manager."""
@@ -118,9 +132,10 @@ class Kueue:
             "internalCertManagement": {"enable": False},
             "clientConnection": {"qps": 300, "burst": 500},
             "integrations": {"frameworks": ["batch/job"], "externalFrameworks": [OUR_KIND]},
+            "multiKueue": {"externalFrameworks": [{"name": OUR_KIND}]},
             "waitForPodsReady": {
                 "timeout": f"{limits.ready}s",
-                "recoveryTimeout": f"{limits.ready}s",
+                "recoveryTimeout": f"{limits.recovery}s",
                 "requeuingStrategy": requeuing,
             },
         }

@@ -27,6 +27,8 @@ VOLUME_SIZE = "10Gi"
 class NodeCluster(ControlPlane):
     """One cluster with nodes in a run's directory. Any process may hold an instance."""
 
+    controllers = "*"
+
     def __init__(self, run: Path, *, binaries: Mapping[str, Path]) -> None:
         super().__init__(run, binaries=binaries)
         self.machine = Machine(run)

@@ -12,12 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+from loopback import free_ports
 from testbed import binaries, runs
 from testbed.cluster import Cluster, Image
 from testbed.errors import Unavailable
 from testbed.fake_nodes import FakeNodes
 from testbed.images import docker_works
-from testbed.processes import Process, free_ports, output, wait_until
+from testbed.processes import Process, output, wait_until
 from testbed.rest import RestClient
 
 

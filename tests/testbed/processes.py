@@ -5,10 +5,8 @@ stops it need not be who started it. Linux only: /proc says what is alive.
 """
 
 import os
-import random
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -82,26 +80,6 @@ def wait_until(condition: Callable[[], bool], *, what: str, seconds: float = PAT
         asked = time.monotonic()
 
 
-def free_ports(count: int) -> list[int]:
-    """`count` loopback ports that nothing listens on now, outside the range of outgoing connections.
-
-    A port from that range (what binding to port 0 gives) could be taken by any client while a server restarts.
-    """
-    low, high = map(int, (PROC / "sys/net/ipv4/ip_local_port_range").read_text().split())
-    candidates = [*range(10_000, low), *range(high + 1, 65_536)]
-    ports: list[int] = []
-    for port in random.sample(candidates, len(candidates)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise StartError(f"found {len(ports)} of {count} free ports outside {low}-{high}")
-
-
 def output(*command: str, stdin: str | None = None) -> str:
     """What a command writes. Raises `StartError` where it fails, with what it says."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
@@ -127,10 +105,18 @@ class Process:
         """
         self._file.parent.mkdir(exist_ok=True)
         arguments = [PYTHON, "-I", supervise.__file__, str(owner), str(machine), *command]
+        # Go collects garbage less often: an eighth of the CPU time of a control plane, for 200 MB.
+        environ = {"GOGC": "300", **os.environ}
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C in the terminal is for pytest, which then ends its processes itself.
             self._started = subprocess.Popen(
-                arguments, cwd=self._run, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                arguments,
+                cwd=self._run,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._file.write_text(identify(self._started.pid))
 

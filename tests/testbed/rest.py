@@ -9,6 +9,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_SECONDS
 from testbed.errors import ApiError
 from testbed.pki import KeyPair
 
@@ -66,8 +67,8 @@ class RestClient:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection(*self._server, timeout=30)
-        return http.client.HTTPSConnection(*self._server, context=self._tls, timeout=30)
+            return http.client.HTTPConnection(*self._server, timeout=PATIENCE_SECONDS)
+        return http.client.HTTPSConnection(*self._server, context=self._tls, timeout=PATIENCE_SECONDS)
 
 
 def _error(code: int, text: str) -> ApiError:

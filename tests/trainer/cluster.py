@@ -5,10 +5,8 @@ Everything that is started is killed when the context ends, and on failure all l
 
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from forks import Forked
+from loopback import free_ports
 from patience import PATIENCE_SECONDS
 from trainer import fork_server
-from trainer.fork_server import Forked
 
 SOURCE = Path(__file__).resolve().parents[2] / "trainer-image"
 TRAINER = ("-m", fork_server.MODULE)
@@ -37,7 +36,6 @@ SOON = START_TIMEOUT - 60
 NO_EXPORT = {"DTJ_EXPORT_DIR": ""}
 """For tests of the training alone: a SavedModel costs a quarter of the CPU time of a short job."""
 
-_PORTS = range(15000, 32000)
 _FOUND = dict(os.environ)
 """This process's environment before a test imports TensorFlow here, which adds to it."""
 
@@ -65,10 +63,11 @@ class Replica:
         self._log = folder / f"{name}.log"
         self.started = time.monotonic()
         environ = {**inherited(), "DTJ_TERMINATION_LOG": str(folder / f"{name}.termination"), **environ}
-        server = None if plain or program != TRAINER else fork_server.current
+        module, options = (program[1], program[2:]) if program[0] == "-m" else ("", ())
+        server = None if plain else fork_server.current.get(module)
         self.process: subprocess.Popen[bytes] | Forked
         if server is not None and server.fits(arguments, environ, imported=imported):
-            self.process = server.fork(arguments, environ, folder=folder, log=self._log)
+            self.process = server.start(arguments, environ, folder=folder, log=self._log, options=options)
             return
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -132,6 +131,7 @@ class Job:
         program: Sequence[str] = TRAINER,
         plain: bool = False,
         imported: bool = False,
+        exports: bool = True,
     ) -> None:
         """Args:
         roles: role -> replicas; the evaluator appears in nobody's cluster.
@@ -139,10 +139,12 @@ class Job:
         plain: whether each task is started as in a pod, and never forked.
         imported: whether a script may find TensorFlow and Keras imported, as it does not in a pod. Saves 4 CPU seconds
             for each start; not for tests of the start itself.
+        exports: whether the trained model is exported; see NO_EXPORT.
         """
         self.program = program
         self.plain = plain
         self.imported = imported
+        self.exports = exports
         self.folder = folder
         self.strategy = strategy
         self.arguments = [f"--progress-every={0.2}", f"--start-timeout={START_TIMEOUT:.0f}", *arguments]
@@ -185,6 +187,7 @@ class Job:
             "DTJ_CHECKPOINT_DIR": str(self.checkpoints),
             "DTJ_EXPORT_DIR": str(self.folder / "export"),
             "DTJ_LOG_DIR": str(self.folder / "logs"),
+            **({} if self.exports else NO_EXPORT),
         }
 
     @property
@@ -241,19 +244,21 @@ class Job:
                 print(f"--- {name} (exit code {replica.process.returncode})\n{replica.log}")
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below those that outgoing connections are given."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.SystemRandom().choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
+def run_interrupted_twice(job: Job) -> None:
+    """Runs two workers for 90 steps to the end: asked to stop after step 20, and killed after step 80."""
+    job.start().wait_for_checkpoint(20)
+    job["worker-1"].kill(signal.SIGTERM)
+    assert job.wait() == {"worker-0": 42, "worker-1": 42}
+    saved = {int(r.wait_for(r"all tasks saved step (\d+) of 90")[1]) for r in job.replicas.values()}
+    assert len(saved) == 1, "the tasks saved different steps"
+    assert max(saved) < 80, "too fast to be interrupted twice"
+
+    job.start().wait_for_checkpoint(80)
+    job.kill()
+    assert set(job.wait().values()) == {-signal.SIGKILL}
+    job["worker-0"].wait_for(f"resumed: step {max(saved)} of 90")
+
+    assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
 
 
 def inherited() -> dict[str, str]:

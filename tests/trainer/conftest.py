@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from trainer.cluster import Job, inherited
 from trainer.fork_server import forking
+
+if TYPE_CHECKING:
+    from trainer.stores import Store
 
 pytest_plugins = ["report"]
 
@@ -31,7 +35,12 @@ def forked_starts() -> Iterator[None]:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, in one process; finished."""
     with Job(
-        tmp_path_factory.mktemp("alone"), strategy="OneDevice", roles={"worker": 1}, arguments=SHORT, plain=True
+        tmp_path_factory.mktemp("alone"),
+        strategy="OneDevice",
+        roles={"worker": 1},
+        arguments=SHORT,
+        plain=True,
+        exports=False,
     ) as job:
         assert job.start().wait() == {"worker-0": 0}
     return job
@@ -41,7 +50,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def together(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """SHORT, uninterrupted, by two workers; finished."""
     folder = tmp_path_factory.mktemp("together")
-    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=SHORT, plain=True) as job:
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=SHORT, plain=True, exports=False
+    ) as job:
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     return job
 
@@ -50,3 +61,21 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Job:
 def folder(tmp_path: Path) -> Path:
     """A job's own directory; its name is the job's."""
     return tmp_path / "job"
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def served(request: pytest.FixtureRequest) -> "Iterator[Store]":
+    """A store of each kind, for the tests of a file."""
+    from trainer.stores import store_with_bucket  # a server takes a second to import
+
+    with store_with_bucket(request.param, "bucket") as store:
+        yield store
+
+
+@pytest.fixture
+def store(served: "Store", monkeypatch: pytest.MonkeyPatch) -> "Iterator[Store]":
+    """The store, which is empty and answers well when the test begins."""
+    for name, value in served.environ.items():
+        monkeypatch.setenv(name, value)
+    yield served
+    served.clear()

@@ -6,9 +6,10 @@ absolute difference of any weight. All cases of a strategy share one set of proc
 
     python parity.py local OUT CASE[:CELL,CELL]...      reference, OneDevice, Mirrored and Pipeline, in this process
     python parity.py workers OUT CASE[:CELL,CELL]...    one worker of TF_CONFIG under MultiWorkerMirrored
+    python parity.py servers OUT CASE[:CELL,CELL]...    one task of TF_CONFIG under ParameterServer
 
 Each cell leaves CASE/CELL.npz with its weights, or CASE/CELL.json with the line of a refusal or a traceback.
-To add a case, add a line to CASES, and a function to `parity_models.py` that has its name.
+The table is in `parity_cases.py`.
 """
 
 from __future__ import annotations
@@ -19,217 +20,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-BATCH = 24
-EPOCHS = 3
-SEED = 0
+from parity_cases import BATCH, BY_NAME, EPOCHS, MIRRORED, ONE, ONE_SERVER, PIPELINE, SEED, Case
+
 STOPPED_AFTER = 5
 """Steps after which a run of the cell `resumed` is stopped, and goes on from its checkpoint."""
-
-ONE, MIRRORED, PIPELINE = "OneDevice", "Mirrored", "Pipeline"
-TWO_WORKERS, THREE_WORKERS = "MultiWorkerMirrored-2", "MultiWorkerMirrored-3"
-LOCAL = (f"{ONE}-custom", f"{ONE}-fit", f"{ONE}-resumed", f"{MIRRORED}-custom", f"{MIRRORED}-fit")
-WORKERS = (f"{TWO_WORKERS}-custom",)
-FITTING_WORKERS = (f"{TWO_WORKERS}-fit",)
-THREE = (f"{THREE_WORKERS}-custom",)
-PIPED = (f"{PIPELINE}-custom",)
-FITTED = (f"{ONE}-fit", f"{ONE}-resumed_fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")
-SESSIONS = (f"{ONE}-session", f"{MIRRORED}-session", f"{TWO_WORKERS}-session")
-ALL = (*LOCAL, *WORKERS)
-CHEAP = (f"{ONE}-custom", f"{ONE}-resumed", f"{MIRRORED}-custom", *PIPED)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One line of the table.
-
-    Attributes:
-        name: of the function in `parity_models.py` that returns the compiled model.
-        data: of the function there that returns the data.
-        arguments: of the trainer, next to those of all cases.
-        reference: of the function that returns the model for plain Keras, where it is another one.
-        fit: of the function that returns more arguments for Keras' `fit`, such as `callbacks`.
-        cells: where it is run.
-        tolerance: largest absolute difference of any weight.
-        refused: cell, or the beginning of its name -> pattern that the line of the refusal begins with.
-    """
-
-    name: str
-    data: str = "points"
-    arguments: tuple[str, ...] = ()
-    reference: str | None = None
-    fit: str | None = None
-    batch: int = BATCH
-    cells: tuple[str, ...] = ALL
-    tolerance: float = 1e-6
-    refused: Mapping[str, str] = field(default_factory=dict)
-
-    def refusal(self, cell: str) -> str | None:
-        """The pattern of the line that this cell is refused with; None where it has to be equal."""
-        return next((line for start, line in self.refused.items() if cell.startswith(start)), None)
-
-
-CLASS_WEIGHTS = ("--class-weights=0:1,1:2.5,2:0.25",)
-NO_PIPELINE = {PIPELINE: "--model=.*: strategy Pipeline takes the mean of one loss"}
-CASES: tuple[Case, ...] = (
-    Case(name="adam", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
-    Case(name="adam_uneven", batch=25, reference="adam"),
-    Case(name="momentum"),
-    Case(name="penalties", cells=(*ALL, *FITTING_WORKERS, *PIPED, *SESSIONS)),
-    Case(name="schedule", cells=(*ALL, *FITTING_WORKERS, *SESSIONS)),
-    Case(name="tf_keras_adam", cells=(*ALL, *FITTING_WORKERS, *SESSIONS)),
-    Case(name="positions", data="tokens", cells=(*ALL, *PIPED), tolerance=5e-6),
-    Case(name="masked", data="tokens", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED), refused=NO_PIPELINE),
-    Case(name="masked_by_weight", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="masked_sum", data="tokens", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="ignore_class", data="ignored", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="summed", cells=(*ALL, *PIPED), refused=NO_PIPELINE),
-    Case(name="loss_weights", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
-    Case(name="sample_weights", data="weighted", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
-    Case(name="mean_by_weight", data="weighted"),
-    Case(
-        name="class_weights",
-        fit="class_weighted",
-        arguments=CLASS_WEIGHTS,
-        cells=(*ALL, *FITTING_WORKERS, *PIPED),
-        refused=NO_PIPELINE,
-    ),
-    Case(name="class_weights_one_hot", data="one_hot_points", fit="class_weighted", arguments=CLASS_WEIGHTS),
-    Case(name="weights_not_reduced", refused={"": "--model=.*: its loss .* is compiled with reduction=None"}),
-    Case(name="multi_label", data="multi_label_points", cells=(*ALL, *PIPED)),
-    Case(name="own_loss", cells=(*ALL, *PIPED)),
-    Case(name="bfloat16_outputs", tolerance=2e-3),
-    Case(name="float64_outputs"),
-    Case(
-        name="mixed_weights",
-        refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "--model=.*: weights of float32 and float64"),
-    ),
-    Case(name="subclassed", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="without_input"),
-    Case(name="tf_keras_without_input"),
-    Case(name="metrics", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="tf_keras_metrics", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="area_under_curve", data="yes_or_no", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="ragged", data="ragged_tokens", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED)),
-    Case(name="ragged_uneven", data="ragged_tokens", reference="ragged", batch=25),
-    Case(name="tf_keras_ragged", data="ragged_tokens", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="several", data="pairs", cells=(*ALL, *FITTING_WORKERS, *PIPED), refused=NO_PIPELINE),
-    Case(
-        name="compute_loss",
-        refused=dict.fromkeys(("Mirrored", "MultiWorkerMirrored"), r"--model=.*: OwnLoss.compute_loss is not known"),
-    ),
-    Case(name="train_step", cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit")),
-    Case(name="uncompiled_loss", cells=(f"{ONE}-fit",)),
-    Case(
-        name="own_mean",
-        cells=(f"{ONE}-custom", f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
-        refused={
-            f"{ONE}-custom": "--model=.*: OwnMean has a train_step of its own",
-            **dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "OwnMean.train_step takes gradients of something else"),
-        },
-    ),
-    Case(
-        name="own_term",
-        cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
-        refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "OwnTerm.train_step takes gradients of something"),
-    ),
-    Case(name="tf_keras_masked", data="tokens"),
-    Case(name="tf_keras_weights", data="weighted"),
-    Case(name="normalised_penalties", cells=(*ALL, *FITTING_WORKERS)),
-    Case(name="normalised_raw", data="raw_points", tolerance=2e-3),
-    Case(name="normalised_masked", data="tokens"),
-    Case(name="tf_keras_normalised_raw", data="raw_points", tolerance=2e-3),
-    Case(
-        name="own_state", refused=dict.fromkeys((MIRRORED, "MultiWorkerMirrored"), "--model=.*/mean depends on the ex")
-    ),
-    Case(name="counting"),
-    Case(name="unseeded"),
-    Case(name="stateful", data="series", refused={"": "--model=.*: the model takes batches of 24 and no others"}),
-    Case(name="mixed_float16", cells=(*ALL, *FITTING_WORKERS, *PIPED), tolerance=2e-3),
-    Case(name="mixed_float16_schedule", tolerance=2e-3),
-    Case(name="mixed_float16_overflow", cells=(*ALL, *PIPED), tolerance=2e-3),
-    Case(name="mixed_bfloat16", cells=(*ALL, *PIPED), tolerance=2e-2),
-    Case(name="loss_scale_by_hand", cells=(*ALL, *PIPED)),
-    Case(name="loss_scale_that_grows"),
-    Case(name="loss_scale_factor", cells=(*ALL, *PIPED)),
-    Case(name="tf_keras_mixed_float16", tolerance=2e-3),
-    Case(name="tf_keras_loss_scale_by_hand"),
-    Case(name="clipnorm", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
-    Case(name="clipvalue", cells=(*ALL, *PIPED)),
-    Case(
-        name="global_clipnorm",
-        cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS),
-        refused={PIPELINE: "strategy Pipeline: the model was compiled with global_clipnorm=0.1"},
-    ),
-    Case(name="tf_keras_global_clipnorm"),
-    Case(name="rate_as_a_function", cells=(*ALL, *PIPED)),
-    Case(name="rate_of_a_callback", fit="with_rates", arguments=("--callbacks=parity_models:rates",), cells=FITTED),
-    Case(
-        name="rate_on_a_plateau",
-        fit="with_plateaus",
-        arguments=("--callbacks=parity_models:plateaus",),
-        cells=(f"{ONE}-fit", f"{MIRRORED}-fit", f"{TWO_WORKERS}-fit"),
-    ),
-    Case(
-        name="tf_keras_rate_of_a_callback",
-        fit="tf_keras_with_rates",
-        arguments=("--callbacks=parity_models:tf_keras_rates",),
-        cells=FITTED,
-    ),
-    Case(name="average", cells=(*ALL, *FITTING_WORKERS, *PIPED)),
-    Case(name="average_that_overwrites", cells=(*ALL, *PIPED)),
-    Case(name="tf_keras_average"),
-    *(
-        Case(name=f"keras_{name}", cells=CHEAP)
-        for name in (
-            "adadelta",
-            "adafactor",
-            "adagrad",
-            "adamax",
-            "ftrl",
-            "lamb",
-            "lion",
-            "muon",
-            "nadam",
-            "rmsprop",
-            "schedulefreeadamw",
-        )
-    ),
-    Case(
-        name="named",
-        reference="weight_decay_everywhere",
-        arguments=("--optimizer=adamw", "--learning-rate=0.05", "--optimizer-options=weight_decay=0.5,epsilon=1e-5"),
-        cells=CHEAP,
-    ),
-    Case(
-        name="several_optimizers",
-        cells=(f"{ONE}-custom",),
-        refused={"": "the model was compiled with a MultiOptimizer; compile it with one optimizer"},
-    ),
-    Case(
-        name="made_outside",
-        reference="momentum",
-        cells=(f"{MIRRORED}-custom", f"{MIRRORED}-fit", *WORKERS),
-        refused={"": "the model was compiled with a SGD that was made outside of the function that builds the model"},
-    ),
-    Case(
-        name="legacy_optimizer",
-        cells=(f"{ONE}-custom",),
-        refused={"": "the model was compiled with tf_keras.src.optimizers.legacy.gradient_descent.SGD;"},
-    ),
-    Case(name="accumulation", cells=(*ALL, *FITTING_WORKERS, *THREE, *PIPED, *SESSIONS)),
-    Case(
-        name="accumulation_with_all",
-        cells=(*ALL, *PIPED),
-        refused={PIPELINE: "strategy Pipeline: the model was compiled with global_clipnorm=0.05"},
-    ),
-    Case(name="constraint", cells=(*ALL, *PIPED)),
-    Case(name="weight_decay", cells=(*ALL, *PIPED)),
-)
-BY_NAME = {case.name: case for case in CASES}
 
 
 class Stop:
@@ -261,7 +60,7 @@ class Harness:
         import keras
         import numpy as np
 
-        from dtj_trainer.process.errors import TrainerError
+        from dtj_trainer.errors import TrainerError
 
         folder = self._out / case.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -307,10 +106,10 @@ class Harness:
 
         from dtj_launch.progress import ProgressStore
         from dtj_trainer import problem
+        from dtj_trainer.config import entry_points
         from dtj_trainer.config.parsing import parse
         from dtj_trainer.process.task_context import TaskContext
         from dtj_trainer.training.reporting import Run
-        from dtj_trainer.user_code import entry_points
 
         argv = [
             f"--model=parity_models:{case.name}", f"--data=parity_models:{case.data}", "--no-shuffle",
@@ -323,12 +122,13 @@ class Harness:
         task, data = problem.prepare(config)
         context = TaskContext(config=config, progress_store=store, termination=Stop(store, stop))  # type: ignore[arg-type]
         run = Run(context=context, task=task, data=data)
-        module = "dtj_trainer.pipeline_parallel.leader" if config.pipeline else "dtj_trainer.training.synchronous"
-        with _finishing(importlib.import_module(module)) as found:
+        others = {"Pipeline": "pipeline_parallel.leader", "ParameterServer": "training.parameter_server"}
+        module = importlib.import_module(f"dtj_trainer.{others.get(config.strategy, 'training.synchronous')}")
+        with _finishing(module) as found:
             if config.pipeline:
                 _pipe(run)
             else:
-                importlib.import_module(module).train(run, strategy)
+                module.train(run, strategy)
         return found
 
     def local(self, cases: list[Case]) -> None:
@@ -409,7 +209,7 @@ class Harness:
         return self.trainer(case, strategy, f"--strategy={kind}", f"--loop={loop}", environ={})
 
     def _resumed(self, case: Case, strategy: Any, kind: str, loop: str) -> list[Any]:
-        from dtj_trainer.process.errors import Preempted
+        from dtj_trainer.errors import Preempted
 
         folder, loop = self._out / case.name / loop, loop.removeprefix("resumed").removeprefix("_") or "custom"
         arguments = (f"--strategy={kind}", f"--checkpoint-dir={folder}", "--steps-per-call=1", f"--loop={loop}")
@@ -442,6 +242,27 @@ class Harness:
                         lambda case=case, r=run, a=arguments, e=environ: r(case, strategy, *a, environ=e),
                     )  # fmt: skip
 
+    def servers(self, cases: list[Case]) -> None:
+        """What needs a coordinator, with one worker and one parameter server; each runs this."""
+        import tensorflow as tf
+
+        from dtj_trainer.training.parameter_server import make_parameter_server_strategy
+
+        cluster = json.loads(os.environ["TF_CONFIG"])
+        task = cluster["task"]
+        if task["type"] != "chief":
+            tf.distribute.Server(cluster["cluster"], job_name=task["type"], task_index=task["index"]).join()
+        strategy = make_parameter_server_strategy()
+        environ = {"TF_CONFIG": os.environ["TF_CONFIG"]}
+        for case in cases:
+            for cell in case.cells:
+                kind, _, loop = cell.rpartition("-")
+                if kind == ONE_SERVER:
+                    arguments = ("--strategy=ParameterServer", f"--loop={loop}")
+                    self.cell(
+                        case, cell, lambda case=case, a=arguments: self.trainer(case, strategy, *a, environ=environ)
+                    )
+
 
 def chosen(text: str) -> Case:
     """`CASE` or `CASE:CELL,CELL`: the case with these cells alone."""
@@ -455,18 +276,17 @@ def _cluster(cluster: Mapping[str, list[str]]) -> dict[str, str]:
 
 @contextmanager
 def _finishing(module: Any) -> Iterator[list[Any]]:
-    """What would be evaluated and exported is kept instead; tasks do not part, since the next case follows."""
+    """What would be evaluated and exported is kept instead."""
     found: list[Any] = []
-    before = {name: getattr(module, name) for name in ("finish", "part", "agree_on_data") if hasattr(module, name)}
-    module.finish = lambda *_, weights, **__: found.extend(weights)
-    module.part = lambda *_, **__: None
-    # It leaves words at the coordination service that no second job of a process can leave.
-    module.agree_on_data = lambda *_, **__: None
-    try:
+    instead: dict[str, Callable[..., Any]] = {
+        "finish": lambda *_, weights, **__: found.extend(weights),
+        # These leave words at the coordination service that no second job of a process can leave.
+        "agree_on_data": lambda *_, **__: None,
+        "leave_verdict": lambda **_: None,
+        "verdict": lambda: False,
+    }
+    with patch.multiple(module, **{name: one for name, one in instead.items() if hasattr(module, name)}):
         yield found
-    finally:
-        for name, function in before.items():
-            setattr(module, name, function)
 
 
 def _pipe(run: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the models of the table in `parity.py` share: data, and a small model of either Keras."""
+"""What the models of the table in `parity_cases.py` share: data, and a small model of either Keras."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ def points() -> dict[str, Any]:
     random = np.random.default_rng(1)
     inputs = random.standard_normal((EXAMPLES + HELD_OUT, FEATURES)).astype("float32")
     return dataset(inputs, (inputs @ random.standard_normal((FEATURES, CLASSES))).argmax(axis=1).astype("int64"))
+
+
+def shuffled() -> dict[str, Any]:
+    """Points in another order each time, of which the first are held out."""
+    parts = points()
+    mixed = parts["training"].concatenate(parts["held_out"]).shuffle(EXAMPLES + HELD_OUT)
+    return {"training": mixed.skip(HELD_OUT), "held_out": mixed.take(HELD_OUT)}
+
+
+def spoiled() -> dict[str, Any]:
+    """Points, with a NaN in the second half of the third batch of 24."""
+    places = tf.data.Dataset.range(EXAMPLES + HELD_OUT)
+    return {
+        name: tf.data.Dataset.zip(part, places).map(lambda one, place: (tf.where(place == 68, np.nan, one[0]), one[1]))
+        for name, part in points().items()
+    }
 
 
 def dense(optimizer: Any, library: Any = keras, **layer: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Models of the table in `parity.py` whose losses, metrics, layers or data have something special."""
+"""Models of the table in `parity_cases.py` whose losses, metrics, layers or data have something special."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of the table in `parity.py` with metrics, and with inputs that have no one shape."""
+"""Models of the table in `parity_cases.py` with metrics, and with inputs that have no one shape."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Models of the table in `parity.py` whose optimizers have something special."""
+"""Models of the table in `parity_cases.py` whose optimizers have something special."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
-from parity_data import dense
+from parity_data import dense, points
 
 
 def adam() -> Any:
@@ -125,6 +125,26 @@ def with_plateaus() -> dict[str, Any]:
     return {"callbacks": plateaus()}
 
 
+def stopped_early() -> Any:
+    return momentum()
+
+
+def early_stops() -> list[Any]:
+    return [keras.callbacks.EarlyStopping(monitor="val_loss", min_delta=10.0, restore_best_weights=True)]
+
+
+def with_early_stops() -> dict[str, Any]:
+    return {"callbacks": early_stops(), "validation_data": points()["held_out"].batch(24)}
+
+
+def shuffled_by_itself() -> Any:
+    return momentum()
+
+
+def nan_loss() -> Any:
+    return momentum()
+
+
 def tf_keras_rate_of_a_callback() -> Any:
     import tf_keras
 
@@ -137,7 +157,7 @@ def tf_keras_rates() -> list[Any]:
     return rates(tf_keras)
 
 
-def tf_keras_with_rates() -> dict[str, Any]:
+def with_tf_keras_rates() -> dict[str, Any]:
     return {"callbacks": tf_keras_rates()}
 
 

@@ -17,15 +17,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from dtj_trainer.config.pipeline_layout import Layout
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.datasets import digits
 from dtj_trainer.pipeline_parallel.graph_cut import cut
-from dtj_trainer.pipeline_parallel.layout import Layout
 from dtj_trainer.pipeline_parallel.stages import Stage, make_stages, weights_of
-from dtj_trainer.pipeline_parallel.step import Pipeline
+from dtj_trainer.pipeline_parallel.step import PipelineStep
 from dtj_trainer.tasks.image_classification import prepare
 from dtj_trainer.training.inner_loop import Vote
-from dtj_trainer.training.synchronous_step import Engine
+from dtj_trainer.training.synchronous_step import SynchronousLoop
 
 BATCH = 48
 DEVICES = 8
@@ -51,13 +51,13 @@ class Harness:
         parts = cut(model, layout, lambda chain: [])
         self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
         self.stages: tuple[Stage, ...] = make_stages(model, parts, devices[0], adam)
-        self.pipeline = Pipeline(
+        self.pipeline = PipelineStep(
             layout=layout, task=task, stages=self.stages, devices=devices, step=self.step, batch=BATCH
         )
 
     def gradients(self, inputs: Any, labels: Any) -> list[Any]:
         """Of the trainable weights, in the model's order."""
-        gradients, states, _ = tf.function(self.pipeline.gradients)(inputs, labels)
+        gradients, states, _, _ = tf.function(self.pipeline.gradients)(inputs, labels)
         self.states = [value.numpy() for state in states for value in state]
         of = {
             id(v): g for s, gs in zip(self.stages, gradients, strict=True) for v, g in zip(s.trainable, gs, strict=True)
@@ -126,17 +126,19 @@ def _losses_of_one_device() -> Iterator[float]:
         optimizer = adam()
         optimizer.build(model.trainable_variables)
         step = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-    engine = Engine(strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH, max_steps=1)
+    loop = SynchronousLoop(
+        strategy=strategy, task=TASK, model=model, optimizer=optimizer, step=step, batch=BATCH, max_steps=1
+    )
     iterator = iter(strategy.experimental_distribute_dataset(DATA.batches(batch=BATCH, seed=3)))
     for _ in range(100):
-        yield engine.run(iterator, 1, lambda: Vote(stop=False, save=False, next_steps=1)).metrics["loss"]
+        yield loop.run(iterator, 1, lambda: Vote(stop=False, save=False, next_steps=1)).metrics["loss"]
 
 
 def _losses_of_pipeline(stages: int, micro_batches: int) -> Iterator[float]:
     harness = Harness(cnn(), stages=stages, micro_batches=micro_batches)
     iterator = iter(DATA.batches(batch=BATCH, seed=3))
     for _ in range(100):
-        yield harness.pipeline.run(iterator, 1)[0]["loss"]
+        yield harness.pipeline.run(iterator, 1).metrics["loss"]
 
 
 def normalised() -> Any:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import DEADLINE, SOURCE, Job, free_ports, inherited
+from loopback import free_ports
+from trainer.cluster import DEADLINE, SOURCE, Job, inherited
 
 pytestmark = pytest.mark.trainer
 

@@ -172,7 +172,7 @@ def saved(tmp_path: Path) -> Any:
 def test_a_checkpoint_of_other_names_is_refused_in_one_line(
     saved: Any, written: Any, read: Any, difference: str
 ) -> None:
-    from dtj_trainer.process.errors import UsageError
+    from dtj_trainer.errors import UsageError
 
     saved(*written)[0].save(7)
     with pytest.raises(UsageError) as error:
@@ -184,7 +184,7 @@ def test_a_checkpoint_of_other_names_is_refused_in_one_line(
 
 
 def test_state_of_another_optimizer_is_refused_though_the_shapes_fit(saved: Any) -> None:
-    from dtj_trainer.process.errors import UsageError
+    from dtj_trainer.errors import UsageError
 
     saved("a", optimizer="Adagrad")[0].save(7)
     with pytest.raises(UsageError, match=r"optimizer/1 is a/kernel/accumulator, this model wants a/kernel/velocity;"):
@@ -235,7 +235,7 @@ def test_format_1_is_read_by_its_shapes(saved: Any) -> None:
 
 
 def test_a_newer_format_is_one_line_that_says_what_to_do(saved: Any) -> None:
-    from dtj_trainer.process.errors import UsageError
+    from dtj_trainer.errors import UsageError
 
     saved("a")[0].save(7)
     rewrite(saved.directory, {"format": 3, "variables": {}})

@@ -181,8 +181,10 @@ def fill(volume: Path) -> Path:
 
 @mounts
 def test_a_volume_that_is_full_for_a_while_costs_no_more_than_the_checkpoints_of_that_while(folder: Path) -> None:
+    # A checkpoint is of 1.8 MB: twelve of them, as SHORT keeps, would fill the volume without a filler.
+    arguments = [*SHORT, "--checkpoint-keep=3", "--epochs=100000"]
     with small_volume(folder / "checkpoints", "16m") as volume:
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*SHORT, "--epochs=30"]) as job:
+        with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job:
             worker = job.start()["worker-0"]
             job.wait_for_checkpoint(20)
             filler = fill(volume)
@@ -201,18 +203,20 @@ def test_a_volume_that_is_full_for_a_while_costs_no_more_than_the_checkpoints_of
 
 
 @mounts
-@pytest.mark.parametrize("told_to_stop", [False, True])
+@pytest.mark.parametrize("asked_to_stop", [False, True])
 def test_the_last_checkpoint_that_finds_no_room_is_an_error_of_one_line_and_the_older_ones_stay(
-    folder: Path, told_to_stop: bool
+    folder: Path, asked_to_stop: bool
 ) -> None:
-    epochs = 100000 if told_to_stop else 20
+    epochs = 100000 if asked_to_stop else 20
     with small_volume(folder / "checkpoints", "16m") as volume:
-        with Job(folder, strategy="OneDevice", roles=ONE, arguments=[*SHORT, f"--epochs={epochs}"]) as job:
+        with Job(
+            folder, strategy="OneDevice", roles=ONE, arguments=[*SHORT, f"--epochs={epochs}"], exports=False
+        ) as job:
             worker = job.start()["worker-0"]
             job.wait_for_checkpoint(20)
             fill(volume)
             worker.wait_for("warning: .*No space left on device")
-            if told_to_stop:
+            if asked_to_stop:
                 worker.kill(signal.SIGTERM)
             assert worker.wait() == 1
         assert re.fullmatch(
@@ -229,7 +233,7 @@ def test_a_volume_that_becomes_read_only_is_tried_again(folder: Path) -> None:
     arguments = [*SHORT, "--epochs=100000"]
     with (
         small_volume(folder / "checkpoints", "64m") as volume,
-        Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job,
+        Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job,
     ):
         # The lock is open for writing, which a faulty disk ignores and `mount` does not: it cannot be had here.
         (volume / ".lock").mkdir()
@@ -255,7 +259,7 @@ def until_quiet(command: list[Any]) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 42), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_signal_during_a_save_leaves_nothing_half(folder: Path, alone: Job, number: int, code: int) -> None:
     arguments = [*SHORT, "--checkpoint-every-steps=1"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job:
         worker = job.start()["worker-0"]
         job.wait_for_checkpoint(3)
         while not glob(f"{job.checkpoints}/.saving-*/ckpt-*"):  # pathlib's fails where a folder goes meanwhile
@@ -271,11 +275,15 @@ def test_a_signal_during_a_save_leaves_nothing_half(folder: Path, alone: Job, nu
 
 def test_two_processes_that_save_to_one_directory_leave_it_sound(folder: Path, alone: Job) -> None:
     # As when a node comes back from behind a partition: the old attempt's leader writes next to the new one's.
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*SHORT, "--checkpoint-keep=2"]) as job:
+    with Job(
+        folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*SHORT, "--checkpoint-keep=2"], exports=False
+    ) as job:
         (folder / "old").mkdir()
         (job.checkpoints / ".lock").mkdir(parents=True)  # as on a volume that has no locks
         job.start()
-        with Job(folder / "old", strategy="OneDevice", roles=ONE, arguments=[*SHORT, "--checkpoint-keep=2"]) as other:
+        with Job(
+            folder / "old", strategy="OneDevice", roles=ONE, arguments=[*SHORT, "--checkpoint-keep=2"], exports=False
+        ) as other:
             other.start(environ={"DTJ_CHECKPOINT_DIR": str(job.checkpoints)})
             assert other.wait() == {"worker-0": 0}
             assert job.wait() == {"worker-0": 0}
@@ -287,7 +295,11 @@ def test_more_and_fewer_workers_go_on_from_the_same_step(folder: Path, together:
     before = 0
     for workers, until in ((2, 20), (3, 50), (1, 90)):
         with Job(
-            folder / str(workers), strategy="MultiWorkerMirrored", roles={"worker": workers}, arguments=SHORT
+            folder / str(workers),
+            strategy="MultiWorkerMirrored",
+            roles={"worker": workers},
+            arguments=SHORT,
+            exports=False,
         ) as job:
             if before:
                 shutil.move(folder / "checkpoints", job.folder)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.errors import UsageError
 from dtj_trainer.user_code.class_weights import weighted
 from dtj_trainer.user_code.dataset import OwnData
-from dtj_trainer.user_code.entry_points import Name
 
 pytestmark = pytest.mark.trainer
 

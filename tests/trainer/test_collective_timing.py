@@ -3,7 +3,6 @@
 import json
 import textwrap
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import DEADLINE, Job, free_ports
+from loopback import free_ports
+from trainer.cluster import DEADLINE, Job
 
 pytestmark = pytest.mark.trainer
 
@@ -177,5 +177,5 @@ def own_part(port: int) -> float | None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
             printed: float | None = json.load(answer).get("stepSeconds")
             return printed
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:
         return None

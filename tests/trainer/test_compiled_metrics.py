@@ -78,3 +78,23 @@ def test_the_metrics_of_a_train_step_of_ones_own_are_shown(folder: Path) -> None
         assert job.start(environ=HERE).wait() == {"worker-0": 0}
     last, _ = by_keras("own_mean", "points")
     assert points(folder / "logs" / "train")["loss"][12] == pytest.approx(last["loss"], abs=1e-5)
+
+
+def test_a_train_step_that_tracks_its_loss_shows_that_of_the_global_batch(folder: Path) -> None:
+    arguments = [*ARGUMENTS, "--model=parity_models:tracking_step", "--data=parity_models:points", "--loop=fit"]
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+        assert set(job.start(environ=HERE).wait().values()) == {0}
+    last, _ = by_keras("tracking_step", "points")
+    curves = points(folder / "logs" / "train")
+    for name in ("tracked", "right"):
+        assert curves[name][12] == pytest.approx(last[name], abs=1e-5), name
+    assert "norm" in last
+    assert "TrackingStep.train_step returns norm, which is not shown; update a metric" in job["worker-0"].log
+
+
+def test_a_metric_that_a_layer_updates_is_named_and_not_shown(folder: Path) -> None:
+    arguments = [*ARGUMENTS, "--model=parity_models:watched_layer", "--data=parity_models:points"]
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
+        worker = job.start(environ=HERE)["worker-0"]
+        assert worker.wait() == 0
+    assert "watched_layer: size cannot be shown, because the model updates it when it is called" in worker.log

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dtj_trainer.config.parsing import parse
 from dtj_trainer.data.choice import open_files
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from log_lines import log_lines
 from trainer.data_files import CLASSES, example, opened, write
 

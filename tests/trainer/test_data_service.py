@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import SOON, Job, Replica, free_ports
+from loopback import free_ports
+from trainer.cluster import SOON, Job, Replica
 from trainer.data_files import write
 
 pytestmark = pytest.mark.trainer

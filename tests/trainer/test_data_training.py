@@ -18,9 +18,9 @@ SHORT = ("--epochs=5", "--batch-size=16", "--held-out=0.2", "--checkpoint-every-
 
 def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -> None:
     arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none"]
-    with Job(tmp_path / "one", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as one:
+    with Job(tmp_path / "one", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as one:
         assert one.start().wait() == {"worker-0": 0}
-    with Job(tmp_path / "two", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as two:
+    with Job(tmp_path / "two", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as two:
         assert two.start().wait() == {"worker-0": 0, "worker-1": 0}
     assert two.result["loss"] == pytest.approx(one.result["loss"], abs=1e-5)
     assert two.result["steps"] == one.result["steps"] == 15
@@ -36,7 +36,7 @@ def test_two_workers_learn_of_pictures_what_one_process_learns(tmp_path: Path) -
 def test_two_workers_learn_from_tables(tmp_path: Path, shard: str) -> None:
     data = write(tmp_path / "data", "csv")
     arguments = [*SHORT, "--task=tabular-classification", f"--data-dir={data}", "--cache=none", f"--shard={shard}"]
-    with Job(tmp_path / "job", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+    with Job(tmp_path / "job", strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as job:
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     printed = job["worker-0"].log
     assert re.search(
@@ -49,7 +49,7 @@ def test_a_run_on_files_that_was_killed_ends_with_the_same_bits(tmp_path: Path) 
     arguments = [*SHORT, f"--data-dir={write(tmp_path / 'data', 'images')}", "--cache=none", "--steps-per-call=2"]
     ends = []
     for name in ("whole", "killed"):
-        with Job(tmp_path / name, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+        with Job(tmp_path / name, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
             job.start()
             if name == "killed":
                 job.wait_for_checkpoint(5)
@@ -65,7 +65,7 @@ def test_a_picture_that_is_damaged_ends_the_job_in_one_line_that_names_it(tmp_pa
     write(tmp_path / "data", "images")
     (tmp_path / "data" / "odd" / "031.png").write_bytes(b"\x89PNG and no more")
     arguments = [*SHORT, f"--data-dir={tmp_path / 'data'}", "--cache=none"]
-    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
         worker = job.start()["worker-0"]
         assert worker.wait() == 2
     assert worker.last_words.startswith(f"{tmp_path}/data/odd/031.png: cannot be decoded (")
@@ -80,7 +80,7 @@ def test_the_input_is_measured_without_a_training(tmp_path: Path) -> None:
         "--profile-input=1",
         "--step-time=1e6",
     ]
-    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+    with Job(tmp_path / "job", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
         assert job.start().wait() == {"worker-0": 0}
     printed = job["worker-0"].log
     for stage in ("read", "shuffle", "decode", "batch", "transfer"):

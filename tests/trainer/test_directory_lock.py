@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.checkpoint import directory_lock
-from dtj_trainer.process.errors import TrainerError, UsageError
+from dtj_trainer.errors import TrainerError, UsageError
 from log_lines import log_lines
 from trainer.cluster import DEADLINE, Job, inherited
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import SOURCE, Job
+from trainer.cluster import DEADLINE, SOURCE, Job
 
 pytestmark = pytest.mark.trainer
 
@@ -70,7 +70,9 @@ def test_result_and_last_words_show_where_it_is_how_large_and_which_one(exported
     by_hand = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
     digest = subprocess.run(["bash", "-c", by_hand], cwd=path, capture_output=True, text=True, check=True).stdout
     assert description["digest"] == f"sha256:{digest.split()[0]}"
-    assert json.loads(exported["worker-0"].last_words) == {"export": description}
+    words = json.loads(exported["worker-0"].last_words)
+    assert words["export"] == description
+    assert (words["progress"]["phase"], words["progress"]["percent"]) == ("Done", 100)
     assert f"exported: {path}  SavedModel, TFLite, TensorFlowJS  1.9M bytes  sha256:" in exported["worker-0"].log
     assert [name for name in os.listdir(path.parent) if name != "1"] == [], "and no draft is left"
 
@@ -148,7 +150,7 @@ def test_tensorflow_js_itself_loads_its_model_and_answers_the_same(exported: Job
     script = [node, str(Path(__file__).parent / "tfjs" / "answers.js"), str(version(exported) / "tfjs")]
     environ = {**os.environ, "NODE_PATH": str(TENSORFLOW_JS)}
     arguments = [*script, json.dumps(images.tolist())]
-    printed = subprocess.run(arguments, env=environ, capture_output=True, text=True, timeout=120)
+    printed = subprocess.run(arguments, env=environ, capture_output=True, text=True, timeout=DEADLINE)
     answers = json.loads(printed.stdout.splitlines()[-1])
     wanted = signature(version(exported))(inputs=tf.constant(images))
     np.testing.assert_allclose(answers["probabilities"], wanted["probabilities"], atol=1e-5)
@@ -218,7 +220,7 @@ def test_the_leader_of_two_workers_converts_while_the_other_waits(folder: Path) 
     assert job.result["export"]["formats"] == ["SavedModel", "TFLite"]
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", job.result["export"]["digest"])
     assert (version(job) / "model.tflite").exists()
-    assert not (folder / "worker-1.termination").exists(), "it has exported nothing to tell of"
+    assert "export" not in json.loads(job["worker-1"].last_words)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_each_task_that_ships_answers_the_rest_api_and_is_a_tflite_model(
     serve = signature(path)
     sent, _ = next(iter(raw.validation(batch=3)))
     prepared, _ = next(iter(data.validation(batch=3)))
-    wanted = fitted.serve(model(prepared, training=False))
+    wanted = fitted.serving_outputs(model(prepared, training=False))
 
     instances = [item.decode() for item in sent.numpy()] if sent.dtype == tf.string else sent.numpy().tolist()
     columns = rest.predict(serve, {"inputs": instances})["outputs"]
@@ -301,7 +303,7 @@ def test_whole_numbers_that_a_model_is_trained_on_are_served_as_such(tmp_path: P
         serving = None
         input_spec = tf.TensorSpec((None, 4), tf.int64)
 
-        def serve(self, outputs: Any) -> dict[str, Any]:
+        def serving_outputs(self, outputs: Any) -> dict[str, Any]:
             return {"score": outputs}
 
     layers = keras.layers
@@ -321,7 +323,7 @@ def test_a_converted_model_that_answers_otherwise_is_refused(tmp_path: Path, mon
         serving = None
         input_spec = tf.TensorSpec((None, 2), tf.float32)
 
-        def serve(self, outputs: Any) -> dict[str, Any]:
+        def serving_outputs(self, outputs: Any) -> dict[str, Any]:
             return {"score": outputs}
 
     model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from forks import Forked
 from trainer import fork_server
 from trainer.cluster import DEADLINE, SOURCE, Job, inherited
-from trainer.fork_server import Forked
 
 pytestmark = [
     pytest.mark.trainer,
@@ -95,8 +95,7 @@ def _report_of(line: str) -> dict[str, Any]:
     ids=["one", "member", "server", "path", "appended", "threads", "library", "script", "profile", "refused"],
 )  # fmt: skip
 def test_what_a_fork_would_change_is_started(arguments: Sequence[str], environ: Mapping[str, str], fits: bool) -> None:
-    assert fork_server.current is not None
-    assert fork_server.current.fits(arguments, {**inherited(), **environ}) is fits
+    assert fork_server.current[fork_server.MODULE].fits(arguments, {**inherited(), **environ}) is fits
 
 
 def test_whoever_has_a_server_takes_it_and_its_tasks_along_when_it_is_killed(folder: Path) -> None:

@@ -18,7 +18,7 @@ def draw(seed: int, *shape: int, spread: float = 10.0) -> Any:
 
 @pytest.mark.parametrize("seed", DRAWS)
 @pytest.mark.parametrize("column", [False, True], ids=["[batch]", "[batch, 1]"])
-def test_a_number_is_judged_by_its_squared_and_absolute_error(seed: int, column: bool) -> None:
+def test_a_number_is_measured_by_its_squared_and_absolute_error(seed: int, column: bool) -> None:
     import keras
 
     from dtj_trainer.tasks.heads import head_for
@@ -33,7 +33,7 @@ def test_a_number_is_judged_by_its_squared_and_absolute_error(seed: int, column:
 
 @pytest.mark.parametrize("seed", DRAWS)
 @pytest.mark.parametrize("column", [False, True], ids=["[batch]", "[batch, 1]"])
-def test_one_of_two_classes_is_judged_by_binary_cross_entropy(seed: int, column: bool) -> None:
+def test_one_of_two_classes_is_measured_by_binary_cross_entropy(seed: int, column: bool) -> None:
     import keras
 
     from dtj_trainer.tasks.heads import head_for
@@ -49,7 +49,7 @@ def test_one_of_two_classes_is_judged_by_binary_cross_entropy(seed: int, column:
 
 @pytest.mark.parametrize("seed", DRAWS)
 @pytest.mark.parametrize("kind", ["[batch]", "[batch, 1]", "[batch, classes]"])
-def test_one_of_more_classes_is_judged_by_the_cross_entropy_that_its_labels_want(seed: int, kind: str) -> None:
+def test_one_of_more_classes_is_measured_by_the_cross_entropy_that_its_labels_want(seed: int, kind: str) -> None:
     import keras
 
     from dtj_trainer.tasks.heads import head_for
@@ -89,7 +89,7 @@ def test_classes_are_served_as_probabilities_that_add_up_and_the_likeliest(class
     from dtj_trainer.tasks.heads import head_for
 
     head = head_for(classes)
-    answer = head.serve(tf.constant(draw(1, BATCH, head.units)))
+    answer = head.serving_outputs(tf.constant(draw(1, BATCH, head.units)))
     assert answer["probabilities"].shape == (BATCH, classes)
     np.testing.assert_allclose(tf.reduce_sum(answer["probabilities"], axis=1), 1.0, rtol=1e-5)
     np.testing.assert_array_equal(answer["class"], np.argmax(answer["probabilities"], axis=1))
@@ -101,4 +101,4 @@ def test_a_number_is_served_as_it_is() -> None:
 
     from dtj_trainer.tasks.heads import head_for
 
-    assert head_for(0).serve(tf.constant([[1.5], [-2.0]]))["value"].numpy().tolist() == [1.5, -2.0]
+    assert head_for(0).serving_outputs(tf.constant([[1.5], [-2.0]]))["value"].numpy().tolist() == [1.5, -2.0]

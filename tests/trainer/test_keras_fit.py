@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import SOURCE, Job
+from trainer.cluster import SOURCE, Job, run_interrupted_twice
 from trainer.conftest import SHORT
 from trainer.outcome import points, tensors
 
@@ -75,33 +75,21 @@ keras.__version__ = "3.16.0"
 
 
 def test_fit_that_is_stopped_and_killed_ends_with_the_bits_of_our_own_loop(folder: Path, together: Job) -> None:
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, "--loop=fit"]) as job:
-        job.start().wait_for_checkpoint(20)
-        job["worker-1"].kill(signal.SIGTERM)
-        assert job.wait() == {"worker-0": 42, "worker-1": 42}
-        saved = {int(r.wait_for(r"all tasks saved step (\d+) of 90")[1]) for r in job.replicas.values()}
-        assert len(saved) == 1, "the tasks saved different steps"
-        assert max(saved) < 80, "too fast to be interrupted twice"
-
-        job.start().wait_for_checkpoint(80)
-        job.kill()
-        job.wait()
-        job["worker-0"].wait_for(f"resumed: step {max(saved)} of 90")
-
-        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, "--loop=fit"], exports=False) as job:
+        run_interrupted_twice(job)
     assert tensors(job.checkpoints / "ckpt-90") == tensors(together.checkpoints / "ckpt-90")
 
 
 def test_a_resumed_curve_is_the_uninterrupted_one(folder: Path, alone: Job) -> None:
     arguments = [*SHORT, "--loop=fit", "--steps-per-call=1"]
-    with Job(folder / "stopped", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+    with Job(folder / "stopped", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as job:
         worker = job.start()["worker-0"]
         job.wait_for_checkpoint(40)
         worker.kill(signal.SIGTERM)
         assert worker.wait() == 42
         assert job.start().wait() == {"worker-0": 0}
     arguments = [*SHORT, "--steps-per-call=1"]
-    with Job(folder / "whole", strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as whole:
+    with Job(folder / "whole", strategy="OneDevice", roles={"worker": 1}, arguments=arguments, exports=False) as whole:
         assert whole.start().wait() == {"worker-0": 0}
     curves = [points(folder / name / "logs" / "train")["loss"] for name in ("stopped", "whole")]
     assert list(curves[1]) == list(range(1, 91))
@@ -113,7 +101,7 @@ def test_a_model_of_tf_keras_learns_the_same_by_two_workers_as_by_one_process(fo
     results = []
     for strategy, roles, style in (("OneDevice", {"worker": 1}, "custom"), ("MultiWorkerMirrored", TWO, loop)):
         arguments = [*SHORT, f"--loop={style}", "--model=mine:build", "--dataset=digits"]
-        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
+        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
             (folder / strategy / "mine.py").write_text(OF_TF_KERAS)
             assert set(job.start().wait().values()) == {0}
         results.append(job.result["loss"])
@@ -122,7 +110,7 @@ def test_a_model_of_tf_keras_learns_the_same_by_two_workers_as_by_one_process(fo
 
 def test_a_users_callback_sees_the_same_epochs_on_every_worker_and_may_end_the_training(folder: Path) -> None:
     arguments = [*SHORT, "--loop=fit", "--callbacks=mine:callbacks"]
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments) as job:
+    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=arguments, exports=False) as job:
         (folder / "mine.py").write_text(ENDS_AFTER_TWO_EPOCHS)
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     seen = [re.findall(r"^epoch \d loss .*$", replica.log, re.M) for replica in job.replicas.values()]

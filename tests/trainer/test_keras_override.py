@@ -22,9 +22,24 @@ COMPILED = HERE / "scripts" / "compiled.py"
 TWO = {"worker": 2}
 REPLICATED = (
     "shuffled", "of_unknown_length", "weighted", "summed", "masked", "clipped", "normalized", "with_metrics",
-    "of_two_outputs", "own_step", "eager",
+    "of_two_outputs", "own_step", "eager", "averaged", "scaled_and_averaged", "scaled_and_clipped",
+    "of_one_number", "of_a_sum", "of_other_losses", "own_compute_loss", "own_means", "on_batches", "of_own_arrays",
+    "masked_and_normalized", "own_list_of_means",
 )  # fmt: skip
 """Functions of scripts/replicas.py."""
+REFUSED = {
+    "of_the_whole_batch": "the loss Dice is neither the mean nor the sum of what the examples give",
+    "of_pairs": "the loss Circle is neither the mean nor the sum of what the examples give",
+    "of_one_number_with_weights": "the loss <lambda> gives one number for a batch, which weights or masks",
+    "own_call": "the loss OwnCall has a __call__ of its own instead of call(y_true, y_pred)",
+    "adds_a_sum": "a loss of add_loss is",
+    "own_state": "sequential/centres/mean depends on the examples",
+    "compares_examples": "Contrasts.compute_loss is not known to be the mean over the examples",
+    "leaves_out_examples": "LeavesOut.train_step takes gradients of a mean or a sum that is not one of what",
+    "compares_in_its_step": "Pairs.train_step takes gradients of a mean or a sum that is not one of what",
+    "own_root": "OwnRoot.train_step takes gradients of what is no sum of means",
+}
+"""Functions there, and what they are refused with."""
 
 
 def workers(folder: Path, script: Path, *words: str, options: Sequence[str] = (), imported: bool = False) -> Job:
@@ -101,7 +116,7 @@ def test_a_backup_that_only_the_leader_finds_ends_all_tasks_with_one_line(folder
 
 
 def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path) -> None:
-    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *REPLICATED]
+    arguments = [f"--script={HERE / 'scripts' / 'replicas.py'}", "--", *REPLICATED, *REFUSED]
     with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments, imported=True) as job:
         assert job.start().wait() == {"worker-0": 0}
     differences = {
@@ -109,6 +124,8 @@ def test_what_is_compiled_counts_with_two_replicas_as_on_one_device(folder: Path
     }
     assert sorted(differences) == sorted(REPLICATED)
     assert max(differences.values()) < 5e-6, differences
+    lines = dict(re.findall(r"^(\w+): fit (?:and evaluate )?with 2 replicas: (.*)$", job["worker-0"].log, re.M))
+    assert {name: line for name, line in lines.items() if line.startswith(REFUSED[name])}.keys() == set(REFUSED)
 
 
 def test_a_model_without_a_call_and_with_two_optimizers_trains_as_on_one_device(folder: Path, tmp_path: Path) -> None:

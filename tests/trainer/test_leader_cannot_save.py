@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainer import endings
 from trainer.cluster import Job
 from trainer.conftest import SHORT
 
@@ -34,19 +35,19 @@ def spoil(job: Job) -> None:
     job.checkpoints.write_text("")
 
 
-@pytest.mark.parametrize("told_to_stop", [False, True])
-def test_the_other_workers_end_with_75_and_one_line(folder: Path, told_to_stop: bool) -> None:
-    epochs = 100000 if told_to_stop else 60
-    with Job(folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, f"--epochs={epochs}"]) as job:
+@pytest.mark.parametrize("asked_to_stop", [False, True])
+def test_the_other_workers_end_with_75_and_one_line(folder: Path, asked_to_stop: bool) -> None:
+    epochs = 100000 if asked_to_stop else 20
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles=TWO, arguments=[*SHORT, f"--epochs={epochs}"], exports=False
+    ) as job:
         job.start().wait_for_checkpoint(20)
         spoil(job)
-        if told_to_stop:
+        if asked_to_stop:
             job["worker-0"].wait_for("warning: .*Not a directory")
             job["worker-1"].kill(signal.SIGTERM)
-        assert job.wait() == {"worker-0": 1, "worker-1": 75}
+        endings.check(job, "leader_that_cannot_save")
     assert job["worker-0"].last_words.startswith(f"checkpoint directory {job.checkpoints}: step ")
-    assert job["worker-1"].last_words.startswith("peer lost: worker 0 cannot save step ")
-    assert all("Traceback" not in replica.log for replica in job.replicas.values())
 
 
 def test_so_do_those_of_a_session(folder: Path) -> None:
@@ -85,8 +86,8 @@ def test_storage_that_is_not_reachable_is_no_lost_peer_of_a_job_with_one_process
 
 
 def test_the_others_wait_at_the_end_for_longer_than_all_conversions_may_take() -> None:
+    from dtj_trainer.config.export_formats import FORMATS
     from dtj_trainer.distribution.strategies import end_seconds
     from dtj_trainer.export.conversion import LIMIT_SECONDS
-    from dtj_trainer.export.formats import FORMATS
 
     assert end_seconds(FORMATS) > len(FORMATS) * LIMIT_SECONDS + 3600

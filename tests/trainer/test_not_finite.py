@@ -9,55 +9,11 @@ import numpy as np
 import pytest
 
 from trainer.cluster import Job
-from trainer.outcome import tensors
+from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, HUGE, MINE, STAGED, codes, expected, weights
 
 pytestmark = pytest.mark.trainer
 
 TWO = {"worker": 2}
-BAD_STEP = 33
-MINE = f"""
-import keras
-import numpy as np
-import tensorflow as tf
-
-def data():
-    rng = np.random.default_rng(0)
-    inputs = rng.normal(size=(480, 4)).astype("float32")
-    labels = inputs.sum(axis=1, keepdims=True)
-    inputs[({BAD_STEP} - 1) * 8 + 5] = np.nan  # of 2 workers, the second has the second half of a batch of 8
-    examples = tf.data.Dataset.from_tensor_slices((inputs, labels))
-    return {{"training": examples, "held_out": examples.take(8)}}
-
-def model(*between):
-    layers = [keras.layers.Dense(4, use_bias=False), *between, keras.layers.Dense(1)]
-    model = keras.Sequential([keras.Input((4,)), *layers])
-    model.compile(loss="mse")
-    return model
-
-def normalized():
-    return model(keras.layers.BatchNormalization())
-
-@tf.custom_gradient
-def no_gradient(inputs):
-    return tf.identity(inputs), lambda gradient: gradient * np.inf
-
-class NoGradient(keras.layers.Layer):
-    def call(self, inputs):
-        return no_gradient(inputs)
-
-def overflows():
-    found = model()
-    inner = keras.optimizers.SGD(0.001)
-    found.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=1e38, dynamic_growth_steps=1000), loss="mse")
-    return found
-
-def infinite_gradients():
-    return model(NoGradient())
-"""
-ARGUMENTS = (
-    "--model=mine:model", "--data=mine:data", "--no-shuffle", "--batch-size=8", "--epochs=1",
-    "--checkpoint-every-steps=10", "--checkpoint-keep=2", "--optimizer=adam", "--learning-rate=0.001",
-)  # fmt: skip
 WHERE = {
     "OneDevice": f"the loss is not finite at step {BAD_STEP}",
     "MultiWorkerMirrored": f"the loss is not finite at step {BAD_STEP} on worker 1",
@@ -72,17 +28,6 @@ def ran(folder: Path, strategy: str, *arguments: str, program: str = MINE) -> Jo
         (folder / "mine.py").write_text(program)
         job.start().wait()
     return job
-
-
-def codes(job: Job) -> set[int]:
-    """The exit codes of a job that has ended."""
-    return set(job.wait().values())
-
-
-def weights(job: Job, step: int) -> list[Any]:
-    """All numbers of a checkpoint's weights."""
-    found = tensors(job.checkpoints / f"ckpt-{step}")
-    return [np.frombuffer(found[name], "float32") for name in sorted(found) if name.startswith("weights")]
 
 
 @pytest.mark.parametrize("loop", ["custom", "fit"])
@@ -104,8 +49,8 @@ def test_a_nan_loss_ends_every_worker_with_1_and_the_step_and_keeps_the_finite_c
 @pytest.mark.parametrize(
     ("strategy", "roles", "where"),
     [
-        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, r"the loss is not finite by step \d+; "),
-        ("Pipeline", {"worker": 2}, f"the loss is not finite at step {BAD_STEP}; "),
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, r"the loss is not finite by step \d+ on worker 0; "),
+        ("Pipeline", {"worker": 2}, rf"the loss is not finite at step {BAD_STEP} on worker 0 \(stage 0\); "),
     ],
 )
 def test_strategies_that_can_only_stop_do_so_and_keep_the_finite_checkpoints(
@@ -117,6 +62,36 @@ def test_strategies_that_can_only_stop_do_so_and_keep_the_finite_checkpoints(
         assert job.start()[leader].wait() == 1
     assert re.match(where + "the last finite checkpoint is .*/ckpt-30; ", job[leader].last_words)
     assert job.newest_checkpoint == 30
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        # What is seen at step 34 are the weights that the gradients of step 33 have spoiled, all the way to stage 0.
+        ("second_stage_spoils", rf"the loss is not finite at step {BAD_STEP + 1} on worker 1 \(stage 1\); "),
+        ("second_stage_is_infinite", rf"the loss is not finite at step {BAD_STEP} on worker 1 \(stage 1\); "),
+        ("hides_all", r"the weights are not finite by step 40 on worker 1 \(stage 1\); "),
+    ],
+)
+def test_the_stage_of_a_pipeline_is_named_that_was_the_first_to_be_not_finite(
+    folder: Path, model: str, line: str
+) -> None:
+    arguments = [*ARGUMENTS, "--steps-per-call=4", "--stages=cut", f"--model=mine:{model}"]
+    with Job(folder, strategy="Pipeline", roles={"worker": 2}, arguments=arguments) as job:
+        (folder / "mine.py").write_text(FAR + STAGED)
+        assert job.start()["worker-0"].wait() == 1
+    assert re.match(line, job["worker-0"].last_words)
+    assert job.newest_checkpoint == 30
+
+
+def test_one_of_two_workers_of_a_parameter_server_is_named(folder: Path) -> None:
+    """Both have the same examples, and whichever comes to the bad one first is named; the chief trains nothing."""
+    roles = {"chief": 1, "worker": 2, "ps": 1}
+    arguments = [*ARGUMENTS, "--steps-per-call=4", "--epochs=2"]
+    with Job(folder, strategy="ParameterServer", roles=roles, arguments=arguments) as job:
+        (folder / "mine.py").write_text(MINE.replace("import keras", "import tf_keras as keras"))
+        assert job.start()["chief-0"].wait() == 1
+    assert re.match(r"the loss is not finite by step \d+ on worker [01]; ", job["chief-0"].last_words)
 
 
 def test_a_last_step_that_is_not_finite_is_not_saved(folder: Path) -> None:
@@ -177,6 +152,131 @@ def test_skip_leaves_out_the_update_on_all_replicas(folder: Path, strategy: str,
         assert ours == pytest.approx(theirs, abs=1e-6)
 
 
+@pytest.mark.parametrize("model", ["spoils", "spoils_unseen"])
+@pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
+def test_rollback_leaves_out_the_batch_that_spoiled_the_weights(folder: Path, strategy: str, model: str) -> None:
+    """It is seen only later: by the loss of the next step, or by the weights before a checkpoint."""
+    job = ran(folder, strategy, "--on-nan=rollback", f"--model=mine:{model}", program=FAR)
+    assert codes(job) == {0}
+    assert f"the weights are not finite at step {BAD_STEP}: back to step 30, " in job["worker-0"].log
+    assert f"the batch of step {BAD_STEP} is left out" in job["worker-0"].log
+    assert "skipped_steps 1" in job["worker-0"].log.splitlines()[-1] or "skipped_steps 2" not in job["worker-0"].log
+    for ours, theirs in zip(weights(job, 60), expected(folder, model), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+def test_statistics_of_a_normalization_that_are_not_finite_are_never_saved(folder: Path) -> None:
+    """The loss stays finite: the variance divides."""
+    job = ran(folder, "OneDevice", "--model=mine:normalized", program=HUGE)
+    assert codes(job) == {1}
+    assert job["worker-0"].last_words.startswith("the weights are not finite by step 40; the last finite checkpoint ")
+    assert job.newest_checkpoint == 30
+
+
+OVERFLOWS = FAR.replace("np.inf, 1.0", "1e20, 1.0")
+"""One batch has gradients whose squares float32 cannot hold. The mean of the squares is infinite from then on, and
+RMSprop divides by it: the weights stay as they are, finite. Adam makes a NaN of it one step later."""
+RMSPROP = [argument.replace("adam", "rmsprop") for argument in ARGUMENTS]
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+@pytest.mark.parametrize("strategy", ["OneDevice", "MultiWorkerMirrored"])
+def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, strategy: str, loop: str) -> None:
+    arguments = [*RMSPROP, "--model=mine:spoils", f"--loop={loop}"]
+    with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments) as job:
+        (folder / "mine.py").write_text(OVERFLOWS)
+        job.start().wait()
+    assert codes(job) == {1}
+    line = "the weights are finite, but the optimizer's state is not finite by step 40; the last finite checkpoint is "
+    assert job["worker-0"].last_words.startswith(f"{line}{job.checkpoints}/ckpt-30; ")
+    assert job.newest_checkpoint == 30
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "where"),
+    [
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ""),
+        ("Pipeline", {"worker": 2}, " on worker 0 (stage 0)"),
+    ],
+)
+def test_an_optimizer_on_other_tasks_whose_state_is_not_finite_is_never_saved(
+    folder: Path, strategy: str, roles: dict[str, int], where: str
+) -> None:
+    leader = "chief-0" if "chief" in roles else "worker-0"
+    arguments = [*RMSPROP, "--model=mine:spoils"]
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        (folder / "mine.py").write_text(OVERFLOWS.replace("import keras", f"import {LIBRARY[strategy]} as keras"))
+        assert job.start()[leader].wait() == 1
+    assert job[leader].last_words.startswith("the weights are finite, but the optimizer's state is not finite by step ")
+    assert f"{where}; the last finite checkpoint is " in job[leader].last_words
+    assert job.newest_checkpoint == 30
+
+
+def test_a_second_moment_of_adam_that_overflows_at_the_step_of_a_checkpoint_is_not_saved(folder: Path) -> None:
+    job = ran(folder, "OneDevice", "--model=mine:spoils", "--checkpoint-every-steps=1", program=OVERFLOWS)
+    assert codes(job) == {1}
+    line = f"the weights are finite, but the optimizer's state is not finite at step {BAD_STEP}; "
+    assert job["worker-0"].last_words.startswith(f"{line}the last finite checkpoint is {job.checkpoints}/ckpt-32; ")
+    assert job.newest_checkpoint == BAD_STEP - 1
+
+
+def test_rollback_leaves_out_the_batch_that_spoiled_the_optimizer(folder: Path) -> None:
+    job = ran(folder, "OneDevice", "--on-nan=rollback", "--model=mine:spoils", program=OVERFLOWS)
+    assert codes(job) == {0}
+    assert f"the batch of step {BAD_STEP} is left out" in job["worker-0"].log
+    for ours, theirs in zip(weights(job, 60), expected(folder, "spoils"), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+def test_a_state_of_an_optimizer_that_is_infinite_from_the_start_is_no_failure(folder: Path) -> None:
+    least = """
+class Least(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.least = self.add_variable((), initializer=keras.initializers.Constant(np.inf), name="least")
+
+def counts():
+    found = model()
+    found.compile(Least(0.001), loss="mse")
+    return found
+"""
+    program = MINE.replace("    inputs[(", "    # ") + least
+    arguments = [a for a in ARGUMENTS if not a.startswith(("--model", "--optimizer", "--learning-rate"))]
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=[*arguments, "--model=mine:counts"]) as job:
+        (folder / "mine.py").write_text(program)
+        assert job.start().wait() == {"worker-0": 0}
+
+
+def test_a_state_that_is_infinite_from_the_start_is_no_failure(folder: Path) -> None:
+    least = """
+class Least(keras.layers.Layer):
+    def build(self, shape):
+        self.least = self.add_weight(shape=(), initializer=keras.initializers.Constant(np.inf), trainable=False)
+    def call(self, inputs):
+        return inputs
+
+def counts():
+    return model(Least())
+"""
+    program = MINE.replace("    inputs[(", "    # ") + least
+    assert codes(ran(folder, "OneDevice", "--model=mine:counts", program=program)) == {0}
+
+
+def test_a_call_without_an_update_shows_no_metrics(folder: Path) -> None:
+    program = MINE.replace("+ 5]", ":]")
+    arguments = ["--on-nan=skip", "--model=mine:with_metric", "--progress-every=0.001", "--steps-per-call=1"]
+    program += """
+def with_metric():
+    found = model()
+    found.compile(loss="mse", metrics=["mae"])
+    return found
+"""
+    job = ran(folder, "OneDevice", *arguments, program=program)
+    assert codes(job) == {1}
+    assert re.search(r"step 35/60.*skipped_steps 3", job["worker-0"].log)
+    assert not re.search(r"step 35/60.*mae", job["worker-0"].log)
+
+
 def test_a_result_never_holds_a_bare_nan(folder: Path) -> None:
     program = MINE.replace("examples.take(8)", "examples.skip(256)").replace('{{"training": examples,', "")
     program = program.replace('"training": examples,', '"training": examples.take(80),')
@@ -190,21 +290,22 @@ def test_a_result_never_holds_a_bare_nan(folder: Path) -> None:
     assert result["loss"] is None
 
 
-def expected(folder: Path, build: str) -> list[Any]:
-    """The weights that plain Keras comes to without the batch."""
-    import importlib.util
+@pytest.mark.parametrize(
+    ("error", "collective", "met"), [("NotFinite", True, 1), ("NotFinite", False, 0), ("PeerLost", True, 0)]
+)
+def test_a_task_of_a_collective_stays_until_all_know_of_the_loss(
+    monkeypatch: pytest.MonkeyPatch, error: str, collective: bool, met: int
+) -> None:
+    """A task that left at once took its part of the all-reduce with it: the other ended with 75, once in 12 runs."""
+    from types import SimpleNamespace
 
-    import keras
+    from dtj_trainer import errors
+    from dtj_trainer.distribution import strategies
 
-    spec = importlib.util.spec_from_file_location("mine", folder / "mine.py")
-    assert spec is not None
-    assert spec.loader is not None
-    mine = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(mine)
-    keras.utils.set_random_seed(0)
-    model = getattr(mine, build)()
-    model.compile(optimizer=keras.optimizers.Adam(0.001), loss="mse")
-    for number, (inputs, labels) in enumerate(mine.data()["training"].batch(8), start=1):
-        if number != BAD_STEP:
-            model.train_on_batch(inputs, labels)
-    return [weight.numpy().ravel() for weight in model.weights]
+    barriers: list[str] = []
+    monkeypatch.setattr(strategies.compat, "wait_at_barrier", lambda name, seconds: barriers.append(name))
+    config: Any = SimpleNamespace(cluster=SimpleNamespace(leads=True, peers=lambda *roles: {}))
+    kind = getattr(errors, error)
+    with pytest.raises(kind), strategies.ending_together(config, collective=collective):
+        raise kind("words")
+    assert len(barriers) == met

@@ -77,13 +77,15 @@ print("the fit is over")
 """
 
 
-def ran(folder: Path, strategy: str, script: str, *words: str, options: tuple[str, ...] = ()) -> Job:
+def ran(
+    folder: Path, strategy: str, script: str, *words: str, options: tuple[str, ...] = (), common: str = COMMON
+) -> Job:
     """A job of the script that has ended. Where it has a process alone, that starts as in a pod."""
     saves = ("--checkpoint-every-steps=10", "--checkpoint-keep=2")
     arguments = ["--script=mine.py", *saves, *options, "--", *words]
     several = len(ROLES[strategy]) > 1 or ROLES[strategy]["worker"] > 1
     with Job(folder, strategy=strategy, roles=ROLES[strategy], arguments=arguments, imported=several) as job:
-        (folder / "mine.py").write_text(COMMON + textwrap.dedent(script))
+        (folder / "mine.py").write_text(common + textwrap.dedent(script))
         job.start().wait()
     return job
 
@@ -122,7 +124,20 @@ def test_fit_in_a_session_ends_every_worker_with_1_and_names_the_worker(folder: 
 
 def test_a_session_that_reports_no_loss_saves_no_weights_that_are_not_finite(folder: Path) -> None:
     job = ran(folder, "MultiWorkerMirrored", LOOP.format(reports=False, loss=OF_ALL))
-    assert_stopped(job, "the weights are not finite at step 40")
+    assert_stopped(job, "the weights are not finite by step 40")
+
+
+@pytest.mark.parametrize("script", [LOOP.format(reports=True, loss=OF_ALL), FIT], ids=["session", "fit"])
+def test_statistics_of_a_normalization_that_are_not_finite_are_never_saved(folder: Path, script: str) -> None:
+    """The loss stays finite: the infinite variance divides."""
+    normalized = COMMON.replace("Dense(4),", "Dense(4), keras.layers.BatchNormalization(),").replace("np.nan", "1e25")
+    job = ran(folder, "OneDevice", script, common=normalized)
+    assert set(job.wait().values()) == {1}
+    assert job["worker-0"].last_words.startswith("the weights are not finite ")
+    if script == FIT:
+        assert [each.name for each in folder.glob("best-*.keras")] == ["best-1.keras"]
+    else:
+        assert job.newest_checkpoint == 30
 
 
 @pytest.mark.parametrize("strategy", ROLES)
@@ -147,3 +162,26 @@ def test_without_the_override_a_fit_is_left_to_its_script(folder: Path) -> None:
     job = ran(folder, "OneDevice", FIT, options=("--keras-override=off",))
     assert set(job.wait().values()) == {0}
     assert "the fit is over" in job["worker-0"].log
+
+
+@pytest.mark.parametrize("script", [LOOP.format(reports=True, loss=OF_ALL), FIT], ids=["session", "fit"])
+def test_an_optimizer_whose_state_is_not_finite_is_never_saved(folder: Path, script: str) -> None:
+    """The loss and the weights stay finite: the infinite mean of the squared gradients divides."""
+    spoils = """
+@tf.custom_gradient
+def spoiled(inputs):
+    factor = tf.where(tf.reduce_any(tf.abs(inputs) > 1e4), 1e20, 1.0)
+    return tf.identity(inputs), lambda gradient: gradient * factor
+
+class Spoiled(keras.layers.Layer):
+    def call(self, inputs):
+        return spoiled(inputs)
+"""
+    common = COMMON.replace("np.nan", "1e6").replace("Dense(4),", "Dense(4), Spoiled(),").replace("Adam", "RMSprop")
+    job = ran(folder, "OneDevice", script, common=common + spoils)
+    assert set(job.wait().values()) == {1}
+    assert job["worker-0"].last_words.startswith("the weights are finite, but the optimizer's state is not finite ")
+    if script == FIT:
+        assert [each.name for each in folder.glob("best-*.keras")] == ["best-1.keras"]
+    else:
+        assert job.newest_checkpoint == 30

@@ -36,7 +36,7 @@ def largest_difference(one: Mapping[int, float], other: Mapping[int, float]) -> 
 def one_device(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, float]:
     """The losses of an uninterrupted run on one device."""
     folder = tmp_path_factory.mktemp("one-device")
-    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=EVERY_STEP) as job:
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=EVERY_STEP, exports=False) as job:
         assert job.start().wait() == {"worker-0": 0}
     curve = losses(folder)
     assert list(curve) == list(range(1, STEPS + 1))
@@ -71,6 +71,14 @@ def test_every_loss_of_a_hundred_steps_is_that_of_one_device(
     arguments: tuple[str, ...],
 ) -> None:
     plain = strategy == "CentralStorage"  # which no other test starts as in a pod
-    with Job(folder, strategy=strategy, roles=roles, arguments=[*EVERY_STEP, *arguments], plain=plain) as job:
+    with Job(
+        folder,
+        strategy=strategy,
+        roles=roles,
+        arguments=[*EVERY_STEP, *arguments],
+        plain=plain,
+        exports=arguments == TWO_DEVICES,  # once under Mirrored and once under CentralStorage
+    ) as job:
         assert set(job.start().wait().values()) == {0}
     assert largest_difference(losses(folder), one_device) <= 1e-5
+    assert (folder / "export" / "1" / "saved_model.pb").exists() == (arguments == TWO_DEVICES)

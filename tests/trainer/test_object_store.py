@@ -1,39 +1,42 @@
-"""Checkpoints, data and logs in a bucket, against a server that speaks the protocol of S3."""
+"""Checkpoints, data and logs in a bucket, against servers that speak the protocols of both kinds of store."""
 
 import json
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
 import pytest
 
+from dtj_trainer.checkpoint.mirror import CheckpointMirror
+from dtj_trainer.config.store_url import Location, StorePolicy
+from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store import data_cache, exports
 from dtj_trainer.object_store.bucket import Bucket, StoreFailed
-from dtj_trainer.object_store.checkpoints import CheckpointMirror
 from dtj_trainer.object_store.tensorboard import FolderCopy, with_local_copies
-from dtj_trainer.object_store.url import Location, StorePolicy
-from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
-from support.faulty_store import Fault, FaultyProxy
-from trainer.s3_server import environ_of, store_with_bucket
+from support.faulty_store import READ, WRITE, Fault, FaultyProxy
+from trainer.cluster import SOURCE
+from trainer.stores import Store
 
 pytestmark = pytest.mark.trainer
 
-PLACE = Location("s3", "bucket", "run")
+
+@pytest.fixture
+def proxy(store: Store) -> FaultyProxy:
+    return store.proxy
 
 
 @pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
-    with store_with_bucket("bucket") as (_, proxy):
-        for name, value in environ_of(proxy).items():
-            monkeypatch.setenv(name, value)
-        yield proxy
+def bucket(store: Store) -> Bucket:
+    return Bucket(Location.of(store.url("run")), option="--checkpoint-dir", retry_seconds=1)
 
 
 @pytest.fixture
-def bucket(proxy: FaultyProxy) -> Bucket:
-    return Bucket(PLACE, option="--checkpoint-dir", retry_seconds=1)
+def impatient(store: Store) -> Bucket:
+    """For faults that stay."""
+    return Bucket(Location.of(store.url("run")), option="--checkpoint-dir", retry_seconds=0.3)
 
 
 def saved(mirror: CheckpointMirror, directory: Path, step: int) -> None:
@@ -77,26 +80,26 @@ def test_of_two_runs_the_later_one_writes(bucket: Bucket, tmp_path: Path) -> Non
 def test_data_are_read_once_and_again_when_they_change(bucket: Bucket, tmp_path: Path) -> None:
     store = StorePolicy(cache=tmp_path, retry_seconds=2)
     bucket.write("run/data/a.csv", b"one")
-    path = Path(data_cache.fetch("s3://bucket/run/data", option="--data-dir", store=store)) / "a.csv"
+    path = Path(data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)) / "a.csv"
     assert path.read_bytes() == b"one"
     before = path.stat().st_ino
-    data_cache.fetch("s3://bucket/run/data", option="--data-dir", store=store)
+    data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)
     assert path.stat().st_ino == before
     bucket.write("run/data/a.csv", b"two")
-    data_cache.fetch("s3://bucket/run/data", option="--data-dir", store=store)
+    data_cache.fetch(f"{bucket.location}/data", option="--data-dir", store=store)
     assert path.read_bytes() == b"two"
-    pattern = data_cache.fetch("s3://bucket/run/data/*.csv", option="--data-dir", store=store)
+    pattern = data_cache.fetch(f"{bucket.location}/data/*.csv", option="--data-dir", store=store)
     assert pattern.endswith("/*.csv")
     shutil.rmtree(tmp_path)
     with pytest.raises(UsageError, match="no files there"):
-        data_cache.fetch("s3://bucket/run/none", option="--data-dir", store=store)
+        data_cache.fetch(f"{bucket.location}/none", option="--data-dir", store=store)
 
 
 def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket: Bucket, tmp_path: Path) -> None:
     def read() -> list[str]:
         store = StorePolicy(cache=tmp_path, retry_seconds=2)
         return sorted(
-            Path(path).name for path in glob(data_cache.fetch(f"{PLACE}/*.csv", option="--data", store=store))
+            Path(path).name for path in glob(data_cache.fetch(f"{bucket.location}/*.csv", option="--data", store=store))
         )
 
     for name in ("run/a.csv", "run/b.csv"):
@@ -108,23 +111,74 @@ def test_data_of_a_pattern_that_are_no_longer_in_the_bucket_are_not_read(bucket:
 
 def test_a_missing_bucket_is_refused_at_the_start(bucket: Bucket) -> None:
     with pytest.raises(UsageError, match="there is no bucket absent"):
-        Bucket.prove(Location("s3", "absent", ""), option="--checkpoint-dir", writes=True, retry_seconds=2)
+        Bucket.prove(
+            Location(bucket.location.scheme, "absent", ""), option="--checkpoint-dir", writes=True, retry_seconds=2
+        )
 
 
 @pytest.mark.parametrize(
-    ("method", "fault", "times"),
-    [("PUT", Fault.UNAVAILABLE, 2), ("PUT", Fault.CUT_REQUEST, 1), ("GET", Fault.CUT_ANSWER, 1)],
+    ("name", "value", "message"),
+    [
+        (
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "/absent.json",
+            r"no credentials for gs:// \(File /absent\.json was not found",
+        ),
+        ("STORAGE_EMULATOR_HOST", "emulator:4443", "the object store cannot be used as configured"),
+    ],
+)
+def test_a_variable_that_leads_to_no_store_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=f"^--log-dir=gs://bucket/run: .*{message}") as ended:
+        Bucket.prove(Location("gs", "bucket", "run"), option="--log-dir", writes=True, retry_seconds=1)
+    assert "\n" not in str(ended.value)
+
+
+def test_a_bucket_runs_no_threads_of_python(store: Store) -> None:
+    code = (
+        "import threading\n"
+        "from dtj_trainer.config.store_url import Location\n"
+        "from dtj_trainer.object_store.bucket import Bucket\n"
+        f"place = Location.of({store.url('run')!r})\n"
+        "Bucket.prove(place, option='--log-dir', writes=True, retry_seconds=5)\n"
+        "assert Bucket(place, option='--log-dir', retry_seconds=5).read('run/none') is None\n"
+        "assert threading.enumerate() == [threading.main_thread()]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=True)
+
+
+@pytest.mark.parametrize(
+    ("methods", "fault", "times"),
+    [(WRITE, Fault.UNAVAILABLE, 2), (WRITE, Fault.CUT_REQUEST, 1), (READ, Fault.CUT_ANSWER, 1)],
 )
 def test_a_fault_that_passes_loses_nothing(
-    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, method: str, fault: Fault, times: int
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, methods: frozenset[str], fault: Fault, times: int
 ) -> None:
     writer = CheckpointMirror(bucket, tmp_path / "one")
     writer.take_over()
-    proxy.fail(method, "ckpt-1.data", fault, times)
+    proxy.fail(methods, "ckpt-1.data", fault, times)
     saved(writer, tmp_path / "one", 1)
     assert CheckpointMirror(bucket, tmp_path / "two").fetch(1)
     assert proxy.is_spent()
     assert (tmp_path / "two/ckpt-1.data-00000-of-00001").read_bytes() == bytes([1]) * 1000
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_REQUEST, Fault.LOST_UPLOAD])
+def test_a_fault_in_the_middle_of_a_large_file_loses_nothing(
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, fault: Fault
+) -> None:
+    # Several requests, for both libraries.
+    content = bytes(range(256)) * (80 * 1024)
+    (tmp_path / "large").write_bytes(content)
+    proxy.fail(frozenset({"PUT"}), "", fault, times=1)
+    bucket.upload(tmp_path / "large", "run/large")
+    assert proxy.is_spent()
+    proxy.fail(READ, "large", Fault.CUT_ANSWER, times=1)
+    bucket.download("run/large", len(content), tmp_path / "copy")
+    assert proxy.is_spent()
+    assert (tmp_path / "copy").read_bytes() == content
 
 
 @pytest.mark.parametrize("part", ["ckpt-2.data", "ckpt-2.complete"])
@@ -137,18 +191,34 @@ def test_a_fault_that_passes_loses_nothing(
     ],
 )
 def test_a_fault_that_stays_ends_in_one_line_and_keeps_the_checkpoint_before(
-    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, part: str, fault: Fault, ends: type[TrainerError], message: str
+    impatient: Bucket,
+    proxy: FaultyProxy,
+    tmp_path: Path,
+    part: str,
+    fault: Fault,
+    ends: type[TrainerError],
+    message: str,
 ) -> None:
-    writer = CheckpointMirror(bucket, tmp_path / "one")
+    writer = CheckpointMirror(impatient, tmp_path / "one")
     writer.take_over()
     saved(writer, tmp_path / "one", 1)
-    proxy.fail("PUT", part, fault, times=100)
+    proxy.fail(WRITE, part, fault, times=100)
     with pytest.raises(ends, match=message) as ended:
         saved(writer, tmp_path / "one", 2)
     assert "\n" not in str(ended.value)
-    reader = CheckpointMirror(bucket, tmp_path / "two")
+    reader = CheckpointMirror(impatient, tmp_path / "two")
     assert reader.steps() == [1]
     assert reader.fetch(1)
+
+
+def test_a_file_that_the_store_forgets_again_and_again_ends_in_one_line(
+    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    (tmp_path / "large").write_bytes(bytes(20 * 2**20))
+    proxy.fail(frozenset({"PUT"}), "", Fault.LOST_UPLOAD, times=100)
+    with pytest.raises(StoreFailed, match="does not answer as it should") as ended:
+        bucket.upload(tmp_path / "large", "run/large")
+    assert "\n" not in str(ended.value)
 
 
 def exported(directory: Path) -> Path:
@@ -161,10 +231,10 @@ def exported(directory: Path) -> Path:
 def test_an_export_is_a_new_version_with_a_marker(bucket: Bucket, tmp_path: Path) -> None:
     model = exported(tmp_path / "7")
     bucket.write("run/1/saved_model.pb", b"a part")
-    assert exports.upload(bucket, model, {"size": 10}) == "s3://bucket/run/2"
-    assert exports.upload(bucket, model, {"size": 10}) == "s3://bucket/run/3"
+    assert exports.upload(bucket, model, {"size": 10}) == f"{bucket.location}/2"
+    assert exports.upload(bucket, model, {"size": 10}) == f"{bucket.location}/3"
     document = json.loads(bucket.read("run/2.complete") or b"")
-    assert document == {"size": 10, "path": "s3://bucket/run/2"}
+    assert document == {"size": 10, "path": f"{bucket.location}/2"}
     assert [entry.key for entry in bucket.list("2/")] == ["run/2/saved_model.pb", "run/2/variables/variables.index"]
 
 
@@ -174,7 +244,7 @@ def test_two_exports_at_once_get_a_version_each(bucket: Bucket, tmp_path: Path) 
     model = exported(tmp_path / "7")
     with ThreadPoolExecutor() as pool:
         urls = list(pool.map(lambda _: exports.upload(bucket, model, {}), range(4)))
-    assert sorted(urls) == [f"s3://bucket/run/{version}" for version in range(1, 5)]
+    assert sorted(urls) == [f"{bucket.location}/{version}" for version in range(1, 5)]
 
 
 @pytest.mark.parametrize("part", ["1.writer", "1/saved_model.pb", "1.complete"])
@@ -182,18 +252,18 @@ def test_two_exports_at_once_get_a_version_each(bucket: Bucket, tmp_path: Path) 
     ("fault", "message"), [(Fault.UNAVAILABLE, "does not answer as it should"), (Fault.FORBIDDEN, "access denied")]
 )
 def test_an_export_that_cannot_be_uploaded_has_no_marker_and_ends_in_one_line(
-    bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, part: str, fault: Fault, message: str
+    impatient: Bucket, proxy: FaultyProxy, tmp_path: Path, part: str, fault: Fault, message: str
 ) -> None:
-    proxy.fail("PUT", part, fault, times=10_000)
+    proxy.fail(WRITE, part, fault, times=10_000)
     with pytest.raises(NotSaved, match=f"{message}.*exports it again") as ended:
-        exports.upload(bucket, exported(tmp_path / "7"), {})
+        exports.upload(impatient, exported(tmp_path / "7"), {})
     assert "\n" not in str(ended.value)
-    assert bucket.read("run/1.complete") is None
+    assert impatient.read("run/1.complete") is None
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT_REQUEST])
 def test_a_fault_that_passes_delays_an_export(bucket: Bucket, proxy: FaultyProxy, tmp_path: Path, fault: Fault) -> None:
-    proxy.fail("PUT", "1/saved_model.pb", fault, times=1)
+    proxy.fail(WRITE, "1/saved_model.pb", fault, times=1)
     exports.upload(bucket, exported(tmp_path / "7"), {})
     assert proxy.is_spent()
     assert bucket.read("run/1/saved_model.pb") == b"graph"
@@ -220,9 +290,9 @@ def test_tensorboard_gets_a_directory_in_place_of_a_url(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     bucket.write("run/logs/events.out.tfevents.1", b"one")
     followed: list[FolderCopy] = []
-    first, port = with_local_copies([f"--logdir={PLACE}/logs", "--port=6006"], follow=followed.append)
+    first, port = with_local_copies([f"--logdir={bucket.location}/logs", "--port=6006"], follow=followed.append)
     assert port == "--port=6006"
     assert (Path(first.removeprefix("--logdir=")) / "events.out.tfevents.1").read_bytes() == b"one"
     assert len(followed) == 1
     with pytest.raises(UsageError, match="there is no bucket absent"):
-        with_local_copies(["--logdir=s3://absent/logs"])
+        with_local_copies([f"--logdir={bucket.location.scheme}://absent/logs"])

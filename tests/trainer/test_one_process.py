@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import time
-import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainer.cluster import DEADLINE, SOURCE, Job, free_ports
+from loopback import free_ports
+from trainer.cluster import DEADLINE, SOURCE, Job
 from trainer.conftest import SHORT
 from trainer.outcome import curves, cut, tensors
 
@@ -67,7 +67,7 @@ def _status_while_training(port: int, job: Job) -> dict[str, Any]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=DEADLINE) as answer:
                 status: dict[str, Any] = json.load(answer)
-        except urllib.error.URLError:
+        except OSError:
             status = {}
         if "examplesPerSecond" in status:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=DEADLINE) as answer:
@@ -91,14 +91,16 @@ def _served_accuracy(model: Path) -> float:
 
 
 def test_two_mirrored_replicas_learn_what_one_device_learns(folder: Path, alone: Job) -> None:
-    with Job(folder, strategy="Mirrored", roles=ONE, arguments=[*SHORT, "--logical-cpus=2"], plain=True) as job:
+    with Job(
+        folder, strategy="Mirrored", roles=ONE, arguments=[*SHORT, "--logical-cpus=2"], plain=True, exports=False
+    ) as job:
         assert job.start().wait() == {"worker-0": 0}
     assert "batch 48 global, 24 per replica  replicas 2" in job["worker-0"].log
     assert job.result["loss"] == pytest.approx(alone.result["loss"], abs=1e-5)
 
 
 def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(folder: Path, alone: Job) -> None:
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT) as job:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT, exports=False) as job:
         worker = job.start()["worker-0"]
         job.wait_for_checkpoint(20)
         worker.kill(signal.SIGTERM)
@@ -120,7 +122,7 @@ def test_a_run_that_was_asked_to_stop_and_then_killed_ends_with_the_same_bits(fo
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(folder: Path, alone: Job) -> None:
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT) as job:
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=SHORT, exports=False) as job:
         job.checkpoints.mkdir(parents=True)
         for step in (50, 60, 70):
             for file in alone.checkpoints.glob(f"ckpt-{step}.*"):

@@ -8,7 +8,7 @@ import pytest
 
 from dtj_trainer.config.optimizer import Learning, learning
 from dtj_trainer.config.options import read
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 pytestmark = pytest.mark.trainer
 

@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
+from tensorflow.python.eager import executor
 
+from dtj_trainer.compat import tensorflow as compat
 from support.waiting import eventually
+from trainer import endings
 from trainer.cluster import SOON, Job, inherited, stopped
 
 pytestmark = pytest.mark.trainer
@@ -21,8 +25,8 @@ COORDINATOR = """
 import time
 import tensorflow as tf
 from dtj_trainer.training import parameter_server
-parameter_server.FORGOTTEN_AFTER_SECONDS = 2
-strategy = parameter_server.make_strategy()
+parameter_server.FORGOTTEN_AFTER_SECONDS = 4  # a busy machine may let it be silent for more than one or two
+strategy = parameter_server.make_parameter_server_strategy()
 with strategy.scope():
     variable = tf.Variable(lambda: tf.zeros([50, 2**20]))  # 200 MiB
 time.sleep(2 * parameter_server.FORGOTTEN_AFTER_SECONDS)  # idle, yet heard
@@ -124,8 +128,7 @@ def test_silent_workers_end_the_coordinator_when_nothing_moves(folder: Path) -> 
     with Job(folder, strategy=STRATEGY, roles=ROLES, arguments=arguments) as job:
         job.start()["chief-0"].wait_for(r"step \d+/")
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
-            assert job["chief-0"].wait(SOON) == 75
-    assert job["chief-0"].last_words == "no step was finished for 5 s (--stall-timeout): a task of this job hangs"
+            endings.check(job, "workers_that_are_silent")
 
 
 def test_silent_workers_end_the_coordinator_even_where_tensorflow_blocks_all_of_python(folder: Path) -> None:
@@ -134,3 +137,25 @@ def test_silent_workers_end_the_coordinator_even_where_tensorflow_blocks_all_of_
         job.start().wait_for_checkpoint(40)
         with stopped(job["worker-0"]), stopped(job["worker-1"]):
             assert job["chief-0"].wait(SOON) == 75
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"),
+    [(tf.errors.UnavailableError(None, None, "gone"), 0), (ValueError(), 1)],
+    ids=["lost", "other"],
+)
+def test_only_the_error_of_a_lost_task_is_not_printed_when_its_executor_is_forgotten(
+    error: Exception, printed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failed(executor.Executor):
+        def __init__(self) -> None:
+            pass
+
+        def wait(self) -> None:
+            raise error
+
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: seen.append(problem.exc_value))
+    compat.forget_executors_in_silence()
+    Failed()
+    assert seen == [error] * printed

@@ -1,7 +1,7 @@
 """Any model trains as plain Keras `fit` on one device would at the same global batch, or is refused in one line.
 
-The table is in `parity.py`. A run tries the cases of ALWAYS; with `DTJ_PARITY=all` it tries the whole table, and with
-`-k clipnorm` besides it starts processes for the chosen cases alone.
+The table is in `parity_cases.py`. A run tries the cases of ALWAYS; with `DTJ_PARITY=all` it tries the whole table, and
+with `-k clipnorm` besides it starts processes for the chosen cases alone.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trainer.cluster import SOURCE, Job
-from trainer.parity import BY_NAME, CASES, THREE_WORKERS, TWO_WORKERS
+from trainer.parity_cases import BY_NAME, CASES, ONE_SERVER, THREE_WORKERS, TWO_WORKERS
 
 pytestmark = pytest.mark.trainer
 
@@ -28,6 +28,12 @@ CELLS = [
 ]
 SECONDS = 900
 """In which all cases of one strategy end, also on a machine that does other things."""
+PROCESSES = {
+    TWO_WORKERS: {"worker": 2},
+    THREE_WORKERS: {"worker": 3},
+    ONE_SERVER: {"chief": 1, "worker": 1, "ps": 1},
+}
+"""Which processes a strategy needs, if it needs more than one."""
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(SOURCE)}
 
 
@@ -37,7 +43,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     asked: dict[str, dict[str, list[str]]] = {}
     for item in request.session.items:
         if item.path == request.path and (call := getattr(item, "callspec", None)) and "cell" in call.params:
-            kind = next((k for k in (TWO_WORKERS, THREE_WORKERS) if call.params["cell"].startswith(k)), "local")
+            kind = next((k for k in PROCESSES if call.params["cell"].startswith(k)), "local")
             asked.setdefault(kind, {}).setdefault(call.params["name"], []).append(call.params["cell"])
     # The reference of each case is made there, whatever its other cells are.
     local = {name: cells for cases in asked.values() for name, cells in cases.items()} | asked.get("local", {})
@@ -45,7 +51,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     run(folder, "local", {"worker": 1}, "local", local)
     for kind, cases in asked.items():
         if kind != "local":
-            run(folder, kind, {"worker": int(kind[-1])}, "workers", cases)
+            run(folder, kind, PROCESSES[kind], "servers" if kind == ONE_SERVER else "workers", cases)
     return folder
 
 
@@ -55,9 +61,10 @@ def run(folder: Path, kind: str, roles: dict[str, int], how: str, cases: dict[st
     job = Job(folder / "jobs" / kind, strategy="", roles=roles, program=program)
     job.arguments = []
     with job:
-        codes = job.start(environ=HIDDEN).wait(SECONDS)
-        for replica in job.replicas.values():
-            if codes[replica.name]:
+        job.start(environ=HIDDEN)
+        # Servers do not end by themselves.
+        for replica in [job[f"{role}-{index}"] for role, index in job.tasks if role == "chief" or "chief" not in roles]:
+            if replica.wait(SECONDS):
                 print(replica.log)
 
 
@@ -71,7 +78,7 @@ def test_the_weights_are_those_of_plain_keras_on_one_device(results: Path, name:
         line = found.get("refused", found.get("error"))
         assert re.match(pattern, line), line
         assert "\n" not in line
-        assert found.get("code") == 2
+        assert found.get("code") == case.code
         return
     assert isinstance(found, list), found.get("error", found)
     expected = outcome(results, name, "reference")

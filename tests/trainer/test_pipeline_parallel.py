@@ -45,7 +45,7 @@ def test_a_checkpoint_has_the_layout_of_every_other_strategy(alone: Job, piped: 
 
 
 def test_a_preempted_and_then_killed_job_ends_with_the_same_bits(folder: Path, piped: Job) -> None:
-    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=SHORT) as job:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=SHORT, exports=False) as job:
         job.start().wait_for_checkpoint(20)
         job.kill(signal.SIGTERM)
         assert job.wait() == {"worker-0": 42, "worker-1": 143}, "the stage stays until its weights are saved"
@@ -64,7 +64,7 @@ def test_a_preempted_and_then_killed_job_ends_with_the_same_bits(folder: Path, p
 def test_a_run_of_one_process_goes_on_in_three_stages_and_then_in_one_process(folder: Path, alone: Job) -> None:
     def until(epochs: int, *, strategy: str, workers: int) -> Job:
         arguments = [*SHORT, f"--epochs={epochs}"]
-        with Job(folder, strategy=strategy, roles={"worker": workers}, arguments=arguments) as job:
+        with Job(folder, strategy=strategy, roles={"worker": workers}, arguments=arguments, exports=False) as job:
             assert job.start()["worker-0"].wait() == 0
         return job
 
@@ -78,7 +78,7 @@ def test_a_run_of_one_process_goes_on_in_three_stages_and_then_in_one_process(fo
 def test_a_chief_drives_replicas_of_the_pipeline_and_an_evaluator_judges(folder: Path, alone: Job) -> None:
     roles = {"chief": 1, "worker": 4, "evaluator": 1}
     arguments = [*SHORT, "--pipeline-replicas=2", "--micro-batches=2", "--stages=dense"]
-    with Job(folder, strategy=STRATEGY, roles=roles, arguments=arguments) as job:
+    with Job(folder, strategy=STRATEGY, roles=roles, arguments=arguments, exports=False) as job:
         assert job.start()["chief-0"].wait() == 0
         assert job["evaluator-0"].wait() == 0
         assert "2 micro-batches of 12 per replica  stages 2  replicas 2" in job["chief-0"].log
@@ -87,7 +87,7 @@ def test_a_chief_drives_replicas_of_the_pipeline_and_an_evaluator_judges(folder:
 
 def test_stages_are_balanced_by_what_they_cost_where_that_is_asked(folder: Path) -> None:
     arguments = ["--epochs=1", "--batch-size=480", "--balance=cost", "--run-eagerly"]
-    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=arguments) as job:
+    with Job(folder, strategy=STRATEGY, roles=TWO, arguments=arguments, exports=False) as job:
         assert job.start()["worker-0"].wait() == 0
         assert "measuring 6 parts of the model with micro-batches of 120" in job["worker-0"].log
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from dtj_trainer.pipeline_parallel.layout import Layout
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.pipeline_layout import Layout
+from dtj_trainer.errors import UsageError
 
 pytestmark = pytest.mark.trainer
 

@@ -1,9 +1,11 @@
 """Nothing waits forever: data that give no batch end the job, and the worker that is late is named."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from trainer import endings
 from trainer.cluster import Job
 
 pytestmark = pytest.mark.trainer
@@ -47,10 +49,81 @@ def test_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: P
     with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
         job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
         (folder / "mine.py").write_text(BLOCKS.format(index=1))
+        endings.check(job.start(), "data_that_block")
+
+
+def test_a_callback_that_blocks_on_one_worker_ends_the_job_and_names_the_worker(folder: Path) -> None:
+    """Keras begins the next epoch with variables of all replicas: the others wait there, outside of their steps."""
+    blocks = """
+class Blocks(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if os.environ["DTJ_INDEX"] == "1":
+            time.sleep(3600)
+
+def callbacks():
+    return [Blocks()]
+"""
+    arguments = [
+        "--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=2", "--no-shuffle", "--stall-timeout=8",
+        "--loop=fit", "--callbacks=mine:callbacks",
+    ]  # fmt: skip
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
+        (folder / "mine.py").write_text(BLOCKS.format(index="none") + blocks)
         assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
     late = "no step was finished for 8 s (--stall-timeout): "
-    assert job["worker-1"].last_words.startswith(f"{late}waits in a step, after ")
-    assert job["worker-0"].last_words.startswith(f"{late}worker 1 waits in a step, after ")
+    assert (
+        job["worker-1"].last_words
+        == f"{late}is outside of its steps, as in a callback or a validation, after 50 batches of its data"
+    )
+    assert job["worker-0"].last_words.startswith(f"{late}worker 1 is outside of its steps, ")
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+def test_held_out_data_that_block_on_one_worker_end_the_job_and_name_the_worker(folder: Path, loop: str) -> None:
+    """Both are in the same validation, after the same number of steps."""
+    data = """
+from pathlib import Path
+
+def once(number):
+    if os.environ["DTJ_INDEX"] == "1" and list(Path("checkpoints").glob("*.index")):
+        time.sleep(3600)
+    return number
+
+def held_out():
+    def example(number):
+        number = tf.numpy_function(once, [number], tf.int64)
+        number.set_shape([])
+        value = tf.cast(number, tf.float32)
+        return tf.stack([value, value]), value[tf.newaxis]
+
+    return {"training": data()["training"], "held_out": tf.data.Dataset.range(32).map(example)}
+"""
+    arguments = [
+        "--model=mine:model", "--data=mine:held_out", "--batch-size=8", "--epochs=2", "--no-shuffle",
+        "--stall-timeout=8", "--validate-every=10", "--checkpoint-every-steps=5", f"--loop={loop}",
+    ]  # fmt: skip
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=30"]
+        (folder / "mine.py").write_text(BLOCKS.format(index="none") + data)
+        assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
+    late = "no step was finished for 8 s (--stall-timeout): "
+    assert job["worker-1"].last_words.startswith(f"{late}is outside of its steps, as in a callback or a validation, ")
+    assert job["worker-0"].last_words.startswith(f"{late}worker 1 is outside of its steps, ")
+
+
+def test_held_out_data_that_block_the_evaluator_end_it(folder: Path) -> None:
+    blocks = BLOCKS.format(index=0).replace("number == 399", "os.path.exists('blocks')")
+    blocks = blocks.replace("DTJ_INDEX", "DTJ_ROLE").replace('== "0"', '== "evaluator"')
+    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--epochs=1", "--stall-timeout=8"]
+    roles = {"worker": 1, "evaluator": 1}
+    with Job(folder, strategy="OneDevice", roles=roles, arguments=arguments, exports=False) as job:
+        (folder / "mine.py").write_text(blocks)
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=8"]
+        job.start("evaluator-0")["evaluator-0"].wait_for("evaluator: watching")
+        (folder / "blocks").touch()
+        assert job.start("worker-0").wait() == {"evaluator-0": 1, "worker-0": 0}
+    assert job["evaluator-0"].last_words.startswith("no batch of the held-out examples was evaluated for 8 s (--stall-")
 
 
 def test_data_that_block_in_a_job_of_one_process_end_it(folder: Path) -> None:
@@ -64,15 +137,212 @@ def test_data_that_block_in_a_job_of_one_process_end_it(folder: Path) -> None:
     assert job["worker-0"].last_words.startswith("no step was finished for 8 s (--stall-timeout): waits in a step")
 
 
-def test_data_that_are_never_ready_on_one_worker_end_the_job(folder: Path) -> None:
-    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
+STUCK = """
+import keras
+import tensorflow as tf
+
+def stuck(value):
+    queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.float32], shapes=[[]])
+    never = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.float32])[0]
+    return value + tf.ensure_shape(never, [])
+
+class Blocks(keras.layers.Layer):
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, inputs):
+        return tf.cond(tf.reduce_max(tf.abs(inputs)) > 1000.0, lambda: stuck(inputs), lambda: inputs)
+
+def dense(library):
+    model = library.Sequential([library.Input((2,)), library.layers.Dense(3), library.layers.Dense(1)])
+    model.compile(loss="mse")
+    return model
+
+def model():
+    first = keras.layers.Dense(3, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((2,)), first, Blocks(name="blocks"), keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    return model
+
+def tf_keras_model():
+    import tf_keras
+    return dense(tf_keras)
+
+def keras_model():
+    return dense(keras)
+
+def examples(last):
+    value = lambda number: last(number) if number == 399 else 0.0
+    data = tf.data.Dataset.range(400).map(lambda number: (tf.ones(2) * value(number), tf.zeros(1)))
+    return {"training": data, "held_out": data.take(8)}
+
+def data():
+    return examples(lambda number: 1e6)
+
+def stuck_data():
+    return examples(lambda number: stuck(0.0))
+"""
+
+
+def run_until_stalled(folder: Path, *options: str, strategy: str, roles: Mapping[str, int], name: str) -> None:
+    """Runs a job on `STUCK`, and checks that it ends as expected."""
+    arguments = [*options, "--batch-size=8", "--epochs=1", "--no-shuffle", "--stall-timeout=8"]
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=60"]
+        (folder / "mine.py").write_text(STUCK)
+        endings.check(job.start(), name)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (("--model=mine:model", "--data=mine:data", "--stages=blocks"), "stage_that_hangs"),
+        (("--model=mine:keras_model", "--data=mine:stuck_data"), "data_that_block_under_pipeline"),
+    ],
+)
+def test_a_pipeline_that_hangs_in_a_step_names_the_worker_that_the_others_wait_for(
+    folder: Path, options: tuple[str, ...], name: str
+) -> None:
+    run_until_stalled(folder, *options, strategy="Pipeline", roles={"worker": 2}, name=name)
+
+
+@pytest.mark.parametrize(
+    ("stages", "link"),
+    [
+        ([(8, 8), (8, 8), (8, 0)], None),
+        ([(8, 4), (8, 4), (7, 0)], (1, 2)),
+        ([(8, 4), (5, 4), (5, 0)], (0, 1)),
+        ([(8, 4), (8, 4), (8, 0)], (2, 1)),
+        ([(8, 4), (8, 7), (8, 0)], (2, 1)),
+        ([(8, 4), (8, 8), (8, 0)], (1, 0)),
+    ],
+)
+def test_what_was_sent_and_did_not_arrive_is_found_by_what_the_stages_have_computed(
+    stages: list[tuple[int, int]], link: tuple[int, int] | None
+) -> None:
+    from dtj_trainer.pipeline_parallel.stage_progress import PieceCounts, missing
+
+    counts = [
+        PieceCounts(forward_begun=forward, forward_ended=forward, backward_begun=backward, backward_ended=backward)
+        for forward, backward in stages
+    ]
+    assert missing(counts) == link
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+def test_a_parameter_server_worker_that_waits_for_its_data_is_named(folder: Path, loop: str) -> None:
+    run_until_stalled(
+        folder, "--model=mine:tf_keras_model", "--data=mine:stuck_data", f"--loop={loop}",
+        strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1},
+        name="data_that_block_under_parameter_server",
+    )  # fmt: skip
+
+
+def test_a_callback_of_the_coordinator_that_blocks_ends_the_job(folder: Path) -> None:
+    callbacks = """
+import time
+
+def callbacks():
+    import tf_keras
+    return [tf_keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(3600))]
+"""
+    arguments = [
+        "--model=mine:tf_keras_model", "--data=mine:data", "--loop=fit", "--callbacks=mine:callbacks",
+        "--batch-size=8", "--epochs=2", "--no-shuffle", "--stall-timeout=8",
+    ]  # fmt: skip
+    with Job(folder, strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
+        (folder / "mine.py").write_text(STUCK.replace("1e6", "0.0") + callbacks)
+        assert job.start()["chief-0"].wait() == 1
+    doing = "is outside of its steps, as in a callback or a validation"
+    assert job["chief-0"].last_words == f"no step was finished for 8 s (--stall-timeout): {doing}"
+
+
+MODELS = """
+def wait_for_ever():
+    # The trainer tries the function before, outside of the strategy. Pipeline makes its variables without one.
+    times.append(1)
+    if os.environ["DTJ_INDEX"] == "{index}" and os.environ["DTJ_ROLE"] != "ps" and len(times) == {time}:
+        time.sleep(3600)
+
+times = []
+
+def before():
+    wait_for_ever()
+    return model()
+
+def between():
+    first = keras.layers.Dense(3)
+    first.build((None, 2))
+    wait_for_ever()
+    found = keras.Sequential([keras.Input((2,)), first, keras.layers.Dense(1)])
+    found.compile(loss="mse")
+    return found
+"""
+
+
+@pytest.mark.parametrize(("function", "index"), [("before", 1), ("between", 0)])
+def test_a_model_that_is_never_ready_on_one_worker_ends_the_job_and_names_the_worker(
+    folder: Path, function: str, index: int
+) -> None:
+    arguments = [f"--model=mine:{function}", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
     with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=arguments) as job:
-        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=30"]
-        blocks = BLOCKS.format(index=1).replace("def data():", "def data():\n    wait(399)")
-        (folder / "mine.py").write_text(blocks)
-        assert job.start().wait() == {"worker-0": 75, "worker-1": 1}
-    assert job["worker-1"].last_words == "the data are not ready after 30 s (--stall-timeout)"
-    assert "worker 1 not reachable" in job["worker-0"].last_words
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
+        (folder / "mine.py").write_text(BLOCKS.format(index="none") + MODELS.format(index=index, time=2))
+        late, other = f"worker-{index}", f"worker-{1 - index}"
+        assert job.start().wait() == {late: 1, other: 75}
+    line = "the model is not ready after 40 s (--stall-timeout): "
+    doing = f"is in {function}() of --model=mine:{function}"
+    assert job[late].last_words == f"{line}{doing}"
+    assert job[other].last_words == f"{line}worker {index} {doing}"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "library", "time"),
+    [
+        ("OneDevice", {"worker": 1}, "keras", 1),
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, "tf_keras", 2),
+        ("Pipeline", {"worker": 2}, "keras", 2),
+    ],
+)
+def test_a_model_that_is_never_ready_ends_the_task_that_builds_it(
+    folder: Path, strategy: str, roles: dict[str, int], library: str, time: int
+) -> None:
+    """It is built twice: to try it, and to train it."""
+    leader = "chief-0" if "chief" in roles else "worker-0"
+    arguments = ["--model=mine:before", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
+        program = BLOCKS.format(index="none") + MODELS.format(index=0, time=time)
+        (folder / "mine.py").write_text(program.replace("import keras", f"import {library} as keras"))
+        assert job.start()[leader].wait() == 1
+    doing = "is in before() of --model=mine:before"
+    assert job[leader].last_words == f"the model is not ready after {20 * time} s (--stall-timeout): {doing}"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "library"),
+    [
+        ("MultiWorkerMirrored", {"worker": 2}, "keras"),
+        ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, "tf_keras"),
+        ("Pipeline", {"worker": 2}, "keras"),
+    ],
+)
+def test_data_that_are_never_ready_on_one_task_end_the_job(
+    folder: Path, strategy: str, roles: dict[str, int], library: str
+) -> None:
+    late = "worker-1" if strategy == "MultiWorkerMirrored" else "chief-0" if "chief" in roles else "worker-0"
+    arguments = ["--model=mine:model", "--data=mine:data", "--batch-size=8", "--stall-timeout=8"]
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        job.arguments = [a for a in job.arguments if "start-timeout" not in a] + ["--start-timeout=20"]
+        blocks = BLOCKS.format(index=late[-1]).replace("def data():", "def data():\n    wait(399)")
+        (folder / "mine.py").write_text(blocks.replace("import keras", f"import {library} as keras"))
+        assert job.start()[late].wait() == 1
+        if strategy == "MultiWorkerMirrored":
+            assert job["worker-0"].wait() == 75
+            assert "worker 1 not reachable" in job["worker-0"].last_words
+    doing = "is in data() of --data=mine:data"
+    assert job[late].last_words == f"the data are not ready after 20 s (--stall-timeout): {doing}"
 
 
 def test_who_is_late_is_who_does_not_answer_then_who_has_fewer_batches_then_who_has_not_begun() -> None:

@@ -54,7 +54,7 @@ def test_its_statistics_are_equal_on_all_workers_and_those_of_one_device(folder:
 
     for strategy, roles in (("OneDevice", {"worker": 1}), ("MultiWorkerMirrored", {"worker": 2})):
         arguments = [*SHORT, f"--loop={loop}", "--model=mine:build", "--dataset=digits"]
-        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments) as job:
+        with Job(folder / strategy, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
             (folder / strategy / "mine.py").write_text(NORMALISED)
             (folder / strategy / "sitecustomize.py").write_text(NOTED)
             job.start(environ={"PYTHONPATH": f"{folder / strategy}:{SOURCE}"})

@@ -34,7 +34,7 @@ def test_a_runtime_that_nobody_listens_at_is_waited_for_no_longer_than_asked(fol
         worker = job.start()["worker-0"]
         assert worker.wait() == 75
     assert re.search(
-        r"start gate: 2 of 2 peers missing after \d s: TPU 0 at 127.0.0.1:9 \(connection refused\)", worker.last_words
+        r"start gate: 2 of 2 peers missing after \d+ s: TPU 0 at 127.0.0.1:9 \(connection refused\)", worker.last_words
     )
 
 
@@ -83,7 +83,7 @@ def test_resolver_connection_initialisation_and_strategy_come_in_this_order(host
     from dtj_trainer.distribution import tpu
 
     fake = FakeTensorFlow()
-    assert tpu.make_strategy("local", library=fake, root=host_with_a_chip) == "the strategy"
+    assert tpu.make_tpu_strategy("local", library=fake, root=host_with_a_chip) == "the strategy"
     assert fake.asked == [
         ("resolver", "local"),
         ("connect", "the resolver"),
@@ -96,12 +96,12 @@ def test_a_tensorflow_without_tpus_is_one_line_with_the_image_to_take(host_with_
     import tensorflow as tf
 
     from dtj_trainer.distribution import tpu
-    from dtj_trainer.process.errors import UsageError
+    from dtj_trainer.errors import UsageError
 
     error = tf.errors.NotFoundError(None, None, "No OpKernel was registered\nto support Op 'ConfigureDistributedTPU'")
     fake = FakeTensorFlow("initialise", error)
     with pytest.raises(UsageError, match=r"^TPU local: could not be initialised: No OpKernel .*image for TPUs") as line:
-        tpu.make_strategy("local", library=fake, root=host_with_a_chip)
+        tpu.make_tpu_strategy("local", library=fake, root=host_with_a_chip)
     assert "\n" not in str(line.value)
     assert fake.asked[-1] == ("initialise", "the resolver")
 
@@ -110,8 +110,8 @@ def test_a_runtime_that_goes_away_while_it_is_initialised_is_a_lost_peer() -> No
     import tensorflow as tf
 
     from dtj_trainer.distribution import tpu
-    from dtj_trainer.process.errors import PeerLost
+    from dtj_trainer.errors import PeerLost
 
     fake = FakeTensorFlow("initialise", tf.errors.UnavailableError(None, None, "Socket closed"))
     with pytest.raises(PeerLost, match=r"^TPU grpc://h:1: could not be initialised: Socket closed$"):
-        tpu.make_strategy("grpc://h:1", library=fake)
+        tpu.make_tpu_strategy("grpc://h:1", library=fake)

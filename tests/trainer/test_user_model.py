@@ -268,13 +268,39 @@ def test_the_order_may_be_left_as_it_is(tmp_path: Path) -> None:
     assert numbers(source, batch=8, seed=0, steps=15) == expected * 2
 
 
+def test_the_functions_of_a_dataset_may_use_if_where_it_is_made_in_a_graph(tmp_path: Path) -> None:
+    """As the workers of parameter servers make it."""
+    import tensorflow as tf
+
+    data = """
+        import tensorflow as tf
+        def data():
+            def example(number):
+                if number > 3:
+                    number = -number
+                return tf.ones(2), number
+            return tf.data.Dataset.range(10).map(example)
+    """
+    source = own_data(tmp_path, data, shuffle=False)
+
+    @tf.function(autograph=False)
+    def first_batch():
+        return next(iter(source.batches(batch=4, seed=0)))[1]
+
+    assert first_batch().numpy().tolist() == [0, 1, 2, 3]
+    assert numbers(source, batch=4, seed=0, steps=2) == [0, 1, 2, 3, -5, -6, -7, -8]
+
+
 def own_data(folder: Path, text: str, *, shuffle: bool):
     """The source of a user's module."""
+    from dtj_trainer.config.entry_points import Name
     from dtj_trainer.user_code.dataset import OwnData
-    from dtj_trainer.user_code.entry_points import Name
 
     space: dict[str, object] = {}
-    exec(textwrap.dedent(text), space)
+    path = folder / "mine.py"
+    path.write_text(textwrap.dedent(text))
+    # AutoGraph reads the source in the file.
+    exec(compile(path.read_text(), path, "exec"), space)
     return OwnData(Name(flag="--data", module="mine", function="data"), space["data"], shuffle=shuffle)
 
 
@@ -320,6 +346,9 @@ WRONG = """
     def endless():
         return data().repeat()
 
+    def shapeless():
+        return data().map(lambda x, y: (tf.numpy_function(lambda value: value, [x], x.dtype), y))
+
     def empty():
         return data().take(0)
 
@@ -349,6 +378,11 @@ CASES = [
     ("mine:model", "mine:wide", r"--model=mine:model: the model takes \(None, 2\), the examples of --data=mine:wide"),
     ("mine:model", "mine:text", r"--data=mine:text: returned a str; return a tf.data.Dataset of single examples"),
     ("mine:model", "mine:batched", r"--data=mine:batched: gives a tensor of shape \(None, 2\), which looks like batch"),
+    (
+        "mine:model",
+        "mine:shapeless",
+        r"--data=mine:shapeless: gives inputs of unknown shape, as numpy_function and py_f",
+    ),
     ("mine:model", "mine:endless", r"--data=mine:endless: the dataset has no end; leave .repeat\(\) out"),
     ("mine:model", "mine:empty", r"--data=mine:empty: no training examples; give at least one"),
     ("mine:model", "mine:alone", r"--data=mine:alone: gives elements of TensorSpec.*; return a tf.data.Dataset"),
@@ -361,7 +395,7 @@ def test_what_is_not_as_it_has_to_be_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, data: str, line: str
 ) -> None:
     """In this process: a real one takes seconds, and the next test is one."""
-    from dtj_trainer.process.errors import UsageError
+    from dtj_trainer.errors import UsageError
 
     mine(tmp_path, WRONG)
     monkeypatch.chdir(tmp_path)
@@ -378,8 +412,8 @@ def learn_one_batch(*argv: str) -> None:
     import keras
 
     from dtj_trainer import problem
+    from dtj_trainer.config import entry_points
     from dtj_trainer.config.parsing import parse
-    from dtj_trainer.user_code import entry_points
 
     config = parse(argv, {})
     entry_points.check(config.user_code)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.cluster import Job, inherited
+from trainer.cluster import DEADLINE, Job, inherited
 from trainer.outcome import points
 
 pytestmark = pytest.mark.trainer
@@ -28,11 +28,18 @@ def test_a_script_is_main_with_its_arguments_environment_children_and_exit_code(
     with script(folder, INTERPRETED, "7", "children", options=[f"--checkpoint-dir={folder / 'elsewhere'}"]) as job:
         worker = job.start()["worker-0"]
         assert worker.wait() == 7
-    assert "name __main__  file interpreted.py  beside beside\n" in worker.log
+    assert "name __main__  file interpreted.py  neighbour neighbour\n" in worker.log
     assert 'TF_CONFIG {"cluster": {"worker": ["127.0.0.1:' in worker.log
     assert f"checkpoints {folder / 'elsewhere'}\n" in worker.log
     assert "fork -15\nspawn -15\n" in worker.log
     assert worker.log.endswith("exit handler\n")
+
+
+def test_the_leader_logs_its_versions(folder: Path) -> None:
+    with script(folder, INTERPRETED, "0") as job:
+        worker = job.start()["worker-0"]
+        assert worker.wait() == 0
+    assert re.search(r"^versions: python 3\.\d+\.\d+.*, tensorflow(-cpu)? 2\.\d+", worker.log, re.MULTILINE), worker.log
 
 
 def test_a_module_is_run_by_its_name(folder: Path) -> None:
@@ -53,6 +60,8 @@ import threading
 for thread in threading.enumerate():
     if thread.name == "alone":
         thread.join()
+from dtj_trainer.process.task_context import TaskContext
+print("reported", TaskContext.current.progress_store.progress.warning)
 """
 
 
@@ -68,6 +77,7 @@ def test_a_script_that_trains_alone_in_a_job_of_two_workers_is_noticed(
         assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
     for replica in job.replicas.values():
         assert ("warning: train.py trains alone: the job has 2 workers" in replica.log) == warns, replica.log
+        assert ("reported train.py trains alone" in replica.log) == warns, replica.log
 
 
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
@@ -143,6 +153,7 @@ def test_a_peer_of_a_script_that_never_comes_is_named(folder: Path) -> None:
     [
         (["--script=nowhere.py"], "--script=nowhere.py: no such file in {}; mount or copy it there, "),
         (["--script=no.module"], "--script=no.module: no such module (No module named 'no'); "),
+        (["--script=needs.train"], "--script=needs.train: its package cannot be imported (No module named 'absent'); "),
         (["--script=."], "--script=.: no such module"),
         (["--script=./"], "--script=./: cannot be read (Is a directory); give a file of Python code"),
         (["--script=program.py"], "--script=program.py: source code string cannot contain null bytes; give a file of "),
@@ -155,13 +166,16 @@ def test_a_peer_of_a_script_that_never_comes_is_named(folder: Path) -> None:
 def test_what_is_no_script_is_refused_in_one_line(tmp_path: Path, arguments: Sequence[str], line: str) -> None:
     (tmp_path / "program.py").write_bytes(b"\x7fELF\0\0")
     (tmp_path / "unfinished.py").write_text("x = (\n")
+    (tmp_path / "needs").mkdir()
+    (tmp_path / "needs" / "__init__.py").write_text("import absent\n")
+    (tmp_path / "needs" / "train.py").touch()
     ended = subprocess.run(
         [sys.executable, "-m", "dtj_trainer", *arguments],
         env={**inherited(), "DTJ_TERMINATION_LOG": str(tmp_path / "words")},
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
     )
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"dtj_trainer: {line.format(tmp_path)}")

@@ -68,6 +68,12 @@ CASES = [
     ("tf_keras_weights", "weighted", 5, *WORKERS),
     # Keras takes the losses of single outputs as means of batches, whatever size these have.
     ("several", "pairs", 8, *MIRRORED),
+    # These have a test_step of their own.
+    ("guided_evaluation", "weighted", 5, *MIRRORED),
+    ("extended_evaluation", "points", 5, *WORKERS),
+    ("extended_evaluation", "points", 5, "CentralStorage", ONE, "custom"),
+    ("own_evaluation", "points", 5, "MultiWorkerMirrored", TWO, "fit"),
+    ("tf_keras_evaluation", "points", 5, "OneDevice", ONE, "fit"),
 ]  # fmt: skip
 
 
@@ -80,6 +86,8 @@ def test_validation_is_that_of_keras(
         assert set(job.start(environ=HERE).wait().values()) == {0}
     measured = history(model, data, batch=batch)
     wanted = {name: values for name, values in measured.items() if name.startswith("val_")}
+    # Keras shows it of the last batch alone.
+    wanted.pop("val_of_batch", None)
     shown = points(folder / "logs" / "validation")
     assert {f"val_{name}" for name in shown} >= set(wanted)
     for name, values in wanted.items():
@@ -257,54 +265,62 @@ def test_sigterm_in_the_midst_of_a_validation_saves_and_the_next_start_validates
     assert steps == ["30", "60"]
 
 
-OWN_TEST_STEP = """
-import keras
-import overfits
+@pytest.mark.parametrize(("strategy", "roles"), [("OneDevice", ONE), ("Pipeline", TWO)])
+def test_a_test_step_that_returns_what_no_metric_adds_up_is_one_line_before_the_first_step(
+    folder: Path, strategy: str, roles: Mapping[str, int]
+) -> None:
+    arguments = [
+        "--epochs=1", "--batch-size=24", "--model=parity_models:evaluation_of_single_batches",
+        "--data=parity_models:points",
+    ]  # fmt: skip
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments) as job:
+        # The other tasks of a pipeline wait for the leader.
+        assert job.start(environ=HERE)["worker-0"].wait(DEADLINE) == 2
+    assert job["worker-0"].last_words == (
+        "--model=parity_models:evaluation_of_single_batches: Unshown.test_step returns loss, which no metric adds up "
+        "over the batches; update a metric of the model with it"
+    )
+    assert "step 1/" not in job["worker-0"].log
 
-class Model(keras.Model):
-    def test_step(self, data):
-        return {"loss": 0.0}
 
-def build():
-    made = overfits.build()
-    model = Model(made.inputs, made.outputs)
-    model.compile(optimizer="sgd", loss=made.loss)
-    return model
-"""
-
-
-def test_a_test_step_of_the_models_own_is_not_left_out_in_silence(folder: Path) -> None:
-    arguments = [*OVERFITS, "--model=mine:build", "--epochs=1"]
-    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments) as job:
-        (folder / "mine.py").write_text(OWN_TEST_STEP)
-        assert job.start(environ=HERE).wait() == {"worker-0": 0}
+def test_the_evaluation_of_a_pipeline_calls_the_test_step_of_the_model(folder: Path) -> None:
+    arguments = [
+        "--no-shuffle", "--epochs=3", "--batch-size=24", "--micro-batches=2", "--model=parity_models:own_evaluation",
+        "--data=parity_models:points",
+    ]  # fmt: skip
+    with Job(folder, strategy="Pipeline", roles=TWO, arguments=arguments) as job:
+        # The other tasks of a pipeline end after the leader, when they are stopped.
+        assert job.start(environ=HERE)["worker-0"].wait(DEADLINE) == 0
+    measured = history("own_evaluation", "points", batch=12)
+    for name in ("loss", "odds", "overlap"):
+        assert job.result[name] == pytest.approx(measured[f"val_{name}"][-1], abs=1e-5)
     assert (
-        "--model=mine:build: evaluations do not call Model.test_step; they show the loss and the metrics that the "
-        "model was compiled with"
+        "Own.test_step returns of_batch of single batches, which is not shown; update a metric of the model with it"
     ) in job["worker-0"].log
 
 
 @pytest.mark.parametrize("eager", [False, True])
-def test_a_long_validation_shows_between_its_batches_that_it_goes_on(eager: bool) -> None:
+def test_a_long_validation_shows_between_its_batches_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, eager: bool
+) -> None:
     """By this, the watch for stalls begins again, and a task that is asked to stop can stop."""
     import overfits
     import tensorflow as tf
 
+    from dtj_trainer.data.held_out_examples import HeldOut
     from dtj_trainer.tasks.aggregation import ByExample
     from dtj_trainer.tasks.heads import MultiClass
+    from dtj_trainer.training import validator as of_validator
     from dtj_trainer.training.validator import Validator
 
-    class Slow:
+    class Few:
         validation_examples = 5
 
         def validation(self, *, batch: int) -> Any:
-            def wait(x: Any) -> Any:
-                time.sleep(0.6)  # more than the time between two agreements
-                return x
+            return overfits.dataset()["held_out"].take(5).batch(batch)
 
-            examples = overfits.dataset()["held_out"].take(5).batch(batch)
-            return examples.map(lambda x, y: (tf.ensure_shape(tf.py_function(wait, [x], x.dtype), x.shape), y))
-
+    # Each batch takes longer than the time between two agreements.
+    monkeypatch.setattr(of_validator, "steps_within", lambda most, pace: 1)
     alive: list[bool] = []
     tf.config.run_functions_eagerly(eager)
     try:
@@ -312,7 +328,8 @@ def test_a_long_validation_shows_between_its_batches_that_it_goes_on(eager: bool
         with strategy.scope():
             model = overfits.build()
         objective = ByExample(MultiClass(2), model, batch=16)  # type: ignore[arg-type]
-        validator = Validator(strategy, model, objective, Slow(), batch=1)  # type: ignore[arg-type]
+        validation_data = HeldOut(Few(), "few")  # type: ignore[arg-type]
+        validator = Validator(strategy, model, objective, validation_data, batch=1, agree_on_data=[].append)
         found = validator(lambda: False, lambda: alive.append(True))
         assert len(alive) == 5
         assert found is not None

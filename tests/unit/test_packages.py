@@ -77,6 +77,7 @@ def test_what_the_images_lock_is_in_the_ranges_that_pip_takes(lock: str, librari
 
 def test_what_dtj_recommends_to_install_is_this_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dtj.local.trainer._checkout", lambda: None)
+    monkeypatch.setattr("dtj.local.trainer._installed_from", lambda: None)
     assert how_to_install() == "type `pip install 'dtj-cli[local]'`"
 
 

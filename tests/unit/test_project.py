@@ -86,6 +86,12 @@ def _name(path: str) -> str:
     return path.rpartition(".")[2]
 
 
+_FROM_KUBERNETES = {
+    *("template", "volume", "tolerations", "env", "resources", "metadata"),
+    *("selector", "dataSource", "dataSourceRef"),
+}
+
+
 def _fields(schema: JsonObject, prefix: str) -> list[tuple[str, JsonObject]]:
     """The fields below spec and status whose schema is ours, not Kubernetes'."""
     found: list[tuple[str, JsonObject]] = []
@@ -95,7 +101,7 @@ def _fields(schema: JsonObject, prefix: str) -> list[tuple[str, JsonObject]]:
         path = f"{prefix}.{name}"
         if path not in (".apiVersion", ".kind", ".metadata", ".spec", ".status"):
             found.append((path, field))
-        if name in ("template", "volume", "tolerations", "env", "resources", "metadata"):
+        if name in _FROM_KUBERNETES:
             continue
         found += _fields(field, path)
         for inner in (field.get("additionalProperties"), field.get("items")):

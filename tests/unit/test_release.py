@@ -96,13 +96,25 @@ def test_a_registry_without_an_owner_is_refused(registry: str) -> None:
         release.with_registry((ROOT / release.NAMES).read_text(), registry)
 
 
-def test_the_list_of_packages_names_each_package_of_the_lock_once() -> None:
-    for image, lock in release_build.LOCKS.items():
-        text = (ROOT / lock).read_text()
-        document = release_build.bill_of_materials(image, "1.2.3", text)
+def test_the_list_of_packages_names_each_package_of_the_locks_once() -> None:
+    for image, locks in release_build.LOCKS.items():
+        texts = [(ROOT / lock).read_text() for lock in locks]
+        document = release_build.bill_of_materials(image, "1.2.3", *texts)
         purls = [component["purl"] for component in document["components"]]
-        assert len(purls) == len(set(purls)) == len(re.findall(r"==", re.sub(r";.*", "", text)))
+        pinned = re.findall(r"^([\w.-]+)==([^\s;]+)", "\n".join(texts), re.MULTILINE)
+        assert len(purls) == len(set(purls)) == len(set(pinned))
         assert document["dependencies"] == [{"ref": image, "dependsOn": purls}]
+
+
+def test_the_locks_of_the_trainer_are_those_that_its_image_installs_without_an_argument() -> None:
+    installed = set(
+        re.findall(
+            r"--requirement \"?/src/requirements/([a-z]+)\.lock", (ROOT / "trainer-image" / "Dockerfile").read_text()
+        )
+    )
+    installed -= {"tfjs", "build"}  # by an argument, and removed from the image
+    listed = {Path(lock).stem.removeprefix("requirements-") for lock in release_build.LOCKS["dtj-trainer"]}
+    assert listed == installed | {"requirements"}
 
 
 def test_the_package_of_the_chart_holds_its_files_and_is_the_same_each_time() -> None:

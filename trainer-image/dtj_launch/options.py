@@ -41,6 +41,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
         UsageError: the first thing that cannot be.
     """
     own, command = _split(argv)
+    _refuse_empty(own)
     given = _parser().parse_args(own)
     if not given.module and not command:
         raise UsageError("nothing to start: give `-- COMMAND...`, or `--module NAME -- ARGUMENTS...`")
@@ -76,6 +77,15 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> Options:
 def _split(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     at = list(argv).index("--") if "--" in argv else len(argv)
     return argv[:at], argv[at + 1 :]
+
+
+def _refuse_empty(own: Sequence[str]) -> None:
+    """An empty value, as that of a shell variable which is not set, would be as if the option was not given."""
+    for before, argument in zip(("", *own), own):
+        if argument.startswith("--") and argument.endswith("="):
+            raise UsageError(f"{argument}: empty; give a value, or leave it out")
+        if not argument:
+            raise UsageError(f"{before or 'an argument'}: empty; give a value, or leave it out")
 
 
 def _seconds(flag: str, text: str) -> float:

@@ -68,6 +68,7 @@ class Progress:
     """Of the whole job, as the operator counts."""
     restarts_in_place: int | None = None
     """How often the launcher started this task again without a new pod."""
+    warning: str | None = None
     export: Mapping[str, Any] | None = None
     """The exported model, as `dtj_trainer.export.bundle.Bundle` reports it."""
 
@@ -93,6 +94,7 @@ class Progress:
             "lastCheckpointStep": self.last_checkpoint_step,
             "attempt": self.attempt,
             "restartsInPlace": self.restarts_in_place,
+            "warning": self.warning,
             "export": self.export,
             "updatedAt": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
@@ -215,7 +217,7 @@ def _rate(first: tuple[float, int], last: tuple[float, int]) -> float | None:
     return steps / seconds if seconds > 0 and steps > 0 else None
 
 
-def serve(store: ProgressStore, port: int, *, host: str = "") -> _Server | None:
+def serve_status(store: ProgressStore, port: int, *, host: str = "") -> _Server | None:
     """Serves GET /status, /metrics and /healthz, and POST /stacks, which prints where all threads are.
 
     On a thread of its own, until the process ends; on all interfaces, or on the address `host`. Returns None, after one
@@ -239,8 +241,7 @@ class _Server:
         self.listener = socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
         self.listener.setblocking(False)
         self.closing = False
-        self._store = store
-        self._printed = float("-inf")
+        self._store, self._printed = store, float("-inf")
         self._until: dict[socket.socket, float] = {}  # of each connection, oldest first, when its time is over
 
     def run(self) -> None:
@@ -342,7 +343,7 @@ class _Publisher:
             self.store = ProgressStore()
             self.store.update(phase=Phase.TRAINING)
             if port := os.environ.get("DTJ_STATUS_PORT"):
-                serve(self.store, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
+                serve_status(self.store, int(port), host=os.environ.get("DTJ_BIND_ADDRESS", ""))
         return self.store
 
 
@@ -434,8 +435,7 @@ class DTJCallback:
         self._batch_size = batch_size
         self._params: Mapping[str, Any] = {}
         self._epoch = self._before = self._in_epoch = 0
-        self._next_look = 0.0
-        self._summed = 1
+        self._next_look, self._summed = 0.0, 1
 
     def set_params(self, params: Mapping[str, Any] | None) -> None:
         """What `fit` knows of itself."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from dtj_trainer.version import __version__
+
 if TYPE_CHECKING:
     from dtj_trainer.training.session import Session
 
 __all__ = ["__version__", "session"]
-
-__version__ = "0.1.0"
 
 
 def session() -> AbstractContextManager[Session]:

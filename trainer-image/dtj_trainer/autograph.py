@@ -19,8 +19,17 @@ def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Where everything runs eagerly it stays as it is, for the debugger.
     """
-    in_graphs = compat.convert_in_graphs(function)
+    return _in_graphs(function, compat.convert_in_graphs(function))
 
+
+def rewritten_within(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function as it is; what it makes graphs of, such as the functions of a dataset, is rewritten also where
+    the function is called in a graph. To be called outside of one.
+    """
+    return _in_graphs(function, compat.convert_in_graphs(function, itself=False))
+
+
+def _in_graphs(function: Callable[..., Any], in_graphs: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return (function if tf.executing_eagerly() else in_graphs)(*args, **kwargs)
 

@@ -13,15 +13,15 @@ from dtj_trainer.data.choice import open_files
 from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.in_memory import Arrays
 from dtj_trainer.data.pipeline import Pipeline
-from dtj_trainer.data.service import Served
+from dtj_trainer.data.service import FromService
 from dtj_trainer.data.source import Source
 from dtj_trainer.registry import DATASETS, TASKS
-from dtj_trainer.tasks import Task
+from dtj_trainer.tasks import LearningTask
 
 log = logging.getLogger(__name__)
 
 
-def prepare(config: Config) -> tuple[Task, Source]:
+def prepare(config: Config) -> tuple[LearningTask, Source]:
     """The task, and the source that feeds its model.
 
     Raises:
@@ -93,7 +93,7 @@ def _served(config: Config, source: Source) -> Source:
             config.cluster.common_log_level,
             f"data: batches come from the tf.data service at {config.data.service}, in no repeatable order",
         )
-        return Served(source, config)
+        return FromService(source, config)
     log.log(
         config.cluster.common_log_level,
         f"data: {source.name} is read by each task itself, since the tf.data service cannot divide it",

@@ -15,19 +15,17 @@ from dtj_launch import progress
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_launch.rendezvous import prove_free
 from dtj_trainer.compat import require_tf_keras
+from dtj_trainer.config import entry_points
 from dtj_trainer.config.cluster import CHIEF, DATA_WORKER, EVALUATOR, PS, WORKER
-from dtj_trainer.config.parsing import DEFAULT_STALL_SECONDS, Config
-from dtj_trainer.data.config import Profile, ServiceTask
-from dtj_trainer.pipeline_parallel.layout import PIPELINE
-from dtj_trainer.process import environment, start_gate
+from dtj_trainer.config.data import Profile, ServiceTask
+from dtj_trainer.config.parsing import Config
+from dtj_trainer.config.pipeline_layout import PIPELINE
+from dtj_trainer.config.script import Script
+from dtj_trainer.process import environment, start_gate, versions
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import TrainerError
 from dtj_trainer.process.output_directories import check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
-from dtj_trainer.process.watchdog import Watchdog
-from dtj_trainer.user_code import entry_points
-from dtj_trainer.user_code.script import Script
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ def launch(config: Config, termination: Termination) -> None:
     progress_store.update(attempt=config.attempt, restarts_in_place=config.restarts_in_place)
     context = TaskContext(config=config, progress_store=progress_store, termination=termination)
     if config.status_port:
-        progress.serve(progress_store, config.status_port, host=config.bind_address)
+        progress.serve_status(progress_store, config.status_port, host=config.bind_address)
     check_outputs(config)
     entry_points.check(config.user_code)
     with nullcontext() if config.script else copied_logs(config):
@@ -59,6 +57,7 @@ def _launch(config: Config, context: TaskContext) -> None:
         _interpret(config.script, context)
     environment.prepare(os.environ)
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, strategy {config.strategy}")
+    versions.log_versions(config.cluster.common_log_level)
     context.startup.lap("python")
     if config.service_task:
         _serve_data(config, config.service_task, progress_store)
@@ -83,6 +82,7 @@ def _interpret(script: Script, context: TaskContext) -> NoReturn:
     config = context.config
     script_runner.prepare(script, os.environ)
     log.info(f"{config.job}: {config.cluster.task}, attempt {config.attempt}, script {script.name}")
+    versions.log_versions(config.cluster.common_log_level)
     start_gate.meet_peers(config)
     script_runner.run(script, context)
 
@@ -101,32 +101,28 @@ def _train(context: TaskContext) -> None:
         start_gate.wait_for_roles(config, CHIEF, WORKER)
     with _connecting(context):
         strategy = strategies.make_strategy(config)
-    # The other workers wait for this one's data.
-    limit = max(config.stall_timeout, config.start_timeout, DEFAULT_STALL_SECONDS if config.data.service else 0)
-    late = TrainerError(f"the data are not ready after {limit:g} s (--stall-timeout)")
-    with Watchdog(limit, late, end_with=end_with):
-        run = _run(context)
+    run = _run_in_time(context)
     with _fed(run):
         synchronous.train(run, strategy)
 
 
 def _coordinate(context: TaskContext) -> None:
     config = context.config
-    require_tf_keras()
+    require_tf_keras("strategy ParameterServer trains models of")
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.training import parameter_server
 
     context.startup.lap("import")
     start_gate.wait_for_roles(config, WORKER, PS)
     with _connecting(context):
-        strategy = parameter_server.make_strategy(min_shard_bytes=config.min_shard_bytes)
-    run = _run(context)
+        strategy = parameter_server.make_parameter_server_strategy(min_shard_bytes=config.min_shard_bytes)
+    run = _run_in_time(context)
     with _fed(run):
         parameter_server.train(run, strategy)
 
 
 def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressStore) -> None:
-    from dtj_trainer.data.service import serve
+    from dtj_trainer.data.service import serve_data
 
     role = config.cluster.task.role
     with start_gate.naming_port(
@@ -135,7 +131,7 @@ def _serve_data(config: Config, service: ServiceTask, progress_store: ProgressSt
         prove_free(service.port)
     if role == DATA_WORKER:
         start_gate.wait_for_dispatcher(config, service.dispatcher)
-    serve(
+    serve_data(
         config.cluster.task,
         service,
         # Of a bucket there is a local copy only, which is no place for what has to outlive the pod.
@@ -161,7 +157,7 @@ def _pipe(context: TaskContext) -> None:
         from dtj_trainer.pipeline_parallel import worker
 
         start_gate.prove_port_free(config)
-        worker.serve(config.cluster, context.progress_store, context.termination, job_uid=config.job_uid)
+        worker.serve_stage(config.cluster, context.progress_store, context.termination, job_uid=config.job_uid)
     environment.configure(eager=config.run_eagerly)
     from dtj_trainer.pipeline_parallel import leader
 
@@ -170,7 +166,7 @@ def _pipe(context: TaskContext) -> None:
     start_gate.wait_for_roles(config, WORKER)
     with _connecting(context):
         leader.connect(config)
-    run = _run(context)
+    run = _run_in_time(context)
     with _fed(run):
         leader.train(run)
 
@@ -179,7 +175,7 @@ def _serve(config: Config, progress_store: ProgressStore) -> None:
     from dtj_trainer.distribution import tf_server
 
     start_gate.prove_port_free(config)
-    tf_server.serve(config.cluster, progress_store)
+    tf_server.serve_cluster(config.cluster, progress_store)
 
 
 def _evaluate(context: TaskContext) -> None:
@@ -217,6 +213,14 @@ def _run(context: TaskContext) -> Run:
     task, data = problem.prepare(config)
     context.startup.lap("data")
     return Run(context=context, task=task, data=data)
+
+
+def _run_in_time(context: TaskContext) -> Run:
+    """The same where others wait for this task: they would wait without end for data that block."""
+    from dtj_trainer.distribution.build_watch import data_watch
+
+    with data_watch(context.config):
+        return _run(context)
 
 
 @contextmanager

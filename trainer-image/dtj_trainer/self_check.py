@@ -4,6 +4,7 @@ Tries, on tiny models, every private name of Keras, tf_keras and TensorFlow that
 what it did. Each image is built with it. Imports TensorFlow.
 """
 
+import importlib.util
 import logging
 import os
 import shutil
@@ -25,11 +26,14 @@ import tensorflow as tf
 from dtj_launch.progress import DTJCallback
 from dtj_trainer import rng_state
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.compat import keras3, keras_override, optimizers, require, version_of
+from dtj_trainer.compat import google_storage, keras3, keras_override, optimizers, require, version_of
 from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.compat import tf_keras as tf_keras_names
 from dtj_trainer.config.parsing import parse
+from dtj_trainer.config.store_url import Location
+from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.training import keras_fit
+from dtj_trainer.user_code import keras_import
 
 try:
     import tf_keras
@@ -84,6 +88,15 @@ def _model(library: Any) -> Any:
 def _strategy() -> Any:
     """One for all checks: the sums of two, over the same devices, take each other for their own."""
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def _object_stores() -> None:
+    """The libraries that are installed work. A client of S3 needs the certificates of the machine."""
+    if importlib.util.find_spec("obstore") is not None:
+        Bucket(Location.of("s3://example-bucket"), option="--checkpoint-dir", retry_seconds=1)
+    if importlib.util.find_spec("google.cloud") is not None:
+        storage, auth = map(importlib.import_module, ("google.cloud.storage", "google.auth.credentials"))
+        google_storage.session_of(storage.Client(project=None, credentials=auth.AnonymousCredentials()))
 
 
 def _layers() -> None:
@@ -183,6 +196,11 @@ def _compiled_by_keras_3() -> None:
     value = model.compute_loss(tf.ones((2, 4)), labels, outputs, None)
     require(float(value) == 0.5, "compute_loss does not ask the losses", library="keras")
     require(keras3.loss_tracker(model) in model.metrics, "the loss has no metric", library="keras")
+    tracker = keras3.loss_tracker(model)
+    keras3.compile_again(model, keras.optimizers.SGD(), steps_per_call=1)
+    require(keras3.loss_tracker(model) is tracker, "a model does not keep the metric of its loss", library="keras")
+    with keras3.as_on_one_replica():
+        keras.losses.MeanSquaredError()(tf.ones((2, 1)), tf.zeros((2, 1)))
     keras3.leave_unbuilt(model)
     model.fit(tf.ones((2, 4)), tf.ones((2, 1)), verbose=0)
 
@@ -249,6 +267,11 @@ def _updates_of_tf_keras() -> None:
     check(float(optimizers.rate_of(optimizer)) == 0.5, "an optimizer does not keep its rate")
     check(optimizers.count_of(optimizer) is optimizer.iterations, "an optimizer does not count")
     check(optimizers.made_under(optimizer) is tf.distribute.get_strategy(), "an optimizer does not keep its strategy")
+    weight = tf.Variable([1.0])
+    summing = tf_keras.optimizers.SGD(1.0)
+    tf_keras_names.sum_gradients_by(summing, lambda pairs: [(2 * one, each) for one, each in pairs])
+    summing.apply_gradients([(tf.constant([1.0]), weight)])
+    check(float(weight[0]) == -1.0, "an optimizer sums its gradients elsewhere")
     scaled = tf_keras.mixed_precision.LossScaleOptimizer(optimizer, initial_scale=8.0)
     scale, count = tf_keras_names.state_of_loss_scale(scaled)
     check(float(scale) == 8.0 and int(count) == 0, "a loss scale has no variables")
@@ -324,6 +347,9 @@ def _conversion() -> None:
     converted = compat.convert_in_graphs(sign)
     call = tf.function(lambda value: converted(value), autograph=False)
     require(int(call(tf.constant(2.0))) == 1, "a function is not converted for graphs", library="tensorflow")
+    within = compat.convert_in_graphs(lambda: tf.data.Dataset.range(1).map(sign), itself=False)
+    made = tf.function(lambda: next(iter(within())), autograph=False)
+    require(int(made()) == -1, "what a function makes graphs of is not converted", library="tensorflow")
 
 
 def _reductions() -> None:
@@ -365,7 +391,7 @@ def _fit_of_scripts() -> None:
     seen.emit = lines.append  # type: ignore[method-assign, assignment]
     keras_override.log.addHandler(seen)
     keras_override.log.setLevel(logging.INFO)
-    keras_override.install(parse((), {}))
+    keras_import.install(parse((), {}))
     folder = tempfile.mkdtemp()
     callbacks = [
         keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", monitor="loss", save_best_only=True),
@@ -383,8 +409,30 @@ def _fit_of_scripts() -> None:
         require(int(optimizer.inner_optimizer.iterations.numpy()) == 8, "fit takes other steps", library="keras")
         require(len(lines) == 1, "fit of several replicas is not adapted", library="keras")
         require(os.path.exists(f"{folder}/best.keras"), "ModelCheckpoint saves nothing", library="keras")
+        with _strategy().scope():
+            own = _OwnMethods([keras.Input((1,)), keras.layers.Dense(1)], name="own")
+            own.compile("sgd", "mse", **_PLAIN)
+        own.fit(labels, labels, batch_size=2, verbose=0)
+        arrays = labels.numpy(), labels.numpy()
+        own.fit((arrays for _ in range(2)), steps_per_epoch=2, verbose=0)
+        own.train_on_batch(*arrays)
+        require(own.predict_on_batch(arrays[0]).shape == (8, 1), "rows are predicted twice", library="keras")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class _OwnMethods(keras.Sequential):  # type: ignore[misc]
+    """Its loss is divided over the replicas, and so is the mean that its train step adds."""
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        return 2.0 * super().compute_loss(*args, **kwargs)
+
+    def train_step(self, data: Any) -> Any:
+        with tf.GradientTape() as tape:
+            outputs = self(data[0], training=True)
+            loss = self.compute_loss(x=data[0], y=data[1], y_pred=outputs) + tf.reduce_mean(outputs)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
 
 
 def _lean(check: str) -> None:
@@ -401,12 +449,22 @@ def _computes_alone() -> None:
     require(compat.computes_alone(), "a process that computes is not known to", library="tensorflow")
 
 
+def _forgotten_executors() -> None:
+    before = sys.unraisablehook
+    try:
+        compat.forget_executors_in_silence()
+        require(sys.unraisablehook is not before, "errors of executors are printed", library="tensorflow")
+    finally:
+        sys.unraisablehook = before
+
+
 CHECKS: Mapping[str, Callable[[], None]] = {
     # First: TensorFlow reads these before anything of it has run.
     "coordination service": compat.check_coordination,
     "parameter servers' memory": compat.check_keep_alive,
     "server": lambda: _lean(_LEAN_CHECKS["server"]),
     "data service": lambda: _lean(_LEAN_CHECKS["data service"]),
+    "object stores": _object_stores,
     "layers": _layers,
     "batch normalization": _moments,
     "compiled models": _compiled,
@@ -418,6 +476,7 @@ CHECKS: Mapping[str, Callable[[], None]] = {
     "names of variables": _variable_names,
     "fit": _fit,
     "begin of computing": _computes_alone,
+    "executors of lost tasks": _forgotten_executors,
     "AutoGraph": _conversion,
     "sums over replicas": _reductions,
     "split variables": _parts,

@@ -12,9 +12,9 @@ from typing import Final
 from pydantic import BaseModel
 
 from dtj.api import names
-from dtj.api.fragments import POD_TEMPLATE_PATH, VOLUME_SOURCE
+from dtj.api.fragments import POD_TEMPLATE_PATH, QUANTITY, VOLUME_SOURCE
 from dtj.api.json import JsonObject, dig
-from dtj.api.pod_schema import fragment, pod_template_schema, volume_source_schema
+from dtj.api.pod_schema import QUANTITY_SCHEMA, fragment, pod_template_schema, volume_source_schema
 from dtj.api.rule import ANY_KEY, Path, Rule
 from dtj.api.rules import RULES
 from dtj.api.spec import JobSpec
@@ -45,7 +45,7 @@ PRINTER_COLUMNS: Final = (
     ("Restarts", "integer", ".status.restarts.total", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
     ("Step", "integer", ".status.progress.step", 1),
-    ("Ex/s", "number", ".status.progress.examplesPerSecond", 1),
+    ("Ex/s", "integer", ".status.progress.examplesPerSecond", 1),
     ("ETA(s)", "integer", ".status.progress.etaSeconds", 1),
     ("Reason", "string", ".status.reason", 1),
     ("Attempt", "integer", ".status.attempt", 1),
@@ -97,7 +97,8 @@ def custom_resource_definition() -> JsonObject:
                         },
                     },
                     "additionalPrinterColumns": [
-                        {"name": name, "type": kind, "jsonPath": path, "priority": priority}
+                        # The API server leaves a priority of 0 out: with it, the CRD would never be as it was applied.
+                        {"name": name, "type": kind, "jsonPath": path, **({"priority": priority} if priority else {})}
                         for name, kind, path, priority in PRINTER_COLUMNS
                     ],
                     "selectableFields": [{"jsonPath": path} for path in SELECTABLE_FIELDS],
@@ -172,6 +173,8 @@ def _convert(source: JsonObject, definitions: JsonObject) -> JsonObject:
 def _from_kubernetes(path: tuple[str, ...]) -> JsonObject:
     if not path:
         return copy.deepcopy(pod_template_schema())
+    if path == QUANTITY:
+        return dict(QUANTITY_SCHEMA)
     if path == VOLUME_SOURCE:
         return volume_source_schema()
     return copy.deepcopy(fragment(*path))

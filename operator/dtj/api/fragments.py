@@ -26,3 +26,6 @@ POD_TEMPLATE_PATH: Final = "x-dtj-pod-template-path"
 
 VOLUME_SOURCE: Final = ("spec", "volumes", "source")
 """The path that stands for a volume without its name."""
+
+QUANTITY: Final = ("quantity",)
+"""The path that stands for one quantity."""

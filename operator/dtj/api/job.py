@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from pydantic import ValidationError
 
-from dtj.api import kueue_labels, names
+from dtj.api import kueue_annotations, kueue_labels, multikueue, names
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.spec import JobSpec
 from dtj.api.status import JobStatus
@@ -64,12 +64,17 @@ class Job:
     generation: int = 1
     resource_version: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Those of Kueue."""
+
     created_at: datetime | None = None
     deleting: bool = False
     spec: JobSpec | None = None
     problems: tuple[str, ...] = ()
     status: JobStatus = field(default_factory=JobStatus)
     raw_spec: JsonObject = field(default_factory=dict)
+    prebuilt_workload: str = ""
+    """The Workload of Kueue that others made for this job; empty if our operator makes it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -91,6 +96,7 @@ class Job:
         generation = dig(metadata, "generation")
         given = dig(metadata, "labels")
         labels = {k: v for k, v in given.items() if isinstance(v, str)} if isinstance(given, dict) else {}
+        annotations = dig(metadata, "annotations")
         return cls(
             namespace=text(dig(metadata, "namespace"), "default"),
             name=text(dig(metadata, "name")),
@@ -98,12 +104,14 @@ class Job:
             generation=generation if isinstance(generation, int) else 1,
             resource_version=text(dig(metadata, "resourceVersion")),
             labels=labels,
+            annotations=kueue_annotations.kept(annotations) if isinstance(annotations, dict) else {},
             created_at=parse_time(dig(metadata, "creationTimestamp")),
             deleting=dig(metadata, "deletionTimestamp") is not None,
             spec=kueue_labels.with_queue(spec, labels) if spec is not None else None,
             problems=problems,
             status=JobStatus.from_object(dig(body, "status")),
             raw_spec=raw_spec,
+            prebuilt_workload=multikueue.prebuilt_workload(body),
         )
 
     def owns(self, child: Owned) -> bool:

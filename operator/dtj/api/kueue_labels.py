@@ -16,11 +16,27 @@ _MAX_INT32: Final = 2_147_483_647
 
 def with_queue(spec: JobSpec, labels: Mapping[str, str]) -> JobSpec:
     """``spec`` with the queue that the label names, if it names none itself and no other scheduler."""
-    queue, scheduling = labels.get(QUEUE), spec.run_policy.scheduling or Scheduling()
-    if not queue or scheduling.queue is not None or scheduling.gang not in (Gang.AUTO, Gang.KUEUE):
+    return in_queue(spec, labels.get(QUEUE, ""))
+
+
+def in_queue(spec: JobSpec, queue: str) -> JobSpec:
+    """``spec`` with this LocalQueue of Kueue, if the name is not empty and :func:`leaves_queue_open`."""
+    if not queue or not leaves_queue_open(spec):
         return spec
+    scheduling = spec.run_policy.scheduling or Scheduling()
     queued = scheduling.model_copy(update={"gang": Gang.KUEUE, "queue": queue})
     return spec.model_copy(update={"run_policy": spec.run_policy.model_copy(update={"scheduling": queued})})
+
+
+def leaves_queue_open(spec: JobSpec) -> bool:
+    """Whether a job names no queue, and no scheduler but Kueue."""
+    scheduling = spec.run_policy.scheduling or Scheduling()
+    return scheduling.queue is None and scheduling.gang in (Gang.AUTO, Gang.KUEUE)
+
+
+def priority_class(labels: Mapping[str, str]) -> str:
+    """The WorkloadPriorityClass with whose priority the job is queued; empty if it names none."""
+    return labels.get(PRIORITY_CLASS, "")
 
 
 def max_execution_seconds(labels: Mapping[str, str]) -> int | None:
@@ -37,11 +53,6 @@ def problems(spec: JobSpec, labels: Mapping[str, str]) -> Iterator[str]:
         yield (
             f"metadata.labels: {QUEUE} names the queue {queue}, but runPolicy.scheduling names {other}: remove one of "
             "the two"
-        )
-    if PRIORITY_CLASS in labels and scheduling.gang in (Gang.AUTO, Gang.KUEUE) and scheduling.queue is not None:
-        yield (
-            f"metadata.labels: {PRIORITY_CLASS} names a WorkloadPriorityClass, which is not supported: remove it, and "
-            "set runPolicy.scheduling.priorityClassName to a PriorityClass"
         )
     if MAX_EXECUTION_SECONDS in labels and max_execution_seconds(labels) is None:
         yield (

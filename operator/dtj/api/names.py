@@ -74,6 +74,8 @@ class Annotation:
 
     GANG_SIZE: Final = f"{GROUP}/gang-size"
     POLICY_DIGEST: Final = f"{GROUP}/policy-digest"
+    CLUSTER: Final = f"{GROUP}/cluster"
+    """On a job's Service: the name of the ConfigMap with the addresses of its replicas. It is there if this is set."""
     MAIN_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
     """Names the container that trains, on each pod: a webhook may add others, also before it. kubectl reads it too."""
 
@@ -83,6 +85,9 @@ class Env:
 
     TF_CONFIG: Final = "TF_CONFIG"
     PREFIX: Final = "DTJ_"
+    CLUSTER: Final = "DTJ_CLUSTER"
+    CLUSTER_ADDRESS: Final = "DTJ_CLUSTER_ADDRESS"
+    CLUSTER_COUNTS: Final = "DTJ_CLUSTER_COUNTS"
     JOB_NAME: Final = "DTJ_JOB_NAME"
     JOB_UID: Final = "DTJ_JOB_UID"
     NAMESPACE: Final = "DTJ_NAMESPACE"

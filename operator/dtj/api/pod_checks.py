@@ -34,7 +34,7 @@ _TAKES_NO_VALUES: Final = ("Exists", "DoesNotExist")
 
 
 def spec_problems(spec: JsonObject) -> Iterator[Violation]:
-    """What is wrong with the pods of a job, whose spec matches the schema."""
+    """What is wrong with the pods and the claim of a job, whose spec matches the schema."""
     template = spec.get("template")
     if isinstance(template, dict):
         yield from template_problems(template, "spec.template")
@@ -43,6 +43,9 @@ def spec_problems(spec: JsonObject) -> Iterator[Violation]:
     for name, role in roles.items() if isinstance(roles, dict) else ():
         if isinstance(role, dict):
             yield from _role_problems(spec, role, f"spec.replicaSpecs[{name}]")
+    of_claim = dig(spec, "checkpoint", "claimTemplate", "metadata")
+    if isinstance(of_claim, dict):
+        yield from label_problems(of_claim, "spec.checkpoint.claimTemplate.metadata")
 
 
 def _role_problems(spec: JsonObject, role: JsonObject, path: str) -> Iterator[Violation]:

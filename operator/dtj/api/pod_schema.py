@@ -33,7 +33,7 @@ _KEPT: Final = (
     "x-kubernetes-map-type",
 )
 
-_QUANTITY: Final[JsonObject] = {
+QUANTITY_SCHEMA: Final[JsonObject] = {
     "x-kubernetes-preserve-unknown-fields": True,
     "pattern": quantities.FIELD_PATTERN,
     "maxLength": quantities.MAX_LENGTH,
@@ -43,7 +43,7 @@ _QUANTITY: Final[JsonObject] = {
 integer, so x-kubernetes-int-or-string would refuse it."""
 
 _REPLACED: Final[dict[str, JsonObject]] = {
-    "io.k8s.apimachinery.pkg.api.resource.Quantity": _QUANTITY,
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": QUANTITY_SCHEMA,
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"x-kubernetes-int-or-string": True, **PORT_OR_NAME},
     "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {
         "type": "object",

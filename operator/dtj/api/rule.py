@@ -18,8 +18,10 @@ ROLE: Final[Path] = (*ROLES, ANY_KEY)
 TEMPLATES: Final[tuple[Path, ...]] = ((*SPEC, "template"), (*ROLE, "template"))
 ACCELERATORS: Final[tuple[Path, ...]] = ((*SPEC, "accelerator"), (*ROLE, "accelerator"))
 CHECKPOINT: Final[Path] = (*SPEC, "checkpoint")
+CLAIM: Final[Path] = (*CHECKPOINT, "claimTemplate")
 ELASTICITY: Final[Path] = (*SPEC, "elastic")
 RUN_POLICY: Final[Path] = (*SPEC, "runPolicy")
+TENSORBOARD: Final[Path] = (*SPEC, "tensorBoard")
 SCHEDULING: Final[Path] = (*RUN_POLICY, "scheduling")
 
 

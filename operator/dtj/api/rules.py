@@ -14,7 +14,8 @@ from pydantic import JsonValue
 
 from dtj.api import names, quantities
 from dtj.api.changes import CHANGES
-from dtj.api.counts import TF_CONFIG_FITS, cel_count, count, roles_of
+from dtj.api.claim import CLAIM_RULES
+from dtj.api.counts import cel_count, count, roles_of
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.managed_by import MANAGED_BY_RULES
 from dtj.api.names import Env
@@ -45,6 +46,7 @@ from dtj.api.spec import (
     as_role,
 )
 from dtj.api.template_rules import TEMPLATE_RULES
+from dtj.api.tensorboard import TENSORBOARD_RULES
 from dtj.api.violation import Violation
 
 
@@ -141,18 +143,6 @@ def _bounds(elastic: JsonValue) -> tuple[int, int] | None:
     return (least, most) if isinstance(least, int) and isinstance(most, int) else None
 
 
-def _shares_logs(checkpoint: JsonValue) -> bool:
-    """Whether a pod that is no replica finds the checkpoint directory of the others."""
-    if not isinstance(checkpoint, dict):
-        return False
-    volume = checkpoint.get("volume")
-    if "claimTemplate" in checkpoint:
-        return True
-    if isinstance(volume, dict):
-        return not {"emptyDir", "ephemeral"} & volume.keys()
-    return "://" in text(checkpoint.get("path"))
-
-
 _TRAINING: Final = (Role.CHIEF, Role.WORKER)
 _CEL_ROLES: Final = f"[{', '.join(repr(str(role)) for role in Role)}]"
 _KNOWN_ROLES: Final = f": rename or remove it; the roles are {', '.join(Role)}"
@@ -192,7 +182,6 @@ RULES: Final[tuple[Rule, ...]] = (
         # The first of them alone: joining keys, whose length counts as unlimited, is beyond CEL's budget.
         message_cel=f"'there is no role ' + self.filter(r, !(r in {_CEL_ROLES}))[0] + '{_KNOWN_ROLES}'",
     ),
-    TF_CONFIG_FITS,
     Rule(
         at=(ROLES,),
         cel="self.all(r, self[r] != null)",
@@ -368,13 +357,7 @@ RULES: Final[tuple[Rule, ...]] = (
         ),
         field="path",
     ),
-    Rule(
-        at=((*CHECKPOINT, "claimTemplate"),),
-        cel=f"self.storage.matches('{_QUANTITY}')",
-        message="storage must be a size such as 50Gi",
-        holds=lambda claim: matches(_QUANTITY, claim.get("storage")),
-        field="storage",
-    ),
+    *CLAIM_RULES,
     Rule(
         at=(SPEC,),
         cel=f"!has(self.elastic) || {_cel_strategy(*ELASTIC)}",
@@ -409,21 +392,7 @@ RULES: Final[tuple[Rule, ...]] = (
         holds=lambda given: matches(_QUANTITY, given.get("maxMemory")),
         field="maxMemory",
     ),
-    Rule(
-        at=(SPEC,),
-        cel="!has(self.tensorBoard) || !self.tensorBoard.enabled || (has(self.checkpoint) && "
-        "(has(self.checkpoint.claimTemplate) || (has(self.checkpoint.volume) ? !has(self.checkpoint.volume.emptyDir) "
-        "&& !has(self.checkpoint.volume.ephemeral) : has(self.checkpoint.path) && self.checkpoint.path.contains('://'))))",
-        message="TensorBoard reads the logs in the checkpoint directory, so it must share that directory "
-        "with the pods: set checkpoint.claimTemplate, checkpoint.volume (not emptyDir or "
-        "ephemeral), or a URL as checkpoint.path",
-        holds=lambda spec: (
-            dig(spec, "tensorBoard", "enabled") is False
-            or not isinstance(spec.get("tensorBoard"), dict)
-            or _shares_logs(spec.get("checkpoint"))
-        ),
-        field="tensorBoard",
-    ),
+    *TENSORBOARD_RULES,
     *CHANGES,
     *MANAGED_BY_RULES,
 )

@@ -8,14 +8,12 @@ from dtj.api.counts import cel_count, count
 from dtj.api.json import JsonObject, dig
 from dtj.api.patterns import matches
 from dtj.api.rule import RUN_POLICY, SCHEDULING, SPEC, Rule
-from dtj.api.spec import ONLY_STOPS_AT_NAN, QUEUEING, Gang, OnNaN, OnStall, Role
+from dtj.api.spec import QUEUEING, Gang, OnNaN, OnStall, Role, Strategy
 
 _LABEL_KEY: Final = (
     "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 )
 """The key of a label, such as ``topology.kubernetes.io/rack``."""
-
-_CEL_ONLY_STOPS: Final = f"self.strategy in [{', '.join(repr(str(strategy)) for strategy in ONLY_STOPS_AT_NAN)}]"
 
 
 def _numbers(codes: JsonObject, field: str) -> list[int]:
@@ -32,11 +30,12 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule(
         at=(SPEC,),
-        cel=f"!has(self.runPolicy.onNaN) || self.runPolicy.onNaN == '{OnNaN.FAIL}' || !({_CEL_ONLY_STOPS})",
-        message=f"strategies {' and '.join(ONLY_STOPS_AT_NAN)} can only fail at a loss that is not finite: set "
-        "onNaN to Fail, or remove it",
+        cel=f"!has(self.runPolicy.onNaN) || self.runPolicy.onNaN == '{OnNaN.FAIL}' || "
+        f"self.strategy != '{Strategy.PARAMETER_SERVER}'",
+        message=f"strategy {Strategy.PARAMETER_SERVER} can only fail at a loss that is not finite: set onNaN to Fail, "
+        "or remove it",
         holds=lambda spec: (
-            dig(spec, "runPolicy", "onNaN") in (None, OnNaN.FAIL) or spec.get("strategy") not in ONLY_STOPS_AT_NAN
+            dig(spec, "runPolicy", "onNaN") in (None, OnNaN.FAIL) or spec.get("strategy") != Strategy.PARAMETER_SERVER
         ),
         field="runPolicy.onNaN",
     ),
@@ -52,13 +51,6 @@ RUN_POLICY_RULES: Final[tuple[Rule, ...]] = (
         cel=f"!has(self.queue) || self.gang in [{', '.join(repr(str(gang)) for gang in QUEUEING)}]",
         message="only Kueue and Volcano have queues: remove queue, or change gang",
         holds=lambda scheduling: "queue" not in scheduling or scheduling.get("gang", Gang.AUTO) in QUEUEING,
-        field="queue",
-    ),
-    Rule(
-        at=(SCHEDULING,),
-        cel=f"self.gang != '{Gang.KUEUE}' || has(self.queue)",
-        message="Kueue needs the name of a LocalQueue: set queue",
-        holds=lambda scheduling: scheduling.get("gang") != Gang.KUEUE or "queue" in scheduling,
         field="queue",
     ),
     Rule(

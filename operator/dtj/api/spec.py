@@ -103,10 +103,6 @@ class OnStall(StrEnum):
     FAIL = "Fail"
 
 
-ONLY_STOPS_AT_NAN: Final = (Strategy.PARAMETER_SERVER, Strategy.PIPELINE)
-"""The strategies whose trainer can neither skip an update nor go back to a checkpoint."""
-
-
 class OnNaN(StrEnum):
     """What the trainer does when a loss is NaN or infinite."""
 
@@ -192,7 +188,11 @@ class Elastic(SpecModel):
     """How far the number of workers may change while the job runs."""
 
     min_replicas: int = Field(
-        default=1, ge=1, le=MAX_REPLICAS, description="minReplicas is the smallest number of workers."
+        default=1,
+        ge=1,
+        le=MAX_REPLICAS,
+        description="minReplicas is the smallest number of workers. If the quota of a queue of Kueue does not have "
+        "room for all workers, the job starts with fewer, but not with fewer than this.",
     )
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="maxReplicas is the largest number of workers.")
 
@@ -227,7 +227,8 @@ class Scheduling(SpecModel):
         default=None,
         min_length=1,
         max_length=253,
-        description="queue is the LocalQueue of Kueue, or the Queue of Volcano, in which the job waits.",
+        description="queue is the LocalQueue of Kueue, or the Queue of Volcano, in which the job waits. Without it, "
+        "Kueue's default LocalQueue of the namespace counts, if there is one.",
     )
     min_available: int | None = Field(
         default=None,
@@ -430,7 +431,8 @@ class JobSpec(SpecModel):
         min_length=1,
         max_length=63,
         description="managedBy names the controller that runs the job, as a domain and a path. The operator ignores "
-        f"the job if the name is not {names.CONTROLLER}. MultiKueue reads this field.",
+        f"the job if the name is not {names.CONTROLLER}. If it is kueue.x-k8s.io/multikueue, the operator queues the "
+        "job, and MultiKueue runs a copy in another cluster.",
     )
 
     def replicas(self, role: Role) -> int:

@@ -7,11 +7,22 @@ person edited, must not stop the newer one.
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
+from dtj.api.base import SharedFieldsSet
 from dtj.api.json import JsonObject
 from dtj.api.names import Condition
 from dtj.api.printable import one_line, printable
@@ -23,7 +34,7 @@ _MAX_MESSAGE_LENGTH: Final = 12 * 1024
 """Most characters of a termination message that are looked at; a kubelet passes on 12 KiB of a pod's at most."""
 
 
-class _Model(BaseModel):
+class _Model(SharedFieldsSet):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 
 
@@ -150,14 +161,33 @@ _MetricName = Annotated[str, StringConstraints(max_length=64)]
 _MetricValue = Annotated[str, StringConstraints(max_length=32)]
 
 
-MOST = 2**53
+MAX_INTEGER = 2**53
 """The largest number that a pod is believed: the API server, like JSON at large, knows no larger whole ones exactly."""
 
 
 MAX_STRAGGLERS: Final = 8
 
+
+def _whole(value: object) -> object:
+    """A pod's number, rounded: a slow training is not one that stands still. Other values stay, to be refused."""
+    if not isinstance(value, float) or not math.isfinite(value) or value < 0:
+        return value
+    return 1 if 0 < value < 1 else math.floor(value + 0.5)
+
+
 _PHASES_IN_WORDS: Final = {"Gate": "waiting for peers"}
 """The text for a phase of the trainer whose name alone is not clear."""
+
+
+def _part_of_message(message: str, name: str) -> object:
+    """The part of this name in a termination message that is a JSON object; None of any other message."""
+    if len(message) > _MAX_MESSAGE_LENGTH:
+        return None
+    try:
+        content = json.loads(message)
+    except (ValueError, RecursionError):  # the latter of brackets in brackets
+        return None
+    return content.get(name) if isinstance(content, dict) else None
 
 
 class Progress(_Foreign):
@@ -168,31 +198,34 @@ class Progress(_Foreign):
         max_length=32,
         description="phase is what the training does: Gate, Building, Training, Evaluating, Exporting or Done.",
     )
-    step: int | None = Field(default=None, ge=0, le=MOST, description="step is the number of completed steps.")
-    total_steps: int | None = Field(default=None, ge=0, le=MOST, description="totalSteps is the total number of steps.")
+    step: int | None = Field(default=None, ge=0, le=MAX_INTEGER, description="step is the number of completed steps.")
+    total_steps: int | None = Field(
+        default=None, ge=0, le=MAX_INTEGER, description="totalSteps is the total number of steps."
+    )
     epoch: int | None = Field(
-        default=None, ge=0, le=MOST, description="epoch is the current epoch. The first epoch is 1."
+        default=None, ge=0, le=MAX_INTEGER, description="epoch is the current epoch. The first epoch is 1."
     )
     percent: int | None = Field(default=None, ge=0, le=100, description="percent is the percentage of completed steps.")
     eta_seconds: int | None = Field(
-        default=None, ge=0, le=MOST, description="etaSeconds is the estimated remaining time in seconds."
+        default=None, ge=0, le=MAX_INTEGER, description="etaSeconds is the estimated remaining time in seconds."
     )
-    examples_per_second: float | None = Field(
+    examples_per_second: Annotated[int | None, BeforeValidator(_whole)] = Field(
         default=None,
         ge=0,
-        le=MOST,
-        description="examplesPerSecond is the recent speed over all replicas.",
+        le=MAX_INTEGER,
+        description="examplesPerSecond is the recent speed over all replicas, as a whole number. A speed of less than "
+        "1 is 1.",
     )
     metrics: dict[_MetricName, _MetricValue] = Field(
         default={}, max_length=32, description="metrics holds the latest metrics by name, as text."
     )
     last_checkpoint_step: int | None = Field(
-        default=None, ge=0, le=MOST, description="lastCheckpointStep is the step of the newest checkpoint."
+        default=None, ge=0, le=MAX_INTEGER, description="lastCheckpointStep is the step of the newest checkpoint."
     )
     restarts_in_place: int | None = Field(
         default=None,
         ge=0,
-        le=MOST,
+        le=MAX_INTEGER,
         description="restartsInPlace is how often the launcher in this pod restarted the training without a "
         "new pod, because a peer was lost.",
     )
@@ -202,6 +235,12 @@ class Progress(_Foreign):
         description="stragglers lists up to eight replicas, such as worker-3, whose steps take more than 1.5 "
         "times as long as the steps of the other replicas. It is set only if each replica "
         "publishes its own speed.",
+    )
+    warning: str = Field(
+        default="",
+        max_length=1024,
+        description="warning is what the replica reports as wrong although it trains, such as a script that trains "
+        "alone in each of several workers.",
     )
     text: str = Field(
         default="",
@@ -223,6 +262,11 @@ class Progress(_Foreign):
         for ours in ("stragglers", "text", "updatedAt"):
             readable.pop(ours, None)
         return cls.model_validate(readable) if readable else None
+
+    @classmethod
+    def from_message(cls, message: str) -> Progress | None:
+        """Read the last report in the termination message of a completed pod; None if it holds none."""
+        return cls.from_object(_part_of_message(message, "progress"))
 
     @property
     def reported(self) -> bool:
@@ -277,13 +321,7 @@ class ExportedModel(_Model):
     @classmethod
     def from_message(cls, message: str) -> ExportedModel | None:
         """Read the termination message of a completed pod, field by field; None if it describes no model."""
-        if len(message) > _MAX_MESSAGE_LENGTH:
-            return None
-        try:
-            content = json.loads(message)
-        except (ValueError, RecursionError):  # the latter of brackets in brackets
-            return None
-        model = content.get("export") if isinstance(content, dict) else None
+        model = _part_of_message(message, "export")
         readable = _readable(cls, model if isinstance(model, dict) else {})
         return cls.model_validate(readable) if readable.get("path") else None
 
@@ -383,6 +421,12 @@ class JobStatus(_Model):
         default="",
         description="gang is what schedules the pods of this run together: one of the values of "
         "runPolicy.scheduling.gang.",
+    )
+    queue: str = Field(
+        default="",
+        max_length=253,
+        description="queue is the default LocalQueue of Kueue that the operator has chosen, because the job names no "
+        "queue. It is chosen before the first pods are created, and stays.",
     )
     selector: str = Field(default="", description="selector selects the worker pods for the scale subresource.")
 

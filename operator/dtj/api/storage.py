@@ -9,38 +9,9 @@ from pydantic import Field
 
 from dtj.api import names
 from dtj.api.base import SpecModel
+from dtj.api.claim import ClaimTemplate
 from dtj.api.fragments import VOLUME_SOURCE, PodTemplateFragment
 from dtj.api.json import JsonObject
-
-
-class AccessMode(StrEnum):
-    """Access modes of a PersistentVolumeClaim."""
-
-    READ_WRITE_ONCE = "ReadWriteOnce"
-    READ_ONLY_MANY = "ReadOnlyMany"
-    READ_WRITE_MANY = "ReadWriteMany"
-    READ_WRITE_ONCE_POD = "ReadWriteOncePod"
-
-
-class ClaimTemplate(SpecModel):
-    """A PersistentVolumeClaim to make."""
-
-    storage_class_name: str | None = Field(
-        default=None,
-        max_length=253,
-        description="storageClassName is the storage class. Defaults to the default class of the cluster.",
-    )
-    access_modes: list[AccessMode] = Field(
-        default=[AccessMode.READ_WRITE_MANY],
-        min_length=1,
-        max_length=4,
-        description="accessModes are the access modes of the claim. Pods on several nodes need ReadWriteMany.",
-    )
-    storage: str = Field(
-        min_length=1,
-        max_length=32,
-        description="storage is the size of the claim, as a Kubernetes quantity such as 50Gi.",
-    )
 
 
 class Checkpoint(SpecModel):

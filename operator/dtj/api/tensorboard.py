@@ -1,24 +1,24 @@
-"""The TensorBoard of a job."""
+"""The TensorBoard of a job. ``spec.tensorBoard`` itself is the switch."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from dtj.api.base import SpecModel
 from dtj.api.fragments import PodTemplateFragment
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.rule import SPEC, TENSORBOARD, Rule
 
 
 class TensorBoard(SpecModel):
     """A pod and a Service that show the job's curves."""
 
-    enabled: bool = Field(
-        default=True,
-        description="enabled is whether the job has a TensorBoard: a pod and a Service named "
-        "<job>-tensorboard, which dtj tensorboard opens. You can change it at any time, also "
-        "after the job has ended.",
+    enabled: bool | None = Field(
+        default=None,
+        description="enabled is where jobs of older versions turn TensorBoard on or off. The operator obeys it in "
+        "stored jobs. New jobs set tensorBoard to {} or leave it out.",
     )
     image: str | None = Field(
         default=None,
@@ -39,3 +39,50 @@ class TensorBoard(SpecModel):
         le=2_147_483_647,
         description="ttlSeconds is how long TensorBoard is kept after the job ends, in seconds. 0 removes it at once.",
     )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the job has a TensorBoard. A job that was stored with ``enabled: false`` has none."""
+        return self.enabled is not False
+
+
+def _shares_logs(checkpoint: JsonValue) -> bool:
+    """Whether a pod that is no replica finds the checkpoint directory of the others."""
+    if not isinstance(checkpoint, dict):
+        return False
+    volume = checkpoint.get("volume")
+    if "claimTemplate" in checkpoint:
+        return True
+    if isinstance(volume, dict):
+        return not {"emptyDir", "ephemeral"} & volume.keys()
+    return "://" in text(checkpoint.get("path"))
+
+
+TENSORBOARD_RULES: Final[tuple[Rule, ...]] = (
+    Rule(
+        at=(SPEC,),
+        cel="!has(self.tensorBoard) || (has(self.tensorBoard.enabled) && !self.tensorBoard.enabled) || "
+        "(has(self.checkpoint) && (has(self.checkpoint.claimTemplate) || (has(self.checkpoint.volume) ? "
+        "!has(self.checkpoint.volume.emptyDir) && !has(self.checkpoint.volume.ephemeral) : "
+        "has(self.checkpoint.path) && self.checkpoint.path.contains('://'))))",
+        message="TensorBoard reads the logs in the checkpoint directory, so it must share that directory "
+        "with the pods: set checkpoint.claimTemplate, checkpoint.volume (not emptyDir or "
+        "ephemeral), or a URL as checkpoint.path",
+        holds=lambda spec: (
+            dig(spec, "tensorBoard", "enabled") is False
+            or not isinstance(spec.get("tensorBoard"), dict)
+            or _shares_logs(spec.get("checkpoint"))
+        ),
+        field="tensorBoard",
+    ),
+    Rule(
+        at=(TENSORBOARD,),
+        # A stored job keeps its value until tensorBoard is removed.
+        cel="!has(self.enabled) || oldSelf.?enabled.orValue(!self.enabled) == self.enabled",
+        message="tensorBoard.enabled is no longer a switch: remove enabled to turn TensorBoard on, or remove "
+        "tensorBoard to turn it off",
+        holds=lambda board: board.get("enabled") is None,
+        field="enabled",
+        stored_jobs_are_exempt=True,
+    ),
+)

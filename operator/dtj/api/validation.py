@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 
 from dtj.api import metadata, names, pod_checks, rules, schema
-from dtj.api.crd import job_schema
+from dtj.api.generated_schema import generated_job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.violation import Violation
 
@@ -19,7 +19,7 @@ def validate(body: JsonObject) -> tuple[Violation, ...]:
     identity = tuple(_identity(body))
     if identity:
         return identity
-    whole = job_schema()
+    whole = generated_job_schema()
     known: JsonObject = {key: value for key, value in body.items() if key not in ("metadata", "status")}
     found = schema.check(known, whole, "")
     if found:

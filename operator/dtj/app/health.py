@@ -19,7 +19,7 @@ LONGEST_PASS_SECONDS: Final = 600.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class PortTaken(Exception):
+class HealthPortTaken(Exception):
     """A port is not available."""
 
 
@@ -51,7 +51,7 @@ def metrics_routes(registry: CollectorRegistry) -> dict[str, Handler]:
 async def serving(port: int, routes: dict[str, Handler]) -> AsyncIterator[None]:
     """Serve ``routes`` on ``port`` of all interfaces within the block; nothing where ``port`` is 0.
 
-    Raises PortTaken.
+    Raises HealthPortTaken.
     """
     if port == 0:
         yield
@@ -64,7 +64,7 @@ async def serving(port: int, routes: dict[str, Handler]) -> AsyncIterator[None]:
         try:
             await web.TCPSite(runner, None, port).start()
         except OSError as error:
-            raise PortTaken(f"cannot listen on port {port}: {error.strerror}") from error
+            raise HealthPortTaken(f"cannot listen on port {port}: {error.strerror}") from error
         yield
     finally:
         await runner.cleanup()

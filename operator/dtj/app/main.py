@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import click
 
 from dtj import __version__
-from dtj.app.health import PortTaken
+from dtj.app.exit_codes import EXIT_API, EXIT_DEFECT, EXIT_LEASE_LOST, EXIT_USAGE
+from dtj.app.health import HealthPortTaken
 from dtj.app.job_access import job_access
 from dtj.app.run import run
 from dtj.app.settings import OperatorSettings, SettingsError
@@ -28,11 +29,6 @@ from dtj.core.platform import TRAINER_LOG_FORMATS, JobAccess
 from dtj.engine import logs
 from dtj.kube.config import ConfigError
 from dtj.kube.lease import LeaseLost
-
-EXIT_DEFECT = 1
-EXIT_USAGE = 2
-EXIT_LEASE_LOST = 3
-EXIT_API = 4
 
 log = logging.getLogger("dtj.app")
 
@@ -81,6 +77,11 @@ def _log_format(context: click.Context, parameter: click.Parameter, value: str) 
 @_option("leader_elect", is_flag=True, help="Run jobs only while this operator holds a lease.")
 @_option("lease_namespace", help="Namespace of the lease. Required with --leader-elect.")
 @_option("lease_name", help="Name of the lease.")
+@_option(
+    "shards",
+    type=click.IntRange(1, 100),
+    help="Number of shards that operators share. Each shard has a lease and some of the namespaces.",
+)
 @_option("accelerator_profiles", type=click.Path(path_type=Path), help="YAML file of accelerator profiles.")
 @_option("restricted", is_flag=True, help='Make pods meet the Pod Security Standard "restricted".')
 @_option("trainer_image", help="Image for trainer containers whose template has no image.")
@@ -112,16 +113,22 @@ def main(*, namespaces: tuple[str, ...], all_namespaces: bool, **options: Any) -
         raise click.UsageError("--namespace and --all-namespaces exclude each other")
     if options["leader_elect"] and not options["lease_namespace"]:
         raise click.UsageError("--leader-elect needs --lease-namespace")
+    if options["shards"] > 1 and not options["leader_elect"]:
+        raise click.UsageError("--shards needs --leader-elect: the leases say which operator runs which shard")
+    if namespaces and options["shards"] > len(set(namespaces)):
+        raise click.UsageError(
+            f"--shards is {options['shards']}, but --namespace is given {len(set(namespaces))} times: "
+            "a shard has whole namespaces, so give at most as many shards as namespaces"
+        )
     sys.exit(operate(OperatorSettings(namespaces=namespaces, **options)))
 
 
 def operate(settings: OperatorSettings) -> int:
     """Run the operator to its end. Returns the exit code."""
     _configure_logs(settings)
-    log.info("dtj-operator %s runs jobs of %s", __version__, _scope(settings))
     try:
         asyncio.run(run(settings))
-    except (SettingsError, ConfigError, PortTaken) as error:
+    except (SettingsError, ConfigError, HealthPortTaken) as error:
         log.error("%s", error)
         return EXIT_USAGE
     except LeaseLost as error:
@@ -135,12 +142,6 @@ def operate(settings: OperatorSettings) -> int:
         return EXIT_DEFECT
     log.info("dtj-operator has stopped; jobs continue to run")
     return 0
-
-
-def _scope(settings: OperatorSettings) -> str:
-    if not settings.namespaces:
-        return "all namespaces"
-    return f"namespace{'s' if len(settings.namespaces) > 1 else ''} {', '.join(settings.namespaces)}"
 
 
 def _configure_logs(settings: OperatorSettings) -> None:

@@ -8,22 +8,32 @@ operator is not. If only kopf ends, it is started again.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import secrets
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
+from dtj import __version__
+from dtj.app.exit_codes import EXIT_LEASE_LOST
 from dtj.app.health import health_routes, metrics_routes, serving
-from dtj.app.settings import OperatorSettings
+from dtj.app.settings import OperatorSettings, SettingsError
+from dtj.app.shard_leases import shard_leases
 from dtj.app.startup import wait_until_served
 from dtj.app.watch import JobWatch, connection_info
 from dtj.core.planner import plan
 from dtj.core.platform import Platform
+from dtj.core.shards import namespaces_of
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.engine.metrics import Metrics
 from dtj.kube.client import KubeGateway
-from dtj.kube.lease import Lease
+from dtj.kube.lease import Lease, LeaseLost, ShardsDiffer
+from dtj.kube.namespaces import Keep, everywhere
+
+log = logging.getLogger("dtj.app")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -34,9 +44,13 @@ _ABANDON_SECONDS = 2.0
 async def run(settings: OperatorSettings) -> None:
     """Operate until SIGTERM or SIGINT.
 
-    Raises SettingsError, ConfigError, CredentialsRefused or PortTaken if it cannot start, and LeaseLost if it must
-    not continue. Any other error is a defect of one of the parts.
+    Raises SettingsError, ConfigError, CredentialsRefused or HealthPortTaken if it cannot start, and LeaseLost if it
+    must not continue. Any other error is a defect of one of the parts.
     """
+    stop = asyncio.Event()
+    _stop_on_signals(stop)
+    # Not before: who reads this line may stop the operator at once, and expects it to end in peace.
+    log.info("dtj-operator %s runs jobs of %s", __version__, _scope(settings))
     platform = Platform(
         profiles=settings.profiles(),
         restricted=settings.restricted,
@@ -45,23 +59,16 @@ async def run(settings: OperatorSettings) -> None:
         job_access=settings.network_policies,
     )
     metrics = Metrics()
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
+    if settings.shards > 1:
+        await _run_shards(settings, platform, metrics, stop)
+        return
     async with AsyncExitStack() as stack:
         gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
         stack.push_async_callback(gateway.close)
-        engine = Engine(
-            gateway,
-            plan=plan,
-            platform=platform,
-            instance=settings.instance,
-            namespaces=settings.watched_namespaces,
-            settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
-            metrics=metrics,
-            now=gateway.clock.now,
-        )
-        lease = await _lease(stack, metrics, settings)
-        metrics.watch_leader(lambda: lease is None or lease.leading)
+        engine = _engine(gateway, settings, platform, metrics)
+        lease = await _lease(stack, metrics, settings, throttled=lambda: gateway.throttle.limited)
+        metrics.watch_throttle(lambda: gateway.throttle.limited)
+        metrics.watch_leader(lambda: [lease is None or lease.leading])
         health = health_routes(longest_pass=engine.queue.longest_running, ready=lambda: _ready(engine, lease))
         await stack.enter_async_context(serving(settings.health_port, health))
         await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
@@ -69,7 +76,117 @@ async def run(settings: OperatorSettings) -> None:
             await _lead(lease, lambda: _operate(engine, settings, stop), stop)
 
 
-async def _lease(stack: AsyncExitStack, metrics: Metrics, settings: OperatorSettings) -> Lease | None:
+def _engine(
+    gateway: KubeGateway, settings: OperatorSettings, platform: Platform, metrics: Metrics, keep: Keep = everywhere
+) -> Engine:
+    """An engine for the namespaces of the settings; with ``keep`` only for those of a shard."""
+    return Engine(
+        gateway,
+        plan=plan,
+        platform=platform,
+        instance=settings.instance,
+        namespaces=[each for each in settings.watched_namespaces if each is None or keep(each)],
+        settings=EngineSettings(workers=settings.workers, relist_every=settings.relist_seconds),
+        metrics=metrics,
+        now=gateway.clock.now,
+        keep=keep,
+    )
+
+
+async def _run_shards(settings: OperatorSettings, platform: Platform, metrics: Metrics, stop: asyncio.Event) -> None:
+    """Run an engine and a watch for each shard whose lease we hold, until ``stop``."""
+    async with AsyncExitStack() as stack:
+        gateway, for_leases = [await KubeGateway.connect(settings.connection, observe=metrics.called) for _ in range(2)]
+        for each in (gateway, for_leases):
+            stack.push_async_callback(each.close)
+        engines: dict[int, Engine] = {}
+
+        async def operate(shard: int, leave: asyncio.Event) -> None:
+            keep = namespaces_of(shard, settings.shards)
+            engines[shard] = _engine(gateway, settings, platform, metrics, keep)
+            try:
+                await _operate(engines[shard], settings, leave, keep)
+            finally:
+                del engines[shard]
+
+        leases = shard_leases(
+            for_leases, settings, identity=_identity(settings), throttled=lambda: gateway.throttle.limited
+        )
+        metrics.watch_throttle(lambda: gateway.throttle.limited)
+        metrics.watch_leader(lambda: [lease.leading for lease in leases])
+        health = health_routes(
+            longest_pass=lambda: max((engine.queue.longest_running() for engine in engines.values()), default=0.0),
+            ready=lambda: all(
+                engines[shard].synced if shard in engines else lease.holder is not None
+                for shard, lease in enumerate(leases)
+            ),
+        )
+        await stack.enter_async_context(serving(settings.health_port, health))
+        await stack.enter_async_context(serving(settings.metrics_port, metrics_routes(metrics.registry)))
+        if await _unless_stopped(stop, wait_until_served(gateway)):
+            await _keep_shards(leases, operate, stop)
+
+
+async def _keep_shards(
+    leases: Sequence[Lease],
+    operate: Callable[[int, asyncio.Event], Coroutine[Any, Any, None]],
+    stop: asyncio.Event,
+) -> None:
+    """Keep all shards until ``stop``. Raises SettingsError if another operator has another number of shards."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for shard, lease in enumerate(leases):
+                group.create_task(_keep_shard(shard, lease, leases, operate, stop), name=f"shard {shard}")
+    except ExceptionGroup as errors:
+        differ = errors.subgroup(ShardsDiffer)
+        if differ is None:
+            raise
+        raise SettingsError(str(differ.exceptions[0])) from None
+
+
+async def _keep_shard(
+    shard: int,
+    lease: Lease,
+    leases: Sequence[Lease],
+    operate: Callable[[int, asyncio.Event], Coroutine[Any, Any, None]],
+    stop: asyncio.Event,
+) -> None:
+    """Run a shard whenever its lease is ours, until ``stop``. An operator with fewer shards gets it on request."""
+    while not stop.is_set():
+        leave = asyncio.Event()
+        watching = asyncio.create_task(_until_left(lease, leases, stop, leave), name=f"end of shard {shard}")
+        try:
+            await _lead(lease, partial(operate, shard, leave), leave)
+        except LeaseLost as error:
+            log.error("%s; shard %d is left to another operator", error, shard)
+        finally:
+            watching.cancel()
+
+
+async def _until_left(lease: Lease, leases: Sequence[Lease], stop: asyncio.Event, leave: asyncio.Event) -> None:
+    """Set ``leave`` when the process stops, or another asks for this shard and we keep another one."""
+    while not stop.is_set():
+        await _first_of(stop.wait(), lease.wanted.wait())
+        lease.wanted.clear()
+        if sum(each.leading for each in leases) > 1:
+            log.info("gives a shard to an operator that has fewer")
+            break
+    leave.set()
+
+
+def _scope(settings: OperatorSettings) -> str:
+    if not settings.namespaces:
+        return "all namespaces"
+    return f"namespace{'s' if len(settings.namespaces) > 1 else ''} {', '.join(settings.namespaces)}"
+
+
+async def _lease(
+    stack: AsyncExitStack,
+    metrics: Metrics,
+    settings: OperatorSettings,
+    *,
+    throttled: Callable[[], bool] = lambda: False,
+) -> Lease | None:
     """Our candidacy, if there is an election. No two processes share an identity, not even on one host.
 
     It has connections of its own: a renewal that waits behind the creation of pods comes too late.
@@ -78,8 +195,18 @@ async def _lease(stack: AsyncExitStack, metrics: Metrics, settings: OperatorSett
         return None
     gateway = await KubeGateway.connect(settings.connection, observe=metrics.called)
     stack.push_async_callback(gateway.close)
-    identity = f"{settings.instance}_{secrets.token_hex(4)}"
-    return Lease(gateway, namespace=settings.lease_namespace, name=settings.lease_name, identity=identity)
+    identity = _identity(settings)
+    return Lease(
+        gateway,
+        namespace=settings.lease_namespace,
+        name=settings.lease_name,
+        identity=identity,
+        throttled=throttled,
+    )
+
+
+def _identity(settings: OperatorSettings) -> str:
+    return f"{settings.instance}_{secrets.token_hex(4)}"
 
 
 def _ready(engine: Engine, lease: Lease | None) -> bool:
@@ -99,7 +226,12 @@ async def _lead(lease: Lease | None, operate: Callable[[], Coroutine[Any, Any, N
         return
     operating = asyncio.create_task(operate(), name="operating")
     holding = asyncio.create_task(lease.hold(), name="lease")
-    await _first_of(operating, holding)
+    try:
+        await _first_of(operating, holding)
+    except asyncio.CancelledError:
+        for part in (operating, holding):
+            part.cancel()
+        raise
     if not operating.done():
         operating.cancel()
         await asyncio.wait([operating])
@@ -109,11 +241,14 @@ async def _lead(lease: Lease | None, operate: Callable[[], Coroutine[Any, Any, N
     operating.result()
 
 
-async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event) -> None:
+async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Event, keep: Keep = everywhere) -> None:
     """Run the engine and the watch on jobs side by side until ``stop``, or until one of them ends."""
-    watch = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=settings.namespaces)
+    namespaces = tuple(filter(keep, settings.namespaces))
+    watch = JobWatch(engine.feed, lambda: connection_info(settings.connection), namespaces=namespaces, keep=keep)
     engine_task = asyncio.create_task(engine.run(), name="engine")
-    watch_task = asyncio.create_task(watch.run(), name="watch on jobs")
+    # A shard may have none of the namespaces that are given; for kopf, none would mean all.
+    nothing = bool(settings.namespaces) and not namespaces
+    watch_task = asyncio.create_task(stop.wait() if nothing else watch.run(), name="watch on jobs")
     parts = {engine_task, watch_task}
     try:
         await _first_of(*parts, stop.wait())
@@ -126,6 +261,9 @@ async def _operate(engine: Engine, settings: OperatorSettings, stop: asyncio.Eve
         for part in parts:
             part.cancel()  # of use where we are cancelled: a lost lease leaves no time to finish anything
         await asyncio.wait(parts, timeout=_ABANDON_SECONDS)
+        if settings.shards > 1 and not all(part.done() for part in parts):
+            log.critical("the work on a shard did not stop in time; the operator exits")
+            os._exit(EXIT_LEASE_LOST)  # what does not stop must not work on next to the new holder of the lease
     for part in parts:
         if not part.cancelled():
             part.result()

@@ -53,7 +53,7 @@ async def wait_until_served(gateway: KubeGateway, *, backoff: Backoff | None = N
 
 async def _find_missing(gateway: KubeGateway) -> _Missing | None:
     try:
-        if await gateway.served([JOBS]):
+        if (await gateway.discover([JOBS])).served:
             return None
     except ApiError as error:
         if error.status == HTTPStatus.UNAUTHORIZED:

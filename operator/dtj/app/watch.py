@@ -27,6 +27,7 @@ from dtj.app.watch_session import WatchSession
 from dtj.engine.feed import JobFeed
 from dtj.kube.backoff import Backoff
 from dtj.kube.config import ConnectionSource
+from dtj.kube.namespaces import Keep, everywhere
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ _RETRY = re.compile(r"^Request attempt #(\d+)")
 _SERVERS_WORDS: Final = re.compile(r"'message': '([^']*)'")
 """What the API server says, within what kopf makes of it: all of a Status, as Python would write it."""
 
-_SAID_BY_US: Final = re.compile(
+_LOGGED_BY_US: Final = re.compile(
     r"OS signals are ignored|.* has failed: |Unprocessed streams left|Cleanup activity is not executed"
 )
 """What kopf logs of its beginning and its end in a thread."""
@@ -57,12 +58,19 @@ class JobWatch:
     """Delivers jobs to ``feed``, whatever happens to kopf."""
 
     def __init__(
-        self, feed: JobFeed, connect: Connect, *, namespaces: Sequence[str] = (), backoff: Backoff | None = None
+        self,
+        feed: JobFeed,
+        connect: Connect,
+        *,
+        namespaces: Sequence[str] = (),
+        backoff: Backoff | None = None,
+        keep: Keep = everywhere,
     ) -> None:
-        """``namespaces``: none means all of the cluster."""
+        """``namespaces``: none means all of the cluster. ``keep`` says of a namespace whether kopf sees its jobs."""
         self._feed = feed
         self._connect = connect
         self._namespaces = tuple(namespaces)
+        self._keep = keep
         self._backoff = backoff or Backoff(base=1.0, cap=30.0)
         self._renew = asyncio.Event()
         feed.on_turned_back = self._renew.set
@@ -82,7 +90,7 @@ class JobWatch:
     async def _watch(self) -> str:
         """Run kopf to its end, or until its place is known to be lost. Returns why it ended."""
         self._renew.clear()
-        watching = _Kopf(self._take, self._connect, namespaces=self._namespaces)
+        watching = _Kopf(self._take, self._connect, namespaces=self._namespaces, keep=self._keep)
         renewing = asyncio.create_task(self._renew.wait(), name="renewal of the watch on jobs")
         waited_for: list[asyncio.Future[Any]] = [watching.ended, renewing]
         try:
@@ -106,11 +114,12 @@ class JobWatch:
 class _Kopf:
     """One run of kopf, in a thread. Everything but the thread's own function is called in the loop of the maker."""
 
-    def __init__(self, deliver: Deliver, connect: Connect, *, namespaces: Sequence[str]) -> None:
+    def __init__(self, deliver: Deliver, connect: Connect, *, namespaces: Sequence[str], keep: Keep) -> None:
         self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._deliver = deliver
         self._connect = connect
         self._namespaces = tuple(namespaces)
+        self._keep = keep
         self._ours = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -143,7 +152,7 @@ class _Kopf:
         self._pass_on(self._begun)
         # No stop flag: kopf leaves the task behind that waits for it, and waits 5 s for that task before it ends.
         await kopf.operator(
-            registry=make_registry(lambda kind, body: self._pass_on(self._take, kind, body), self._connect),
+            registry=make_registry(lambda kind, body: self._pass_on(self._take, kind, body), self._connect, self._keep),
             settings=make_settings(namespaced=bool(self._namespaces)),
             standalone=True,
             clusterwide=not self._namespaces,
@@ -172,13 +181,13 @@ class _Kopf:
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
-def make_registry(deliver: Deliver, connect: Connect) -> kopf.OperatorRegistry:
+def make_registry(deliver: Deliver, connect: Connect, keep: Keep = everywhere) -> kopf.OperatorRegistry:
     """The handlers, in a registry of their own: kopf's global one would outlive us."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.TEMPORARY, backoff=5.0)
     async def log_in(**_: Any) -> kopf.AiohttpSession:
-        return WatchSession(await connect())
+        return WatchSession(await connect(), keep)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
     async def take_over(event: kopf.RawEvent, **_: Any) -> None:
@@ -232,7 +241,7 @@ class QuietRetries(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith("kopf"):
             return True
-        if _SAID_BY_US.match(record.getMessage()):
+        if _LOGGED_BY_US.match(record.getMessage()):
             return False
         attempt = _RETRY.match(record.getMessage())
         if attempt is None:

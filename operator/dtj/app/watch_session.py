@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import kopf
 
 from dtj.api import names
 from dtj.kube.job_body import decode_jobs, shortened
+from dtj.kube.namespaces import Keep, everywhere
 
 
 class _Lines:
     """The stream of a watch, line by line, each shortened; else as aiohttp's own."""
 
-    def __init__(self, content: aiohttp.StreamReader) -> None:
+    def __init__(self, content: aiohttp.StreamReader, keep: Keep) -> None:
         self._content = content
+        self._keep = keep
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._content, name)
@@ -34,15 +36,18 @@ class _Lines:
             for line in ended:
                 whole = b"".join((*begun, line))
                 begun.clear()
-                if whole:
-                    yield shortened(whole) + b"\n"
+                if whole and (short := shortened(whole, self._keep)):
+                    yield short + b"\n"
             begun.append(rest)
-        if last := b"".join(begun):
-            yield shortened(last) + b"\n"
+        if (last := b"".join(begun)) and (short := shortened(last, self._keep)):
+            yield short + b"\n"
 
 
 class JobsResponse(aiohttp.ClientResponse):
     """A response that reads jobs before kopf does; other answers are left as they are."""
+
+    keep: ClassVar[Keep] = staticmethod(everywhere)
+    """Says of a namespace whether kopf sees its jobs."""
 
     @property
     def _has_jobs(self) -> bool:
@@ -51,13 +56,13 @@ class JobsResponse(aiohttp.ClientResponse):
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         await super().start(connection)
         if self._has_jobs and self.url.query.get("watch") == "true":
-            self.content = _Lines(self.content)  # type: ignore[assignment]
+            self.content = _Lines(self.content, type(self).keep)  # type: ignore[assignment]
         return self
 
     async def json(self, **arguments: Any) -> Any:
         if not self._has_jobs:
             return await super().json(**arguments)
-        page = decode_jobs(await self.read())
+        page = decode_jobs(await self.read(), type(self).keep)
         self._body = b""  # kopf keeps the response until the next one is there
         return page
 
@@ -68,8 +73,11 @@ class WatchSession(kopf.AiohttpSession):
 
     _info: kopf.ConnectionInfo
 
-    def __init__(self, info: kopf.ConnectionInfo) -> None:
+    _keep: Keep
+
+    def __init__(self, info: kopf.ConnectionInfo, keep: Keep = everywhere) -> None:
         object.__setattr__(self, "_info", info)
+        object.__setattr__(self, "_keep", keep)
         object.__setattr__(self, "server", info.server)
 
     @cached_property
@@ -81,7 +89,7 @@ class WatchSession(kopf.AiohttpSession):
             headers=info.as_http_headers(),
             proxy=info.proxy_url,
             trust_env=info.trust_env,
-            response_class=JobsResponse,
+            response_class=type("JobsResponse", (JobsResponse,), {"keep": staticmethod(self._keep)}),
         )
 
     def __eq__(self, other: object) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dtj.api import names, schema
-from dtj.api.crd import job_schema
+from dtj.api.generated_schema import generated_job_schema
 from dtj.api.job import MAX_SPEC_BYTES, Job, length_of, spec_too_long
 from dtj.api.json import JsonObject
 from dtj.api.printable import one_line
@@ -100,7 +100,7 @@ def _check(
     found = tuple(str(violation) for violation in validate(document.body))
     if found:
         return _titled(document, found)
-    body = schema.as_stored(document.body, job_schema())
+    body = schema.as_stored(document.body, generated_job_schema())
     assert isinstance(body, dict)
     if (length := length_of(body.get("spec"))) > MAX_SPEC_BYTES:
         return _titled(document, (spec_too_long(length),))

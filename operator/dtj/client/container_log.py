@@ -44,14 +44,14 @@ class ContainerLog:
         self._namespace = namespace
         self._pod = pod
         self._newest: int | None = None
-        self._told: dict[int, Counter[bytes]] = {}
+        self._passed_on: dict[int, Counter[bytes]] = {}
 
     async def read(self, *, follow: bool) -> AsyncGenerator[StampedLine, None]:
         """The lines that were not read yet; with ``follow`` until the container ends.
 
         Raises ApiError, NotFound where pod or log are gone.
         """
-        repeated = sum(self._told.values(), Counter[bytes]())
+        repeated = sum(self._passed_on.values(), Counter[bytes]())
         async with aclosing(self._gateway.log(self._next(follow), namespace=self._namespace, pod=self._pod)) as lines:
             async for raw in lines:
                 if repeated[raw]:
@@ -75,9 +75,9 @@ class ContainerLog:
         second = int(line.at.timestamp())
         if self._newest is None or second > self._newest:
             self._newest = second
-            for old in [old for old in self._told if old < second - _OVERLAP_SECONDS]:
-                del self._told[old]
-        self._told.setdefault(second, Counter())[raw] += 1
+            for old in [old for old in self._passed_on if old < second - _OVERLAP_SECONDS]:
+                del self._passed_on[old]
+        self._passed_on.setdefault(second, Counter())[raw] += 1
 
 
 def parse_line(raw: bytes) -> StampedLine:

@@ -1,4 +1,4 @@
-"""Diagnosis a job does not run, and what to do about it: an overview goes in, reasons come out. Pure."""
+"""Why a job does not run, and what to do about it: an overview goes in, reasons come out. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 from dtj.api.job import Job, parse_time
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.managed_by import other_controller
+from dtj.api.multikueue import is_left_alone
 from dtj.api.names import Condition, Reason
 from dtj.api.status import ConditionStatus
 from dtj.client.overview import Overview
@@ -53,7 +54,7 @@ _QUOTA: Final = "exceeded quota"
 
 
 def reasons(overview: Overview) -> tuple[Diagnosis, ...]:
-    """Diagnosis the job does not run; nothing where it runs, or has ended."""
+    """Why the job does not run; nothing where it runs, or has ended."""
     job = overview.job
     status = job.status
     if status.terminal or (status.is_true(Condition.PODS_READY) and not status.is_true(Condition.PROGRESS_STALLED)):
@@ -75,7 +76,7 @@ def explaining_condition(job: Job) -> ConditionStatus | None:
     return ready if ready is not None and ready.status == "False" and ready.message else None
 
 
-def how_it_ended(job: Job) -> str:
+def how_job_ended(job: Job) -> str:
     """One line for a job that has ended: ``digits has failed: ...``."""
     condition = explaining_condition(job)
     end = "failed" if job.status.is_true(Condition.FAILED) else "succeeded"
@@ -110,7 +111,7 @@ def _unseen(overview: Overview) -> Iterator[Diagnosis]:
     """Nobody has written a status."""
     job = overview.job
     manager = other_controller(job.raw_spec)
-    if manager is not None:
+    if manager is not None and is_left_alone(job.raw_spec):
         yield Diagnosis("ManagedBy", f"managedBy leaves the job to {manager}", f"ask {manager} about it")
     elif job.created_at is None or (overview.at - job.created_at).total_seconds() > _PATIENCE_SECONDS:
         remedy = "check that an operator runs, and manages this namespace"

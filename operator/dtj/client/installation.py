@@ -11,15 +11,17 @@ from typing import Any, Final, TypeVar
 from dtj.api.crd import custom_resource_definition
 from dtj.api.job import parse_time
 from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.spec import Gang
 from dtj.client.partial_reads import Part, all_of, one, part
+from dtj.client.queues import Queues, read_queues
 from dtj.convert.object_records import resource_of
-from dtj.core.gang.discovery import APIS
+from dtj.core.gang.discovery import APIS, unknown_versions
 from dtj.core.observed import GangApi
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Forbidden
-from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, Resource
-from dtj.kube.lease import LEASES
-from dtj.kube.rbac import CRDS, FOR_GANGS, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
+from dtj.kube.gateway import CONFIG_MAPS, EVENTS, JOBS, NODES, PODS, SERVICES, Resource
+from dtj.kube.lease import LEASES, THROTTLED
+from dtj.kube.rbac import CRDS, FOR_GANGS, FOR_KUEUE, LEADER_ELECTION_RULES, NAMESPACE_RULES, PolicyRule
 
 OPERATOR_LABEL: Final = "app.kubernetes.io/name=dtj-operator"
 """What the chart gives all objects of an operator."""
@@ -46,6 +48,9 @@ _LOOKS: Final = 4
 
 _FRESH_SECONDS: Final = 30.0
 
+COUNTED: Final = (JOBS, PODS, SERVICES)
+"""What is counted, in the cluster and in the person's namespace: Kubernetes is tested with a limited number of each."""
+
 T = TypeVar("T")
 
 
@@ -60,11 +65,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """Who leads, when that was renewed by the holder's clock, and whether the lease changed while we looked."""
+    """Who leads, when that was renewed by the holder's clock, and whether the lease changed while we looked.
+
+    ``throttled``: whether the API server limits the calls of the holder.
+    """
 
     holder: str
     renewed_at: datetime | None
     moved: bool
+    throttled: bool = False
 
     def alive(self, now: datetime) -> bool:
         """Whether its holder works. Clocks differ: a lease that changes is alive whatever its time says."""
@@ -114,10 +123,27 @@ class Operator:
         namespaces, names = self._options("--lease-namespace"), self._options("--lease-name")
         return (namespaces[0], names[0]) if namespaces and names else None
 
+    @property
+    def leases(self) -> tuple[tuple[str, str], ...]:
+        """Namespace and name of the lease of each shard; one without shards, none where it holds no election."""
+        if (key := self.lease_key) is None:
+            return ()
+        shards = next((int(number) for number in self._options("--shards") if number.isdecimal()), 1)
+        return (key, *((key[0], f"{key[1]}-{shard}") for shard in range(1, shards)))
+
     def _options(self, option: str) -> tuple[str, ...]:
         containers = objects(dig(self.body, "spec", "template", "spec", "containers"))
         given = [text(word) for container in containers for word in _list_at(container, "args")]
         return tuple(word.partition("=")[2] for word in given if word.partition("=")[0] == option)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many objects there are; ``namespace`` is None for the whole cluster."""
+
+    resource: Resource
+    namespace: str | None
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +162,11 @@ class Installation:
     quotas: Part[JsonObject]
     limit_ranges: Part[JsonObject]
     gangs: Part[GangApi]
+    unknown_gangs: tuple[str, ...]
+    """Each ``<group>/<version>`` of a scheduler of which the operator knows no version that is there."""
+
+    queues: Queues
+    counts: Part[Count]
     refusal: Part[str]
     """What the API server says against a small job here, of which nothing is kept."""
 
@@ -143,18 +174,27 @@ class Installation:
 async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: str | None) -> Installation:
     """Look at everything. Raises ApiError where the API server does not answer at all."""
     version = await gateway.version()
-    served = bool(await gateway.served([JOBS]))
+    served = bool((await gateway.discover([JOBS])).served)
     operators, rights, crd, gangs, refusal = await asyncio.gather(
         _operators(gateway, namespace, operator_namespace),
         part(_answers(gateway, OF_A_PERSON, namespace=namespace)),
         part(one(gateway.get(CRDS, namespace=None, name=_crd_name()))),
-        part(_gangs(gateway)),
+        part(one(_gangs(gateway))),
         _refusal(gateway, namespace) if served else _nothing(),
     )
-    nodes, quotas, limits = await asyncio.gather(
+    nodes, quotas, limits, queues = await asyncio.gather(
         part(all_of(gateway.list(NODES, namespace=None))),
         part(all_of(gateway.list(QUOTAS, namespace=namespace))),
         part(all_of(gateway.list(LIMIT_RANGES, namespace=namespace))),
+        _queues(gateway, gangs, namespace),
+    )
+    counts = await asyncio.gather(
+        *(
+            part(_count(gateway, resource, where))
+            for where in (None, namespace)
+            for resource in COUNTED
+            if served or resource != JOBS
+        )
     )
     return Installation(
         server=gateway.server,
@@ -168,7 +208,13 @@ async def inspect(gateway: KubeGateway, *, namespace: str, operator_namespace: s
         nodes=nodes,
         quotas=quotas,
         limit_ranges=limits,
-        gangs=gangs,
+        gangs=Part(tuple(api for found in gangs.items for api in found.apis), gangs.unread),
+        unknown_gangs=tuple(version for found in gangs.items for version in found.unknown),
+        queues=queues,
+        counts=Part(
+            tuple(count for each in counts for count in each.items),
+            next((each.unread for each in counts if each.unread), ""),
+        ),
         refusal=refusal,
     )
 
@@ -185,17 +231,19 @@ async def _operators(gateway: KubeGateway, namespace: str, where: str | None) ->
 
 async def _seen(gateway: KubeGateway, operator: Operator, namespace: str) -> Operator:
     lease, rights, profiles = await asyncio.gather(
-        part(_lease(gateway, operator.lease_key)),
+        part(_leases(gateway, operator.leases)),
         part(_rights_of(gateway, operator, namespace)),
         part(_profiles(gateway, operator)),
     )
     return Operator(operator.body, lease, rights, profiles)
 
 
-async def _lease(gateway: KubeGateway, key: tuple[str, str] | None) -> tuple[LeaseSeen, ...]:
+async def _leases(gateway: KubeGateway, keys: Sequence[tuple[str, str]]) -> tuple[LeaseSeen, ...]:
+    return tuple(await asyncio.gather(*(_lease(gateway, key) for key in keys)))
+
+
+async def _lease(gateway: KubeGateway, key: tuple[str, str]) -> LeaseSeen:
     """The lease, looked at again for as long as it seems that nobody renews it."""
-    if key is None:
-        return ()
     first = await gateway.get(LEASES, namespace=key[0], name=key[1])
     seen = _lease_seen(first, moved=False)
     for _ in range(_LOOKS):
@@ -204,11 +252,16 @@ async def _lease(gateway: KubeGateway, key: tuple[str, str] | None) -> tuple[Lea
         await asyncio.sleep(1.0)
         now = await gateway.get(LEASES, namespace=key[0], name=key[1])
         seen = _lease_seen(now, moved=dig(now, "spec") != dig(first, "spec"))
-    return (seen,)
+    return seen
 
 
 def _lease_seen(body: JsonObject, *, moved: bool) -> LeaseSeen:
-    return LeaseSeen(text(dig(body, "spec", "holderIdentity")), parse_time(dig(body, "spec", "renewTime")), moved)
+    return LeaseSeen(
+        holder=text(dig(body, "spec", "holderIdentity")),
+        renewed_at=parse_time(dig(body, "spec", "renewTime")),
+        moved=moved,
+        throttled=dig(body, "metadata", "annotations", THROTTLED) is not None,
+    )
 
 
 async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -> tuple[Answered, ...]:
@@ -221,8 +274,11 @@ async def _rights_of(gateway: KubeGateway, operator: Operator, namespace: str) -
     )
     if not operator.serves(namespace):
         return ()
-    gangs = tuple(right for api in await _gangs(gateway) for right in FOR_GANGS[api.gang])
+    found = tuple(api.gang for api in (await _gangs(gateway)).apis)
+    gangs = tuple(right for gang in found for right in FOR_GANGS[gang])
     answers = await _answers(gateway, (*NAMESPACE_RULES, *gangs), namespace=namespace, user=user, groups=groups)
+    if Gang.KUEUE in found:
+        answers += await _answers(gateway, FOR_KUEUE, namespace="", user=user, groups=groups)
     if (key := operator.lease_key) is not None:
         answers += await _answers(
             gateway, LEADER_ELECTION_RULES, namespace=key[0], name=key[1], user=user, groups=groups
@@ -268,11 +324,25 @@ async def _answers(
     return tuple(await asyncio.gather(*map(answer, rights)))
 
 
-async def _gangs(gateway: KubeGateway) -> tuple[GangApi, ...]:
-    """Of each scheduler that the cluster has the newest API."""
-    served = await gateway.served([resource_of(api) for api in APIS])
-    there = [api for api in APIS if resource_of(api) in served]
-    return tuple({api.gang: api for api in reversed(there)}.values())
+@dataclass(frozen=True, slots=True)
+class _Gangs:
+    """Of each scheduler that the cluster has the newest API, and the versions of those of which none is known."""
+
+    apis: tuple[GangApi, ...]
+    unknown: tuple[str, ...]
+
+
+async def _gangs(gateway: KubeGateway) -> _Gangs:
+    discovery = await gateway.discover([resource_of(api) for api in APIS])
+    there = [api for api in APIS if resource_of(api) in discovery.served]
+    known = {resource_of(api).group for api in there}
+    unknown = (each for each in unknown_versions(discovery.versions) if each.partition("/")[0] not in known)
+    return _Gangs(tuple({api.gang: api for api in reversed(there)}.values()), tuple(unknown))
+
+
+async def _queues(gateway: KubeGateway, gangs: Part[_Gangs], namespace: str) -> Queues:
+    kueue = next((api for found in gangs.items for api in found.apis if api.gang is Gang.KUEUE), None)
+    return await read_queues(gateway, kueue, namespace) if kueue is not None else Queues()
 
 
 async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
@@ -295,6 +365,10 @@ async def _refusal(gateway: KubeGateway, namespace: str) -> Part[str]:
     except ApiError as error:
         return Part((error.message,))
     return Part()
+
+
+async def _count(gateway: KubeGateway, resource: Resource, namespace: str | None) -> tuple[Count, ...]:
+    return (Count(resource, namespace, await gateway.count(resource, namespace=namespace)),)
 
 
 async def _nothing() -> Part[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from dtj.api.job import Job
 from dtj.client.container_log import ContainerLog
-from dtj.client.diagnosis import how_it_ended
+from dtj.client.diagnosis import how_job_ended
 from dtj.client.logs import LogLine, LogNote, LogSelection, has_log, log_of, merged, select, unreadable
 from dtj.client.pods import JobPod, pods_of, selector_of
 from dtj.kube.backoff import Backoff
@@ -68,7 +68,7 @@ class _Follower:
         self._pods: dict[str, JobPod] = {}
         self._changed: dict[str, asyncio.Event] = {}
         self._streams: dict[str, asyncio.Task[None]] = {}
-        self._told: set[tuple[str, str]] = set()
+        self._noted: set[tuple[str, str]] = set()
         self._backoff = Backoff(base=0.5, cap=10.0)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -153,8 +153,8 @@ class _Follower:
 
     def _note(self, each: JobPod, words: str) -> None:
         """Say something of a pod, once. It is dropped where nobody reads fast enough."""
-        if (each.uid, words) not in self._told and not self._queue.full():
-            self._told.add((each.uid, words))
+        if (each.uid, words) not in self._noted and not self._queue.full():
+            self._noted.add((each.uid, words))
             self._queue.put_nowait(LogNote(f"{each.pod.name} {words}"))
 
     # -- one pod -----------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class _Follower:
                         if job.uid != self._job.uid:
                             break
                         if job.status.terminal:
-                            return how_it_ended(job)
+                            return how_job_ended(job)
                 break
             except NotFound:
                 break

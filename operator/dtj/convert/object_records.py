@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dtj.api.kueue_annotations import ADMISSION_GATE
 from dtj.api.names import Annotation
 from dtj.core.observed import Child, GangApi, GangObject
 from dtj.kube.gateway import Resource
@@ -17,7 +18,8 @@ def resource_of(api: GangApi) -> Resource:
 
 def service_from(record: ServiceRecord) -> Child:
     """A Service as the planner sees it."""
-    return _child(record.metadata, selector=record.spec.selector or {})
+    child = _child(record.metadata, selector=record.spec.selector or {})
+    return replace(child, config_map=record.metadata.annotation(Annotation.CLUSTER))
 
 
 def gang_from(api: GangApi, record: GangRecord) -> GangObject:
@@ -33,6 +35,8 @@ def gang_from(api: GangApi, record: GangRecord) -> GangObject:
         size=metadata.annotation(Annotation.GANG_SIZE),
         topology_key=record.topology_key,
         queue=record.spec.queue_name,
+        priority_class=record.workload_priority_class,
+        gated_by=metadata.annotation(ADMISSION_GATE),
         active=record.spec.active is not False,
         terminating=metadata.deletion_timestamp is not None,
         status=record.status or {},

@@ -39,6 +39,22 @@ class ReadFlavors:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPriorityClass:
+    """Read this WorkloadPriorityClass of Kueue, which a job names."""
+
+    api: GangApi
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDefaultQueue:
+    """Ask whether the job's namespace has a default LocalQueue of Kueue; the answer is
+    :attr:`~dtj.core.observed.Observed.default_queue`."""
+
+    api: GangApi
+
+
+@dataclass(frozen=True, slots=True)
 class CreateGang:
     """Create the PodGroup or Workload of the job."""
 
@@ -82,12 +98,28 @@ class CreateService:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateServiceSelector:
-    """Make the Service with this UID select these pods and no others; another of its name is left alone."""
+class UpdateService:
+    """Make the Service with this UID select these pods and no others, and name this ConfigMap, or none where it is
+    empty. Another Service of its name is left alone, and nothing is changed while nothing may be created."""
 
     name: str
     uid: str
     selector: dict[str, str]
+    config_map: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConfigMap:
+    """Create the ConfigMap with the addresses; that one of its name exists is no error: it has the same content."""
+
+    manifest: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConfigMap:
+    """Delete a ConfigMap of the job, whose name is not used for another; that it is gone is no error."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +203,7 @@ class BestEffort:
     """Do this where it can be done: the job goes on without. An event reports that it cannot be, and it is tried
     again later; nothing else waits for it."""
 
-    action: CreateService | CreatePod | DeletePod | DeleteService
+    action: CreateService | CreatePod | DeletePod | DeleteService | ReadPriorityClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +229,7 @@ class RequeueAfter:
     seconds: float
 
 
-Query: TypeAlias = CheckPods | LookForGangs | ReadFlavors
+Query: TypeAlias = CheckPods | LookForGangs | ReadFlavors | ReadPriorityClass | ReadDefaultQueue
 """Asks the API server something and changes nothing. The rest of the plan is void: the answer is planned with."""
 
 Creation: TypeAlias = CreateService | CreateClaim | CreateGang | CreateNetworkPolicy | CreatePod
@@ -207,7 +239,9 @@ Effect: TypeAlias = (
     | UpdateGang
     | DeleteGang
     | UpdateWorkloadStatus
-    | UpdateServiceSelector
+    | CreateConfigMap
+    | DeleteConfigMap
+    | UpdateService
     | DeleteService
     | UpdateNetworkPolicy
     | DeleteNetworkPolicy

@@ -13,6 +13,7 @@ from typing import Literal
 from dtj.api.job import parse_time
 from dtj.api.names import Condition, Reason, State
 from dtj.api.patterns import matches
+from dtj.api.spec import Role
 from dtj.api.status import CONDITION_REASON, CONDITION_TYPE, ConditionStatus, JobStatus
 from dtj.core import blockers
 from dtj.core.context import JobContext
@@ -144,12 +145,19 @@ def pods_ready(context: JobContext, status: JobStatus) -> DesiredCondition:
     if refusal is not None:
         return DesiredCondition("False", Reason.POD_CREATION_FAILED, f"{refusal.name}: {refusal.message}")
     if context.all_ready:
-        return DesiredCondition("True", Reason.ALL_PODS_READY)
+        some = f"Kueue has admitted {admitted_workers(context)}" if context.withheld else ""
+        return DesiredCondition("True", Reason.ALL_PODS_READY, some)
     ready = f"{status.ready.replace('/', ' of ')} pods are ready"
     pod = blockers.named(blocked_pods(context), context.now)
     if pod is not None and pod.blocker is not None:
         return DesiredCondition("False", pod.blocker.reason, f"{ready}; {pod.name}: {pod.blocker.message}")
     return DesiredCondition("False", Reason.WAITING_FOR_PODS, ready)
+
+
+def admitted_workers(context: JobContext) -> str:
+    """How many of the workers that the job asks for Kueue has admitted."""
+    given = context.spec.replicas(Role.WORKER)
+    return f"{given} of {given + context.withheld} workers"
 
 
 def with_conditions(context: JobContext, base: JobStatus, desired: DesiredConditions) -> JobStatus:

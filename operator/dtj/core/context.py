@@ -7,13 +7,16 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from dtj.api import names
+from dtj.api import kueue_labels, multikueue, names
 from dtj.api.job import Job
 from dtj.api.names import Condition
-from dtj.api.spec import JobSpec
+from dtj.api.spec import Gang, JobSpec, Role
 from dtj.core.gang.discovery import choose, served
+from dtj.core.gang.group import size
 from dtj.core.gang.native import disrupted_at
+from dtj.core.gang.partial_admission import as_admitted
 from dtj.core.manifests.claim import claim
+from dtj.core.manifests.tf_config import Cluster
 from dtj.core.observed import Child, GangApi, GangObject, Observed, Phase, Pod, SeenProgress, TemplateVerdict
 from dtj.core.platform import Platform
 from dtj.core.pod_failure import PodFailureClass, TerminatedPod, terminated_pods
@@ -36,19 +39,31 @@ class JobContext:
 
     observed: Observed
     now: datetime
+    asked: Job
+    """The job with the number of workers that it asks for; see :attr:`job`."""
+
     own: tuple[Pod, ...]
     foreign_pods: tuple[Pod, ...]
+    forgotten_queue: str = ""
+    """The queue of the job's Workload if neither the job nor its status names one: the status was lost, in part or
+    whole. The job stays in it."""
 
     @classmethod
     def of(cls, observed: Observed, now: datetime) -> JobContext:
         """The context of a pass at ``now``."""
+        forgotten = _forgotten_queue(observed)
+        asked = _in_queue(observed.job, observed.job.status.queue or forgotten)
+        observed = replace(observed, job=as_admitted(asked, observed.gang))
         own = tuple(pod for pod in observed.pods if observed.job.owns(pod) and pod.role != names.TENSORBOARD)
         foreign_pods = tuple(pod for pod in observed.pods if not observed.job.owns(pod))
-        return cls(observed=observed, now=now, own=own, foreign_pods=foreign_pods)
+        return cls(
+            observed=observed, now=now, asked=asked, own=own, foreign_pods=foreign_pods, forgotten_queue=forgotten
+        )
 
     @property
     def job(self) -> Job:
-        """The job as it is stored."""
+        """The job as it is stored; its spec names the queue that was chosen for it, and has as many workers as Kueue
+        has admitted."""
         return self.observed.job
 
     @property
@@ -57,10 +72,26 @@ class JobContext:
         assert self.job.spec is not None
         return self.job.spec
 
+    @property
+    def gang_size(self) -> str:
+        """What the PodGroup or Workload of the job must say of it."""
+        return size(self.asked.spec or self.spec)
+
+    @property
+    def withheld(self) -> int:
+        """How many of the workers that the job asks for Kueue has not admitted."""
+        asked = self.asked.spec
+        return asked.replicas(Role.WORKER) - self.spec.replicas(Role.WORKER) if asked is not None else 0
+
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with the manifest; empty if nothing is."""
         return problems(self.job, self.observed.platform)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The addresses of the replicas, and how they come to the pods."""
+        return Cluster(self.job, self.spec, self.platform)
 
     @property
     def attempt(self) -> int:
@@ -71,6 +102,11 @@ class JobContext:
     def begun(self) -> bool:
         """Whether there is something of the job that could be stopped."""
         return bool(self.own) or self.job.status.start_time is not None
+
+    @property
+    def dispatched(self) -> bool:
+        """Whether the job runs in another cluster, where MultiKueue makes a copy of it."""
+        return multikueue.is_dispatched(self.job.raw_spec)
 
     def seconds_until(self, moment: datetime) -> float:
         """Seconds from now on; 0 if the moment has passed."""
@@ -209,11 +245,33 @@ class JobContext:
 
     @property
     def gang(self) -> GangApi | None:
-        """The gang scheduler of the job, if there is one."""
-        return self.gang_choice if isinstance(self.gang_choice, GangApi) else None
+        """The gang scheduler of the job, if there is one; by the API of its group, if it has one.
+
+        A cluster that serves a newer API since, after an upgrade, would place no pod of the one together with a pod of
+        the other.
+        """
+        chosen, group = self.gang_choice, self.gang_object
+        if not isinstance(chosen, GangApi):
+            return None
+        return group.api if group is not None and group.api.gang is chosen.gang else chosen
 
     @property
     def gang_object(self) -> GangObject | None:
         """Our PodGroup or Workload, if it is there."""
         found = self.observed.gang
         return found if found is not None and self.job.owns(found) else None
+
+
+def _forgotten_queue(observed: Observed) -> str:
+    job, workload = observed.job, observed.gang
+    if job.spec is None or job.status.queue or not kueue_labels.leaves_queue_open(job.spec):
+        return ""
+    kept = workload is not None and job.owns(workload) and workload.api.gang is Gang.KUEUE
+    return workload.queue if kept and workload is not None else ""
+
+
+def _in_queue(job: Job, queue: str) -> Job:
+    """The job as if it had named the queue that it was given; an empty name is none."""
+    if not queue or job.spec is None:
+        return job
+    return replace(job, spec=kueue_labels.in_queue(job.spec, queue))

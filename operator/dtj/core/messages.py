@@ -17,6 +17,9 @@ MAX_MESSAGE: Final = 4096
 MAX_LOG_TAIL: Final = 32_768
 """Most characters of ``rootCause.logTail``, as in the CRD."""
 
+WAITING_IN_QUEUE: Final = "waiting in the queue"
+"""Until others say why a job waits."""
+
 MAX_NAMES: Final = 3
 """Most names that a message lists."""
 

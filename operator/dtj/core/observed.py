@@ -137,7 +137,8 @@ class Silence:
 class Child:
     """A Service, NetworkPolicy or PersistentVolumeClaim that has a name of ours.
 
-    ``selector`` is a Service's; ``digest`` is what we noted on a NetworkPolicy when we wrote it.
+    ``selector`` is a Service's, and so is ``config_map``, the name of the one with the addresses of the replicas.
+    ``digest`` is what we noted on a NetworkPolicy when we wrote it.
     """
 
     namespace: str
@@ -146,6 +147,7 @@ class Child:
     owner_uid: str
     selector: dict[str, str] = field(default_factory=dict)
     digest: str = ""
+    config_map: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +163,12 @@ class GangApi:
 @dataclass(frozen=True, slots=True)
 class GangsFound:
     """Which of these APIs the cluster serves, newest versions first, and when that was asked; ``denied`` are those that
-    the operator has no right to."""
+    the operator has no right to, ``unknown`` each ``<group>/<version>`` of a scheduler that it does not know."""
 
     apis: tuple[GangApi, ...]
     at: datetime
     denied: tuple[GangApi, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ class GangObject:
 
     ``status`` is what the scheduler or the queue says, as it is stored; ``active`` is Kueue's word for a Workload that
     may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the
-    LocalQueue in a Workload.
+    LocalQueue, ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
     """
 
     namespace: str
@@ -186,6 +189,8 @@ class GangObject:
     size: str = ""
     topology_key: str = ""
     queue: str = ""
+    priority_class: str = ""
+    gated_by: str = ""
     active: bool = True
     terminating: bool = False
     status: JsonObject = field(default_factory=dict)
@@ -197,6 +202,27 @@ class Flavor:
 
     node_labels: dict[str, str] = field(default_factory=dict)
     tolerations: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultQueue:
+    """Whether a namespace has a default LocalQueue of Kueue, and when that was asked.
+
+    ``denied`` are the words of an API server that does not let the operator ask; empty if it does.
+    """
+
+    found: bool
+    at: datetime
+    denied: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedFields:
+    """Fields of the status that the API server did not keep when they were written, and when: its CRD is older than the
+    operator."""
+
+    names: frozenset[str]
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +280,15 @@ class Observed:
 
     gang: GangObject | None = None
     flavors: dict[str, Flavor] = field(default_factory=dict)
+    workload_priorities: dict[str, int] = field(default_factory=dict)
+    """The values of WorkloadPriorityClasses of Kueue, by name."""
+
+    default_queue: DefaultQueue | None = None
+    """None where nobody has asked yet."""
+
+    dropped: DroppedFields | None = None
+    """None where the API server has kept all that this process wrote."""
+
     progress: SeenProgress | None = None
     silence: Silence | None = None
     """None where the pod that is asked for its progress answers, or was not asked yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dtj.api.kueue_labels import PRIORITY_CLASS
 from dtj.api.names import Reason
 from dtj.core.actions import Emit
 
@@ -21,3 +22,18 @@ def tensorboard_failed(message: str) -> Emit:
     return Emit(
         "Warning", Reason.TENSORBOARD_FAILED, f"{message}; the job goes on without TensorBoard, which is tried again"
     )
+
+
+OTHER_CLASS: Final = f"create the class, or change the label {PRIORITY_CLASS} of the job"
+"""What to do about a WorkloadPriorityClass that cannot be read."""
+
+
+def priority_class_object(name: str) -> str:
+    """How messages name a WorkloadPriorityClass."""
+    return f"WorkloadPriorityClass {name}"
+
+
+def priority_not_followed(name: str, message: str) -> Emit:
+    """The event of a job that runs, and whose label now names a class that cannot be read."""
+    words = f"{priority_class_object(name)}: {message}: the job keeps its priority: {OTHER_CLASS}"
+    return Emit("Warning", Reason.API_CALL_FAILED, words)

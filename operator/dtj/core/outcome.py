@@ -107,10 +107,10 @@ def _signal(pod: Pod) -> int | None:
 def how_it_failed(cause: RootCause) -> str:
     """A failure in one line: the replica, how it ended, and its last words."""
     last_words = f": {cause.message}" if cause.message else ""
-    return f"{cause.role}-{cause.index} (pod {cause.pod}) {how_it_ended(cause)}{last_words}"
+    return f"{cause.role}-{cause.index} (pod {cause.pod}) {how_replica_ended(cause)}{last_words}"
 
 
-def how_it_ended(cause: RootCause) -> str:
+def how_replica_ended(cause: RootCause) -> str:
     """The end of a replica without its name: ``exited with code 137 (SIGKILL, OOMKilled)``."""
     return _ending(cause.exit_code, cause.signal, cause.reason)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.api.managed_by import other_controller
+from dtj.api.multikueue import is_left_alone
 from dtj.core.actions import Plan
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
@@ -23,9 +23,11 @@ from dtj.core.policies import (
     admission_check,
     cleanup,
     deadlines,
+    default_queue,
     elastic,
     gang,
     kueue,
+    multikueue,
     name_collision,
     network_policy,
     older_status,
@@ -46,6 +48,8 @@ Policy: TypeAlias = Callable[[JobContext], Decision | None]
 """Decides about a job; None if it has nothing to say about it."""
 
 FIRST: Final[tuple[Policy, ...]] = (
+    # The queue of a job decides most of what follows. It is recorded where the status allows it, and touches no pod.
+    default_queue.choose,
     # Touch nothing while pods are newer than the status that we know: another operator may lead by now.
     stale_status.wait_for_status,
     # Most of what follows depends on which gang schedulers there are.
@@ -64,6 +68,8 @@ FIRST: Final[tuple[Policy, ...]] = (
 THEN: Final[tuple[Policy, ...]] = (
     # Nothing is created for a job that is wrong; what runs already is left alone.
     admission_check.report_problems,
+    # A copy of a job of another cluster comes with its Workload.
+    multikueue.adopt,
     # Kueue says when the job runs, and takes its quota back.
     kueue.queue,
     # An incomplete gang gives back what it holds, before its pods are taken for lost.
@@ -103,12 +109,14 @@ def plan(observed: Observed, now: datetime) -> Plan:
     Never raises for anything that an API server can store.
     """
     job = observed.job
-    if job.deleting or not job.uid or other_controller(job.raw_spec) is not None:
+    if job.deleting or not job.uid or is_left_alone(job.raw_spec):
         return ()
     context = JobContext.of(observed, now)
     if job.spec is None:
         return _unreadable(context)
-    decision = _finished(context) if job.status.terminal else _unfinished(context)
+    if context.dispatched:
+        return multikueue.plan_dispatched(context)
+    decision = (_first(FINISHED, context) or Decision()) if job.status.terminal else _unfinished(context)
     if decision.alone:
         return decision.actions
     return (
@@ -117,8 +125,8 @@ def plan(observed: Observed, now: datetime) -> Plan:
         # The Service comes last: what becomes of TensorBoard does not wait for one that cannot be deleted.
         *tensorboard.next_to(context, decision),
         *network_policy.after_the_end(context),
-        *_service_after_the_end(context),
-        *workload.report(context, decision),
+        *service.after_the_end(context),
+        *workload.next_to(context, decision),
     )
 
 
@@ -129,22 +137,13 @@ def _unfinished(context: JobContext) -> Decision:
     return (_first(THEN, context) or Decision()).then(*deadlines.wake_ups(context))
 
 
-def _finished(context: JobContext) -> Decision:
-    return _first(FINISHED, context) or Decision()
-
-
 def _unreadable(context: JobContext) -> Plan:
     """A manifest that this operator cannot read, such as one of a newer version."""
     if context.job.status.terminal:
-        return (*cleanup.stop_pods(context), *_service_after_the_end(context))
+        return (*cleanup.stop_pods(context), *service.after_the_end(context))
     return admission_check.report_invalid(context, context.problems).actions
 
 
 def _first(policies: Iterable[Policy], context: JobContext) -> Decision | None:
     """What the first policy says that has something to say."""
     return next((decision for policy in policies if (decision := policy(context)) is not None), None)
-
-
-def _service_after_the_end(context: JobContext) -> Plan:
-    """The Service goes with the end of the job, whatever its clean-up policy: a cluster holds some thousands."""
-    return service.drop(context) if context.job.status.terminal and not cleanup.to_stop(context) else ()

@@ -26,6 +26,9 @@ class Network(Protocol):
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
         """``host:port`` of a replica's gRPC server, valid before its pod exists."""
 
+    def pattern(self, *, namespace: str, job: str, port: int) -> str | None:
+        """An address of the job with ``{role}`` and ``{index}`` in it; None if addresses follow no pattern."""
+
     def status_port(self, *, role: Role, index: int) -> int:
         """The port on which a replica serves its progress."""
 
@@ -57,8 +60,11 @@ class ClusterNetwork:
     domain: str = ""
 
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
+        return self.pattern(namespace=namespace, job=job, port=port).format(role=role, index=index)
+
+    def pattern(self, *, namespace: str, job: str, port: int) -> str:
         suffix = f".{self.domain}" if self.domain else ""
-        return f"{role}-{index}.{job}.{namespace}.svc{suffix}:{port}"
+        return f"{{role}}-{{index}}.{job}.{namespace}.svc{suffix}:{port}"
 
     def status_port(self, *, role: Role, index: int) -> int:
         return STATUS_PORT
@@ -110,6 +116,10 @@ class Platform:
 
     bind_address: str = ""
     """The address that the start gates and the status servers listen on; all interfaces where it is empty."""
+
+    inline_addresses: int | None = 1024
+    """The longest list of addresses, in bytes, that each pod has in its own manifest; a longer one is in a ConfigMap.
+    None if it has any in its manifest. ``bench/addresses.py`` measures what it costs."""
 
     tensorboard: bool = True
     """Whether a job's TensorBoard can be a pod next to the others."""

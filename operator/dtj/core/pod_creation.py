@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from dtj.api.json import JsonObject
+from dtj.api.kueue_labels import priority_class
 from dtj.api.spec import Gang
 from dtj.core.actions import CreateGang, CreatePod
 from dtj.core.context import JobContext
@@ -38,7 +39,8 @@ def first_pods(context: JobContext, *, restricted: bool = False) -> tuple[JsonOb
 def new_gang(context: JobContext, api: GangApi) -> CreateGang:
     """What creates the PodGroup or Workload by which ``api`` knows this job."""
     verdict = context.template_verdict
-    priority = verdict.priority if verdict is not None else None
+    of_pods = verdict.priority if verdict is not None else None
+    priority = context.observed.workload_priorities.get(priority_class(context.job.labels), of_pods)
     metadata = gang_metadata(context.job)
     manifest = membership.manifest(_group(context, api), metadata, first_pods(context), priority=priority)
     return CreateGang(api, manifest)
@@ -64,7 +66,7 @@ def _renderer(context: JobContext, platform: Platform) -> Callable[[Replica], Js
 
 
 def _group(context: JobContext, api: GangApi) -> Group:
-    return Group(api, context.job, context.spec, context.attempt)
+    return Group(api, context.asked, context.asked.spec or context.spec, context.attempt)
 
 
 def _into_gang(context: JobContext, group: Group, replica: Replica, pod: JsonObject) -> None:

@@ -6,11 +6,14 @@ from typing import Final
 
 from dtj.api.status import ExportedModel, Progress
 from dtj.core.context import JobContext
+from dtj.core.observed import Termination
 from dtj.core.replicas import deciding_replica
 from dtj.core.status import format_time
 
 _COMPLETED: Final = "done"
 """How far a training is that has completed: it has ended since it was asked last, and some stop early."""
+
+_LAST_PHASE: Final = "Done"
 
 _WAITING: Final = "waiting for pods"
 _NO_REPORT: Final = "no report yet"
@@ -18,12 +21,37 @@ _NO_REPORT: Final = "no report yet"
 
 def progress(context: JobContext) -> Progress | None:
     """What is known of the training. That its pod has completed counts for more than what it last reported."""
-    latest = _latest(context)
     if deciding_replica(context.spec) in context.completed:
-        return latest.model_copy(update={"text": _COMPLETED}) if latest is not None else Progress(text=_COMPLETED)
+        return _final(context)
+    latest = _latest(context)
     if latest is not None and latest.reported:
         return latest
     return Progress(text=_NO_REPORT if context.all_ready else _WAITING)
+
+
+def _final(context: JobContext) -> Progress:
+    """What the completed pod left in its termination message; of one that left nothing, its last answer.
+
+    That answer is some seconds old: its percentage and its remaining time are wrong by now.
+    """
+    before, end = context.job.status.progress, _end_of_completed_pod(context)
+    report = Progress.from_message(end.message) if end is not None else None
+    if report is None and before is not None and before.text == _COMPLETED:
+        return before
+    report = report or (_latest(context) or Progress()).model_copy(update={"percent": None})
+    if not report.reported:
+        return Progress(text=_COMPLETED)
+    at = end.finished_at if end is not None else None
+    updated_at = format_time(at) if at is not None else before.updated_at if before is not None else ""
+    final = {"phase": _LAST_PHASE, "eta_seconds": None, "text": _COMPLETED, "updated_at": updated_at}
+    return report.model_copy(update=final)
+
+
+def _end_of_completed_pod(context: JobContext) -> Termination | None:
+    """How the replica that decides and exports ended, if it has succeeded and its pod is still there."""
+    replica = deciding_replica(context.spec)
+    name = context.name_of(replica) if replica is not None else ""
+    return next((pod.termination for pod in context.current if pod.name == name and pod.succeeded), None)
 
 
 def _latest(context: JobContext) -> Progress | None:
@@ -43,9 +71,6 @@ def exported(context: JobContext) -> ExportedModel | None:
 
     It is read as soon as it is there: the others may go on for long, and its pod may be gone by then.
     """
-    exporter = deciding_replica(context.spec)
-    name = context.name_of(exporter) if exporter is not None else ""
-    for pod in context.current:
-        if pod.name == name and pod.succeeded and pod.termination is not None:
-            return ExportedModel.from_message(pod.termination.message) or context.job.status.export
-    return context.job.status.export
+    end = _end_of_completed_pod(context)
+    model = ExportedModel.from_message(end.message) if end is not None else None
+    return model or context.job.status.export

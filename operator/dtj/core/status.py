@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec, Role, as_role
 from dtj.api.status import JobStatus, ReplicaStatus
+from dtj.core.messages import WAITING_IN_QUEUE
 from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, format_indexes, parse_indexes
 
@@ -118,6 +119,14 @@ def differs_only_in_counts(before: JobStatus, after: JobStatus) -> bool:
 def differs_only_in_words(before: JobStatus, after: JobStatus) -> bool:
     """Whether nothing but messages of conditions changed."""
     return _without_messages(before) == _without_messages(after)
+
+
+def is_first_explanation(before: JobStatus, after: JobStatus) -> bool:
+    """Whether it is known now why a job waits that only waited before."""
+    waited, waits = (
+        any(condition.message == WAITING_IN_QUEUE for condition in status.conditions) for status in (before, after)
+    )
+    return waited and not waits
 
 
 def _without_messages(status: JobStatus) -> JobStatus:

@@ -12,7 +12,13 @@ from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.progress import exported, progress
 from dtj.core.replicas import Replica, worker_selector
-from dtj.core.status import differs_only_in_counts, differs_only_in_words, ready_text, replica_statuses
+from dtj.core.status import (
+    differs_only_in_counts,
+    differs_only_in_words,
+    is_first_explanation,
+    ready_text,
+    replica_statuses,
+)
 
 COUNT_UPDATE_INTERVAL: Final = timedelta(seconds=10)
 """Least time between two status writes that change nothing but numbers of pods.
@@ -54,7 +60,8 @@ def write(context: JobContext, base: JobStatus, desired: DesiredConditions) -> D
     if status == before:
         return Decision()
     written = context.observed.status_written_at
-    if written is not None and differs_only_in_counts(before, status):
+    may_wait = differs_only_in_counts(before, status) and not is_first_explanation(before, status)
+    if written is not None and may_wait:
         words = differs_only_in_words(before, status)
         due = written + (WORDS_UPDATE_INTERVAL if words else COUNT_UPDATE_INTERVAL)
         if context.now < due:

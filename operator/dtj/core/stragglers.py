@@ -16,7 +16,7 @@ from dtj.api.status import MAX_STRAGGLERS
 FACTOR: Final = 1.5
 """So much longer than the median a slow replica's steps take."""
 
-FEWEST: Final = 3
+MIN_REPLICAS: Final = 3
 """Replicas without which there is no median to speak of."""
 
 READINGS: Final = 3
@@ -47,9 +47,9 @@ def slow(before: Mapping[str, Reading], now: Mapping[str, Reading], *, in_step: 
     """Those of ``now`` that are slow, the slowest first. Keys are host names; ``in_step`` is whether all go at one
     pace."""
     seconds = {name: reading.step_seconds for name, reading in now.items() if reading.step_seconds is not None}
-    if len(seconds) < FEWEST and not in_step:
+    if len(seconds) < MIN_REPLICAS and not in_step:
         seconds = _between_steps(before, now)
-    if len(seconds) < FEWEST:
+    if len(seconds) < MIN_REPLICAS:
         return ()
     usual = median(seconds.values())
     found = (Straggler(name, own / usual) for name, own in seconds.items() if own > FACTOR * usual > 0)
@@ -66,7 +66,7 @@ def _between_steps(before: Mapping[str, Reading], now: Mapping[str, Reading]) ->
             continue
         steps[name] = reading.step - earlier.step
         seconds[name] = (reading.at - earlier.at) / max(steps[name], 1)
-    enough = len(steps) >= FEWEST and median(steps.values()) >= MIN_STEPS
+    enough = len(steps) >= MIN_REPLICAS and median(steps.values()) >= MIN_STEPS
     return seconds if enough else {}
 
 

@@ -6,17 +6,18 @@ cluster's CRD may be older than its operator. What needs the operator's configur
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dtj.api import kueue_labels, names, rules
+from dtj.api import kueue_annotations, kueue_labels, kueue_topology, multikueue, names, rules
 from dtj.api.job import Job
 from dtj.api.names import Env, Reason
 from dtj.api.profiles import Profile
-from dtj.api.spec import Accelerator, JobSpec, Role, Strategy
+from dtj.api.spec import Accelerator, Gang, JobSpec, Role, Scheduling, Strategy
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.accelerators import accelerator_field, accelerator_of, chips, chips_per_host, slice_hosts
-from dtj.core.manifests.tf_config import longest_tf_config
+from dtj.core.manifests.tf_config import Cluster, Delivery
 from dtj.core.platform import Platform
 from dtj.core.replicas import TRAINING_ROLES
 
@@ -36,18 +37,35 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     broken = rules.check(name=job.name, spec=job.raw_spec, stored=True)
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
-    labels = tuple(Problem(Reason.INVALID_SPEC, problem) for problem in kueue_labels.problems(job.spec, job.labels))
-    if labels:
-        return labels
+    queued = (*kueue_labels.problems(job.spec, job.labels), *_annotations(job, job.spec))
+    if queued:
+        return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in queued)
+    if job.prebuilt_workload not in ("", job.name):
+        message = (
+            f"metadata.annotations: {multikueue.PREBUILT_WORKLOAD} names the Workload {job.prebuilt_workload}, but the "
+            f"Workload of a job has the name of the job: remove it, or set it to {job.name}"
+        )
+        return (Problem(Reason.INVALID_SPEC, message),)
     found = [problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)]
     return (*dict.fromkeys(found), *_variables(job, job.spec, platform))
+
+
+def _annotations(job: Job, spec: JobSpec) -> Iterator[str]:
+    """Problems of Kueue's annotations, if the job is in one of its queues; else they mean nothing."""
+    scheduling = spec.run_policy.scheduling or Scheduling()
+    if scheduling.gang is Gang.KUEUE or (scheduling.gang is Gang.AUTO and scheduling.queue is not None):
+        yield from kueue_topology.problems(spec)
+        yield from kueue_annotations.problems(job.annotations)
 
 
 def _variables(job: Job, spec: JobSpec, platform: Platform) -> tuple[Problem, ...]:
     """Variables with the addresses of all peers must stay below Linux's limit, else no container can start."""
     if sum(spec.replicas(role) for role in spec.roles()) <= _SURELY_FIT:
         return ()
-    lengths = [(Env.TF_CONFIG, "spec.replicaSpecs", longest_tf_config(job, spec, platform.network))]
+    cluster = Cluster(job, spec, platform)
+    lengths = (
+        [(Env.TF_CONFIG, "spec.replicaSpecs", cluster.longest)] if cluster.delivery is not Delivery.DERIVED else []
+    )
     for role in spec.roles():
         needs = accelerators.needs(spec, role, platform)
         if needs is not None and needs.tpu:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from dtj.core.actions import Plan
+from dtj.core.actions import Plan, RequeueAfter
 from dtj.core.observed import Observed
 from dtj.engine.creation import Creator
 from dtj.engine.executor import Executor
@@ -81,6 +81,7 @@ class Controller:
                 self._queue.done(key)
 
     async def _process(self, key: Key) -> None:
+        self._state.wake(key)
         record = self._state.jobs.get(key)
         if record is None or record.job.deleting:
             self._queue.forget(key)
@@ -131,13 +132,21 @@ class Controller:
                 # The informer's event comes first as a rule, and wakes the key itself.
                 self._queue.add_after(key, unsettled)
                 return True
-            result = await self._executor.execute(record, await self._planned(record))
+            plan = await self._planned(record)
+            result = await self._executor.execute(record, plan)
             if result.after is not None:
                 self._queue.add_after(key, result.after)
             if not result.again and self._expectations.remaining(record.job.identity) == 0.0:
+                if record.job.status.terminal and _only_waits(plan):
+                    self._state.rest(record)
                 return True
         return False
 
     async def _planned(self, record: JobRecord) -> Plan:
         await self._creator.look_again(record.job)
         return self._plan(self._state.observe(record), self._now())
+
+
+def _only_waits(plan: Plan) -> bool:
+    """Whether there is nothing to do but to look again later."""
+    return all(isinstance(action, RequeueAfter) for action in plan)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 REFUSAL_BACKOFF: Final = Backoff(base=1.0, cap=60.0)
 """How long nothing is created for a job after a refusal: a used-up quota is asked once a minute at most."""
 
-SIGHTING_TTL: Final = 20.0
+UNLABELLED_TTL: Final = 20.0
 """Seconds after which an object that no informer shows is looked at again."""
 
 
@@ -92,14 +92,14 @@ class Creator:
     ) -> None:
         self._gateway = gateway
         self._expectations = expectations
-        self._memories = caches
+        self._caches = caches
         self._shown = shown
         self._now = now
         self._backoff = backoff
 
     def held(self, job: Job) -> float:
         """Seconds for which nothing may be created for this job, after a refusal."""
-        return max(0.0, self._memories.of(job.uid).hold_until - loop_time())
+        return max(0.0, self._caches.of(job.uid).hold_until - loop_time())
 
     async def create(self, job: Job, wanted: Sequence[Wanted]) -> None:
         """Create all, in parallel with a slow start; the first refusal stops the batch.
@@ -149,16 +149,16 @@ class Creator:
 
     async def look_again(self, job: Job) -> None:
         """Refresh what was learned long ago: the object may be gone by now."""
-        unlabelled = self._memories.of(job.uid).unlabelled
-        for (resource, name), sighting in list(unlabelled.items()):
-            if loop_time() - sighting.checked_at < SIGHTING_TTL:
+        unlabelled = self._caches.of(job.uid).unlabelled
+        for (resource, name), seen in list(unlabelled.items()):
+            if loop_time() - seen.checked_at < UNLABELLED_TTL:
                 continue
             try:
                 body = await self._gateway.get(resource, namespace=job.namespace, name=name)
             except NotFound:
                 del unlabelled[resource, name]
             else:
-                unlabelled[resource, name] = _sighting(resource, body, instead_of=sighting.value)
+                unlabelled[resource, name] = _unlabelled(resource, body, instead_of=seen.value)
 
     async def _create(self, job: Job, wanted: Wanted, *, created: list[str], taken: list[str]) -> None:
         name, body = wanted.name, wanted.render()
@@ -198,7 +198,7 @@ class Creator:
         self._expectations.settle(job.identity, expectation)
         if labelled:
             raise Conflict(f'{resource.kind} "{expectation.name}" exists and is not in the store yet')
-        self._memories.of(job.uid).unlabelled[resource, expectation.name] = _sighting(
+        self._caches.of(job.uid).unlabelled[resource, expectation.name] = _unlabelled(
             resource, body, instead_of=_seen(resource, wanted.render())
         )
 
@@ -219,18 +219,18 @@ class Creator:
 
     def refuse(self, job: Job, name: str, error: ApiError) -> None:
         """The API server refuses this: the status reports it, and it is tried again after a while."""
-        memory = self._memories.of(job.uid)
-        memory.refusals += 1
-        memory.refusal = CreationRefusal(
+        cache = self._caches.of(job.uid)
+        cache.refusals += 1
+        cache.refusal = CreationRefusal(
             name=name,
             reason=error.reason,
             message=error.message,
             at=self._now(),
         )
         if isinstance(error, Forbidden) and error.wants_restricted:
-            memory.verdict = None  # the namespace enforces it since the check: the next one will find out
-        delay = max(self._backoff.delay(memory.refusals), error.retry_after or 0.0)
-        memory.hold_until = loop_time() + delay
+            cache.verdict = None  # the namespace enforces it since the check: the next one will find out
+        delay = max(self._backoff.delay(cache.refusals), error.retry_after or 0.0)
+        cache.hold_until = loop_time() + delay
         log.warning(
             "%s was refused: %s; next attempt in %.0f s",
             name,
@@ -244,7 +244,7 @@ def _count(names: Sequence[str], resource: Resource) -> str:
     return f"{resource.kind} {names[0]}" if len(names) == 1 else f"{len(names)} {resource.plural}"
 
 
-def _sighting(resource: Resource, body: JsonObject, *, instead_of: Pod | Child | GangObject) -> UnlabelledObject:
+def _unlabelled(resource: Resource, body: JsonObject, *, instead_of: Pod | Child | GangObject) -> UnlabelledObject:
     """What was found. A pod without our labels stands where ours should: role and index are those of ours."""
     found = _seen(resource, body)
     if isinstance(found, Pod) and isinstance(instead_of, Pod):

@@ -35,6 +35,7 @@ from dtj.kube.backoff import Backoff
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import CLAIMS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
 from dtj.kube.informer import Change, Informer
+from dtj.kube.namespaces import Keep, everywhere
 from dtj.kube.records import Key, decode_plain, decode_pod, decode_service
 
 SELECTOR: Final = Label.JOB_NAME
@@ -74,8 +75,12 @@ class Engine:
         settings: EngineSettings | None = None,
         metrics: Metrics | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        keep: Keep = everywhere,
     ) -> None:
+        """``keep`` says of a namespace whether its jobs are ours."""
         metrics = metrics or Metrics()
+        self._metrics = metrics
+        self._keep = keep
         self._gateway = gateway
         self._namespaces = tuple(namespaces)
         self._settings = settings or EngineSettings()
@@ -95,6 +100,7 @@ class Engine:
             queue=self.queue,
             expectations=self._expectations,
             recorder=self._recorder,
+            keep=keep,
         )
         self._progress = ProgressReader(self.state, self.queue, metrics=metrics, now=now)
         self._stragglers = StragglerFinder(self.state, self.queue)
@@ -105,6 +111,7 @@ class Engine:
             selector=SELECTOR,
             on_change=lambda resource, change: self._on_child(resource, self.state.gangs, change),
             now=now,
+            keep=keep,
         )
         self._controller = self._make_controller(plan, metrics=metrics, now=now)
         self._informers = [informer for namespace in self._namespaces for informer in self._make_informers(namespace)]
@@ -122,6 +129,12 @@ class Engine:
 
     async def run(self) -> None:
         """Work until :meth:`stop`. An error here is a defect; it ends everything, as an ExceptionGroup."""
+        try:
+            await self._run()
+        finally:
+            self._metrics.unwatch(self.state.jobs, self.queue)
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(self._recorder.run(), name="event recorder"),
@@ -205,6 +218,7 @@ class Engine:
                 convert=labelled(convert),
                 on_change=lambda change: self._on_child(resource, store, change),
                 on_turned_back=self.feed.relist_soon,
+                keep=self._keep,
             )
 
         policies = [watching(NETWORK_POLICIES, self.state.network_policies, decode_plain, network_policy_from)]

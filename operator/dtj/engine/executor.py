@@ -6,7 +6,6 @@ operator will know. Events come last, and only where everything before them succ
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from itertools import groupby
 from typing import NoReturn
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject
+from dtj.api.json import JsonObject, dig, text
+from dtj.api.names import Annotation
 from dtj.api.status import JobStatus
 from dtj.convert.object_records import resource_of
 from dtj.core.actions import (
@@ -25,11 +25,13 @@ from dtj.core.actions import (
     BestEffort,
     CheckPods,
     CreateClaim,
+    CreateConfigMap,
     CreateGang,
     CreateNetworkPolicy,
     CreatePod,
     CreateService,
     Creation,
+    DeleteConfigMap,
     DeleteGang,
     DeleteJob,
     DeleteNetworkPolicy,
@@ -39,15 +41,17 @@ from dtj.core.actions import (
     LookForGangs,
     PatchStatus,
     Plan,
+    ReadDefaultQueue,
     ReadFlavors,
+    ReadPriorityClass,
     RequeueAfter,
     UpdateGang,
     UpdateNetworkPolicy,
-    UpdateServiceSelector,
+    UpdateService,
     UpdateWorkloadStatus,
 )
-from dtj.core.observed import Pod
-from dtj.core.obstacles import tensorboard_failed, worth_reporting
+from dtj.core.observed import DefaultQueue, DroppedFields, Pod
+from dtj.core.obstacles import priority_class_object, priority_not_followed, tensorboard_failed, worth_reporting
 from dtj.engine import job_metrics
 from dtj.engine.creation import REFUSAL_BACKOFF, Creator, Replan, Wanted
 from dtj.engine.expectations import Expectation, Expectations, Operation
@@ -60,15 +64,16 @@ from dtj.engine.patching import status_patch
 from dtj.engine.slow_start import slow_start
 from dtj.engine.stacks import StackRequests
 from dtj.engine.stores import ChildStore, JobRecord
-from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from dtj.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from dtj.kube.events import EventRecorder, Subject
-from dtj.kube.gateway import CLAIMS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Gateway, Resource
+from dtj.kube.loop_time import loop_time
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PassResult:
     """How to continue: plan ``again`` at once (something new is known), or ``after`` these seconds, or neither."""
 
     again: bool = False
@@ -113,7 +118,7 @@ class Executor:
         self._gateway = gateway
         self._jobs = jobs
         self._pods = pods
-        self._memories = caches
+        self._caches = caches
         self._creator = creator
         self._expectations = expectations
         self._gangs = gangs
@@ -122,32 +127,32 @@ class Executor:
         self._stacks = stacks
         self._now = now
 
-    async def execute(self, record: JobRecord, plan: Plan) -> Result:
+    async def execute(self, record: JobRecord, plan: Plan) -> PassResult:
         """Carry out ``plan`` for the job as it was observed. An empty plan makes no call.
 
         Raises ApiError if a call failed that may succeed later; what was done until then stays done.
         """
         running = _Pass(record)
         held = self._creator.held(record.job)
-        memory = self._memories.of(record.job.uid)
+        cache = self._caches.of(record.job.uid)
         try:
             for _, actions in groupby(plan, key=type):
                 await self._step(running, tuple(actions), held=held)
         except Replan:
-            return Result(again=True)
+            return PassResult(again=True)
         except ApiError as error:
-            memory.failed(error)
+            cache.failed(error)
             raise
         for emit in running.emits:
             self._emit(running.job, emit)
-        way_is_free = memory.succeeded()
-        if memory.refusal is not None and held <= 0.0:
+        way_is_free = cache.succeeded()
+        if cache.refusal is not None and held <= 0.0:
             # What was refused is there, or no longer wanted: the status may say so.
-            memory.clear_refusal()
+            cache.clear_refusal()
             way_is_free = True
         if way_is_free:
-            return Result(again=True)
-        return Result(after=running.after)
+            return PassResult(again=True)
+        return PassResult(after=running.after)
 
     async def _step(self, running: _Pass, actions: Sequence[Action], *, held: float) -> None:
         """Carry out neighbours of one kind: creations, and deletions of pods, at the same time."""
@@ -161,10 +166,18 @@ class Executor:
                     await self._look_for_gangs()
                 case ReadFlavors():
                     await self._read_flavors(running, action, held=held)
+                case ReadPriorityClass():
+                    await self._read_priority_class(running, action, held=held)
+                case ReadDefaultQueue():
+                    await self._read_default_queue(running.job, action)
                 case CreateService() | CreateClaim() | CreateGang() | CreateNetworkPolicy() | CreatePod():
                     creations.append(_wanted(action))
-                case UpdateServiceSelector():
-                    await self._point_service(running.job, action)
+                case CreateConfigMap():
+                    await self._create_config_map(running, action, held=held)
+                case DeleteConfigMap():
+                    await self._delete(CONFIG_MAPS, running.job, name=action.name)
+                case UpdateService():
+                    await self._update_service(running, action, held=held)
                 case UpdateNetworkPolicy():
                     await self._update_network_policy(running.job, action)
                 case UpdateGang():
@@ -192,6 +205,8 @@ class Executor:
                 case RequeueAfter():
                     running.come_back(action.seconds)
         await self._create(running, creations, held=held)
+        if any(isinstance(action, CreateGang) for action in actions):
+            self._caches.of(running.job.uid).workload_priorities.clear()
         await self._delete_pods(running.job, deletions)
 
     async def _create(self, running: _Pass, wanted: Sequence[Wanted], *, held: float) -> None:
@@ -204,10 +219,12 @@ class Executor:
         await self._gangs.look()
         raise Replan
 
-    async def _best_effort(self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService) -> None:
+    async def _best_effort(
+        self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService | ReadPriorityClass
+    ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
-        job, memory = running.job, self._memories.of(running.job.uid)
-        held = memory.best_effort_hold_until - asyncio.get_running_loop().time()
+        job, cache = running.job, self._caches.of(running.job.uid)
+        held = cache.best_effort_hold_until - loop_time()
         if held > 0.0:
             running.come_back(held)
             return
@@ -219,18 +236,22 @@ class Executor:
                     await self._delete(SERVICES, job, name=action.name, uid=action.uid)
                 case CreateService() | CreatePod():
                     await self._creator.create_best_effort(job, _wanted(action))
+                case ReadPriorityClass():
+                    await self._learn_priority(job, action)
         except ApiError as error:
-            memory.best_effort_failures += 1
-            delay = max(REFUSAL_BACKOFF.delay(memory.best_effort_failures), error.retry_after or 0.0)
-            memory.best_effort_hold_until = asyncio.get_running_loop().time() + delay
+            cache.best_effort_failures += 1
+            delay = max(REFUSAL_BACKOFF.delay(cache.best_effort_failures), error.retry_after or 0.0)
+            cache.best_effort_hold_until = loop_time() + delay
             running.come_back(delay)
-            if worth_reporting(memory.best_effort_failures, permanent=isinstance(error, Forbidden | Invalid)):
-                self._emit(job, tensorboard_failed(error.message))
+            if worth_reporting(cache.best_effort_failures, permanent=isinstance(error, Forbidden | Invalid | NotFound)):
+                self._emit(job, _failed(action, error))
         else:
-            memory.best_effort_failures = 0
+            cache.best_effort_failures = 0
+            if isinstance(action, ReadPriorityClass):
+                running.come_back(0.0)
 
     async def _check(self, job: Job, check: CheckPods) -> NoReturn:
-        self._memories.of(job.uid).verdict = await self._creator.check(check, job)
+        self._caches.of(job.uid).verdict = await self._creator.check(check, job)
         raise Replan
 
     async def _delete_pods(self, job: Job, deletions: Sequence[DeletePod]) -> None:
@@ -269,7 +290,9 @@ class Executor:
         """
         await self._delete(JOBS, job, name=job.name, uid=job.uid, resource_version=job.resource_version)
 
-    async def _delete(self, resource: Resource, job: Job, *, name: str, uid: str, resource_version: str = "") -> None:
+    async def _delete(
+        self, resource: Resource, job: Job, *, name: str, uid: str = "", resource_version: str = ""
+    ) -> None:
         try:
             await self._gateway.delete(
                 resource, namespace=job.namespace, name=name, uid=uid, resource_version=resource_version
@@ -282,7 +305,7 @@ class Executor:
         if held > 0.0:
             running.come_back(held)
             return
-        flavors = self._memories.of(running.job.uid).flavors
+        flavors = self._caches.of(running.job.uid).flavors
         for name in action.names:
             try:
                 flavors[name] = await self._gangs.flavor(action.api, name)
@@ -291,13 +314,36 @@ class Executor:
                 break
         raise Replan
 
+    async def _read_priority_class(self, running: _Pass, action: ReadPriorityClass, *, held: float) -> None:
+        if held > 0.0:
+            running.come_back(held)
+            return
+        try:
+            await self._learn_priority(running.job, action)
+        except (Forbidden, NotFound) as error:
+            self._creator.refuse(running.job, priority_class_object(action.name), error)
+        raise Replan
+
+    async def _learn_priority(self, job: Job, action: ReadPriorityClass) -> None:
+        value = await self._gangs.workload_priority(action.api, action.name)
+        self._caches.of(job.uid).workload_priorities[action.name] = value
+
+    async def _read_default_queue(self, job: Job, action: ReadDefaultQueue) -> NoReturn:
+        try:
+            found, denied = await self._gangs.has_default_queue(action.api, job.namespace), ""
+        except Forbidden as error:
+            found, denied = False, error.message
+        self._caches.of(job.uid).default_queue = DefaultQueue(found, self._now(), denied)
+        raise Replan
+
     async def _update_gang(self, job: Job, action: UpdateGang) -> None:
         resource = resource_of(action.api)
         try:
             await self._gateway.patch(resource, namespace=job.namespace, name=action.name, patch=action.patch)
         except NotFound:
             return  # the informer is about to show it
-        log.info("changed the size of %s %s", resource.kind, action.name, extra=about(job, action="update"))
+        self._caches.of(job.uid).workload_priorities.clear()
+        log.info("changed %s %s", resource.kind, action.name, extra=about(job, action="update"))
 
     async def _update_workload(self, job: Job, action: UpdateWorkloadStatus) -> None:
         patch: JsonObject = {"metadata": {"resourceVersion": action.version}, "status": action.status}
@@ -309,11 +355,31 @@ class Executor:
             return  # Kueue writes as well, and the informer is about to show it
         log.info("wrote the status of Workload %s", action.name, extra=about(job, action="update"))
 
-    async def _point_service(self, job: Job, action: UpdateServiceSelector) -> None:
-        # By the UID: somebody else's Service may have the name by now.
-        patch: JsonObject = {"metadata": {"uid": action.uid}, "spec": {"selector": dict(action.selector)}}
+    async def _create_config_map(self, running: _Pass, action: CreateConfigMap, *, held: float) -> None:
+        if held > 0.0:
+            running.come_back(held)
+            return
+        job, name = running.job, text(dig(action.manifest, "metadata", "name"))
         try:
-            await self._gateway.patch(SERVICES, namespace=job.namespace, name=action.name, patch=patch)
+            await self._gateway.create(CONFIG_MAPS, namespace=job.namespace, body=action.manifest)
+        except AlreadyExists:
+            return
+        except (Forbidden, Invalid) as error:
+            self._creator.refuse(job, name, error)
+            raise Replan from error
+        log.info("created ConfigMap %s", name, extra=about(job, action="create"))
+
+    async def _update_service(self, running: _Pass, action: UpdateService, *, held: float) -> None:
+        if held > 0.0:  # what it would name may not be there
+            running.come_back(held)
+            return
+        # By the UID: somebody else's Service may have the name by now.
+        patch: JsonObject = {
+            "metadata": {"uid": action.uid, "annotations": {Annotation.CLUSTER: action.config_map or None}},
+            "spec": {"selector": dict(action.selector)},
+        }
+        try:
+            await self._gateway.patch(SERVICES, namespace=running.job.namespace, name=action.name, patch=patch)
         except NotFound:
             return  # the informer is about to show it
 
@@ -337,9 +403,10 @@ class Executor:
         stored = JobRecord.from_object(body)
         if not self._jobs.answer(stored):
             raise Replan  # the job was deleted while the answer was on its way: what else was planned is void
-        memory, now = self._memories.of(job.uid), self._now()
-        memory.status_written_at = now
-        job_metrics.note(self._metrics, job, wanted, memory=memory, now=now)
+        cache, now = self._caches.of(job.uid), self._now()
+        cache.status_written_at = now
+        cache.dropped = _dropped(cache.dropped, difference, stored.raw_status, now)
+        job_metrics.note(self._metrics, job, wanted, cache=cache, now=now)
         if job.status.state != wanted.state or job.status.reason != wanted.reason:
             log.info(
                 "is %s, was %s",
@@ -352,6 +419,23 @@ class Executor:
     def _emit(self, job: Job, emit: Emit) -> None:
         subject = Subject(namespace=job.namespace, name=job.name, uid=job.uid)
         self._recorder.record(subject, emit.type, emit.reason, emit.message)
+
+
+def _dropped(
+    before: DroppedFields | None, written: JsonObject, stored: JsonObject, now: datetime
+) -> DroppedFields | None:
+    """What the API server is known not to keep: a write without these fields says nothing about them."""
+    names = frozenset(name for name, value in written.items() if value is not None)
+    if names - stored.keys():
+        return DroppedFields(names - stored.keys(), now)
+    return None if before is not None and before.names & names else before
+
+
+def _failed(action: CreateService | CreatePod | DeletePod | DeleteService | ReadPriorityClass, error: ApiError) -> Emit:
+    """The event that reports an action that was a BestEffort and failed."""
+    if isinstance(action, ReadPriorityClass):
+        return priority_not_followed(action.name, error.message)
+    return tensorboard_failed(error.message)
 
 
 def _wanted(action: Creation) -> Wanted:

@@ -11,10 +11,11 @@ another namespace may name any UID as its owner.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
+
+from dtj.kube.loop_time import loop_time
 
 TIME_LIMIT: Final = 30.0
 """Seconds after which an expectation counts as settled, whatever the informer says."""
@@ -52,7 +53,7 @@ class Expectations:
 
     def expect(self, owner: Owner, expectation: Expectation) -> None:
         """Must be called before the call that it is about."""
-        limit = asyncio.get_running_loop().time() + self._time_limit
+        limit = loop_time() + self._time_limit
         self._open.setdefault(owner, {})[expectation] = limit
 
     def settle(self, owner: Owner, expectation: Expectation) -> None:
@@ -63,7 +64,7 @@ class Expectations:
 
     def remaining(self, owner: Owner) -> float:
         """Seconds until this job may be planned at the latest; 0 if nothing is open."""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         limits = self._open.get(owner, {})
         longest = max(limits.values(), default=now) - now
         if longest <= 0.0:

@@ -26,6 +26,7 @@ from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError
 from dtj.kube.events import EventRecorder
 from dtj.kube.gateway import JOBS, Gateway
+from dtj.kube.namespaces import Keep, everywhere
 from dtj.kube.records import Key, decode_identity
 
 log = logging.getLogger(__name__)
@@ -52,11 +53,14 @@ class JobFeed:
         queue: WorkQueue[Key],
         expectations: Expectations,
         recorder: EventRecorder,
+        keep: Keep = everywhere,
     ) -> None:
+        """``keep`` says of a namespace whether its jobs are ours."""
         self._state = state
         self._queue = queue
         self._expectations = expectations
         self._recorder = recorder
+        self._keep = keep
         self._wanted = asyncio.Event()
         self.on_turned_back: Callable[[], None] = lambda: None
         """Called when a list shows that the API server went back to an older history: a watch that goes on from before
@@ -67,7 +71,7 @@ class JobFeed:
         metadata = dig(body, "metadata")
         key = (text(dig(metadata, "namespace"), "default"), text(dig(metadata, "name")))
         uid, version = text(dig(metadata, "uid")), text(dig(metadata, "resourceVersion"))
-        if not self._state.jobs.holds(key, uid=uid, version=version):
+        if self._keep(key[0]) and not self._state.jobs.holds(key, uid=uid, version=version):
             record = JobRecord.from_object(body)
             self._note(record, self._state.jobs.put(record))
 
@@ -91,7 +95,9 @@ class JobFeed:
             for number, item in enumerate(page.items, start=1):
                 metadata = decode_identity(item).metadata
                 present.add(metadata.uid)
-                if not jobs.holds(metadata.key, uid=metadata.uid, version=metadata.resource_version):
+                if self._keep(metadata.namespace) and not jobs.holds(
+                    metadata.key, uid=metadata.uid, version=metadata.resource_version
+                ):
                     record = JobRecord.from_object(msgspec.json.decode(item))
                     self._note(record, jobs.merge(record, listed_at=listed_at))
                 if number % MAX_READ_AT_ONCE == 0:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.convert.object_records import gang_from, resource_of
-from dtj.core.gang.discovery import APIS
+from dtj.core.gang.discovery import APIS, unknown_versions
+from dtj.core.gang.kueue import DEFAULT_QUEUE
 from dtj.core.observed import Flavor, GangApi, GangObject, GangsFound
 from dtj.engine.state import ClusterState
 from dtj.engine.stores import Labelled, labelled
-from dtj.kube.errors import Forbidden
+from dtj.kube.errors import Forbidden, NotFound
 from dtj.kube.gateway import Gateway, Resource
 from dtj.kube.informer import Change, Informer
+from dtj.kube.loop_time import loop_time
+from dtj.kube.namespaces import Keep, everywhere
 from dtj.kube.records import decode_gang, gang_from_object
 
 FRESH_SECONDS: Final = 30.0
@@ -48,6 +52,7 @@ class Gangs:
         selector: str,
         on_change: Callable[[Resource, Change[Labelled[GangObject]]], None],
         now: Callable[[], datetime],
+        keep: Keep = everywhere,
     ) -> None:
         self._gateway = gateway
         self._state = state
@@ -55,6 +60,7 @@ class Gangs:
         self._selector = selector
         self._on_change = on_change
         self._now = now
+        self._keep = keep
         self._looking = asyncio.Lock()
         self._fresh_until = 0.0
         self._new: asyncio.Queue[Informer[Any, Any]] = asyncio.Queue()
@@ -70,17 +76,21 @@ class Gangs:
     async def look(self) -> None:
         """Find out which APIs are served, and have the objects of each in the state. Raises ApiError."""
         async with self._looking:
-            if asyncio.get_running_loop().time() < self._fresh_until:
+            known = self._state.gangs_found
+            if known is not None and loop_time() < self._fresh_until:
+                # By a clock that was set, it may look old.
+                self._state.gangs_found = replace(known, at=self._now())
                 return
-            there = tuple(_newest(map(_BY_RESOURCE.__getitem__, await self._gateway.served(tuple(_BY_RESOURCE)))))
+            discovery = await self._gateway.discover(tuple(_BY_RESOURCE))
+            there = tuple(_newest(map(_BY_RESOURCE.__getitem__, discovery.served)))
             apis = tuple([api for api in there if api in self._informers or await self._may_watch(api)])
             for api in apis:
                 self._watch(api)
             for informer in [informer for api in apis for informer in self._informers[api]]:
                 await informer.synced.wait()
             denied = tuple(api for api in there if api not in apis)
-            self._state.gangs_found = GangsFound(apis, self._now(), denied)
-            self._fresh_until = asyncio.get_running_loop().time() + FRESH_SECONDS
+            self._state.gangs_found = GangsFound(apis, self._now(), denied, unknown_versions(discovery.versions))
+            self._fresh_until = loop_time() + FRESH_SECONDS
 
     async def flavor(self, api: GangApi, name: str) -> Flavor:
         """A ResourceFlavor of Kueue. Raises ApiError."""
@@ -91,6 +101,21 @@ class Gangs:
             node_labels={key: text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
             tolerations=tuple(objects(dig(body, "spec", "tolerations"))),
         )
+
+    async def workload_priority(self, api: GangApi, name: str) -> int:
+        """The value of a WorkloadPriorityClass of Kueue. Raises ApiError."""
+        classes = Resource(api.api_version, "WorkloadPriorityClass", "workloadpriorityclasses")
+        value = (await self._gateway.get(classes, namespace=None, name=name)).get("value")
+        return value if isinstance(value, int) else 0
+
+    async def has_default_queue(self, api: GangApi, namespace: str) -> bool:
+        """Whether Kueue has a default LocalQueue for the jobs of a namespace. Raises ApiError."""
+        queues = Resource(api.api_version, "LocalQueue", "localqueues")
+        try:
+            await self._gateway.get(queues, namespace=namespace, name=DEFAULT_QUEUE)
+        except NotFound:
+            return False
+        return True
 
     async def _may_watch(self, api: GangApi) -> bool:
         """An informer without the right to list would wait for it forever, and the job with it."""
@@ -113,6 +138,7 @@ class Gangs:
                 decode=decode_gang,
                 convert=labelled(partial(gang_from, api)),
                 on_change=partial(self._on_change, resource_of(api)),
+                keep=self._keep,
             )
             for namespace in self._namespaces
         ]

@@ -9,7 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dtj.core.observed import Child, CreationRefusal, Flavor, GangObject, Pod, SeenProgress, Silence, TemplateVerdict
+from dtj.core.observed import (
+    Child,
+    CreationRefusal,
+    DefaultQueue,
+    DroppedFields,
+    Flavor,
+    GangObject,
+    Pod,
+    SeenProgress,
+    Silence,
+    TemplateVerdict,
+)
 from dtj.core.obstacles import worth_reporting
 from dtj.core.stragglers import Reading, Straggler
 from dtj.kube.errors import ApiError, Conflict, Forbidden, Invalid
@@ -93,7 +104,22 @@ class JobCache:
     flavors: dict[str, Flavor] = field(default_factory=dict)
     """ResourceFlavors of Kueue that the job was given, by name."""
 
+    workload_priorities: dict[str, int] = field(default_factory=dict)
+    """The values of WorkloadPriorityClasses of Kueue that the job has named, by name, until they are written: a value
+    may change until the next time."""
+
+    default_queue: DefaultQueue | None = None
+    """Whether Kueue has a default queue for the job."""
+
+    dropped: DroppedFields | None = None
+    """What the API server did not keep of the latest status that was written."""
+
     unlabelled: dict[tuple[Resource, str], UnlabelledObject] = field(default_factory=dict)
+
+    @property
+    def obstructed(self) -> bool:
+        """Whether a call for this job failed and is tried again."""
+        return bool(self.failures or self.refusals or self.best_effort_failures or self.obstacle)
 
     def clear_refusal(self) -> None:
         """What was to be created is there."""
@@ -120,7 +146,7 @@ class JobCache:
 
 
 class JobCaches:
-    """One memory for each job that is there, by UID."""
+    """One cache for each job that is there, by UID."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, JobCache] = {}
@@ -136,7 +162,7 @@ class JobCaches:
         return True
 
     def of(self, uid: str) -> JobCache:
-        """The job's memory; of one that is gone an empty memory that nobody keeps: answers may come late."""
+        """The job's cache; of one that is gone an empty cache that nobody keeps: answers may come late."""
         known = self._by_uid.get(uid)
         return known if known is not None else JobCache()
 

@@ -12,6 +12,9 @@ began it. So the store believes:
   is what an etcd looks like that was restored from a backup (kubernetes/kubernetes#107457).
 
 "Began after" is counted in moments of this store: each piece of news that is taken over is a moment of its own.
+
+A finished job for which nothing is left to do is put to rest: it is kept packed (:mod:`dtj.engine.packed_job`) until
+something wakes it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from dtj.api.job import Job
+from dtj.engine.packed_job import PackedJob
 from dtj.engine.stores import JobRecord
 from dtj.kube.records import Key
 
@@ -38,12 +43,21 @@ class News:
 
 @dataclass(slots=True)
 class _Known:
-    record: JobRecord
+    held: JobRecord | PackedJob
     since: int
     """The moment at which this UID became known."""
 
     at: int
     """The moment of the latest news of it."""
+
+    @property
+    def record(self) -> JobRecord:
+        return self.held.record() if isinstance(self.held, PackedJob) else self.held
+
+    @property
+    def identity(self) -> Job | PackedJob:
+        """Namespace, UID and version, without unpacking."""
+        return self.held if isinstance(self.held, PackedJob) else self.held.job
 
 
 class JobStore:
@@ -63,7 +77,28 @@ class JobStore:
         return known.record if known is not None else None
 
     def __iter__(self) -> Iterator[JobRecord]:
-        return iter([known.record for known in self._known.values()])
+        """All jobs but those at rest."""
+        return iter([known.held for known in self._known.values() if isinstance(known.held, JobRecord)])
+
+    def states(self) -> list[str]:
+        """The state of each job, empty if it has none yet."""
+        return [_state(known.held) for known in self._known.values()]
+
+    def rest(self, record: JobRecord) -> bool:
+        """Keep this version of this job packed. Returns False if another is known by now, or it is at rest."""
+        known = self._known.get(record.job.key)
+        if known is None or known.held is not record or record.spec is None:
+            return False
+        known.held = PackedJob.of(record)
+        return True
+
+    def wake(self, key: Key) -> bool:
+        """Keep the job as objects again. Returns False if it is not at rest."""
+        known = self._known.get(key)
+        if known is None or not isinstance(known.held, PackedJob):
+            return False
+        known.held = known.held.record()
+        return True
 
     def __len__(self) -> int:
         return len(self._known)
@@ -81,7 +116,7 @@ class JobStore:
     def holds(self, key: Key, *, uid: str, version: str) -> bool:
         """Whether the store has just this version of just this job."""
         known = self._known.get(key)
-        return known is not None and known.record.job.uid == uid and known.record.job.resource_version == version
+        return known is not None and (known.identity.uid, known.identity.resource_version) == (uid, version)
 
     def put(self, record: JobRecord) -> News:
         """Take over what a watch says, unless the UID is over, or something newer is known."""
@@ -101,7 +136,7 @@ class JobStore:
     def answer(self, record: JobRecord) -> bool:
         """Take over the answer to a write of our own. Returns False if that job is not there any more."""
         known = self._known.get(record.job.key)
-        if known is None or known.record.job.uid != record.job.uid:
+        if known is None or known.identity.uid != record.job.uid:
             return False
         self._take(record, believed_after=None)
         return True
@@ -110,7 +145,7 @@ class JobStore:
         """The job with this UID is over, known or not. Returns what was known of it."""
         self._bury(uid)
         known = self._known.get(key)
-        if known is None or known.record.job.uid != uid:
+        if known is None or known.identity.uid != uid:
             return None
         return self._known.pop(key).record
 
@@ -119,9 +154,9 @@ class JobStore:
         return [
             known.record
             for known in self._known.values()
-            if namespace in (None, known.record.job.namespace)
+            if namespace in (None, known.identity.namespace)
             and known.since <= listed_at
-            and known.record.job.uid not in present
+            and known.identity.uid not in present
         ]
 
     def turned_back(self, version: str) -> None:
@@ -135,7 +170,7 @@ class JobStore:
         if known is None:
             self._store(record)
             return News(changed=True)
-        before = known.record.job
+        before = known.identity
         same = before.uid == job.uid
         if same and before.resource_version == job.resource_version:
             return News()
@@ -163,6 +198,10 @@ class JobStore:
         self._over.move_to_end(uid)
         if len(self._over) > self._max_tombstones:
             self._over.popitem(last=False)
+
+
+def _state(held: JobRecord | PackedJob) -> str:
+    return held.state if isinstance(held, PackedJob) else held.job.status.state or ""
 
 
 def _is_older(version: str, than: str) -> bool:

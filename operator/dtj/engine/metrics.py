@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from dtj import __version__
-from dtj.api.names import State
+from dtj.api.names import Condition, State
 from dtj.core.pod_failure import PodFailureClass
 from dtj.engine.job_store import JobStore
 from dtj.engine.queue import QueueObserver, WorkQueue
@@ -47,6 +47,9 @@ class Described:
 
 
 JOBS: Final = Described("gauge", "dtj_jobs", "Jobs by state.", ("state",))
+STALLED: Final = Described(
+    "gauge", "dtj_jobs_stalled", "Jobs that have not ended and whose condition ProgressStalled is True."
+)
 FINISHED: Final = Described(
     "counter",
     "dtj_jobs_finished",
@@ -89,7 +92,16 @@ REQUESTS: Final = Described(
 REQUEST_SECONDS: Final = Described(
     "histogram", "dtj_api_request_seconds", "Seconds of calls to the API server, without watches.", ("verb",)
 )
-LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs the jobs, 0 if it stands by.")
+THROTTLED: Final = Described(
+    "gauge", "dtj_api_throttled", "1 while the operator makes fewer calls because the API server answers 429."
+)
+LEADER: Final = Described("gauge", "dtj_leader", "1 if this operator runs jobs, 0 if it stands by.")
+SHARD: Final = Described(
+    "gauge",
+    "dtj_shard_held",
+    "1 if this operator runs the jobs of this shard, 0 if not. 0 is the only shard by default.",
+    ("shard",),
+)
 BUILD: Final = Described("info", "dtj_build", "Always 1. The label is the version of the operator.", ("version",))
 DEPTH: Final = Described("gauge", "workqueue_depth", "Jobs that wait for a worker.", ("name",))
 ADDS: Final = Described("counter", "workqueue_adds", "Jobs that were added to the queue.", ("name",))
@@ -117,6 +129,7 @@ LONGEST: Final = Described(
 
 TABLE: Final = (
     JOBS,
+    STALLED,
     FINISHED,
     RESTARTS,
     LAUNCH,
@@ -125,7 +138,9 @@ TABLE: Final = (
     RECONCILE,
     REQUESTS,
     REQUEST_SECONDS,
+    THROTTLED,
     LEADER,
+    SHARD,
     BUILD,
     DEPTH,
     ADDS,
@@ -146,7 +161,10 @@ class Metrics(QueueObserver):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._depth = self._gauge(DEPTH).labels(QUEUE_NAME)
+        self._job_stores: list[JobStore] = []
+        self._queues: list[WorkQueue[Key]] = []
+        self.registry.register(_Collected(lambda: _jobs_by_state(self._job_stores)))
+        self.registry.register(_Collected(lambda: _running_passes(self._queues)))
         self._adds = self._counter(ADDS).labels(QUEUE_NAME)
         self._retries = self._counter(RETRIES).labels(QUEUE_NAME)
         self._waited = self._histogram(WAITED).labels(QUEUE_NAME)
@@ -182,10 +200,8 @@ class Metrics(QueueObserver):
 
     def added(self, depth: int) -> None:
         self._adds.inc()
-        self._depth.set(depth)
 
     def started(self, depth: int, *, waited: float) -> None:
-        self._depth.set(depth)
         self._waited.observe(waited)
 
     def finished(self, *, worked: float) -> None:
@@ -232,17 +248,26 @@ class Metrics(QueueObserver):
         """A pod was asked how far it is."""
         self._progress.labels("read" if answered else "silent").inc()
 
-    def watch_leader(self, leads: Callable[[], bool]) -> None:
-        """Report whether this operator leads, found out when asked."""
-        self.registry.register(_Collected(lambda: [_family(LEADER, [((), float(leads()))])]))
+    def watch_leader(self, held: Callable[[], Sequence[bool]]) -> None:
+        """Report which shards this operator holds, found out when asked."""
+        self.registry.register(_Collected(lambda: _shards(held())))
+
+    def watch_throttle(self, limited: Callable[[], bool]) -> None:
+        """Report whether the API server limits the operator's calls, found out when asked."""
+        self.registry.register(_Collected(lambda: [_family(THROTTLED, [((), float(limited()))])]))
 
     def watch_jobs(self, jobs: JobStore) -> None:
-        """Report the number of jobs by state, counted when asked."""
-        self.registry.register(_Collected(lambda: _jobs_by_state(jobs)))
+        """Report the number of jobs by state and of those that make no progress, counted when asked."""
+        self._job_stores.append(jobs)
 
     def watch_queue(self, queue: WorkQueue[Key]) -> None:
-        """Report how long passes have been running, measured when asked."""
-        self.registry.register(_Collected(lambda: _running_passes(queue)))
+        """Report how many jobs wait and how long passes have been running, measured when asked."""
+        self._queues.append(queue)
+
+    def unwatch(self, jobs: JobStore, queue: WorkQueue[Key]) -> None:
+        """The engine with these has ended."""
+        self._job_stores = [store for store in self._job_stores if store is not jobs]
+        self._queues = [each for each in self._queues if each is not queue]
 
 
 class _Collected(Collector):
@@ -260,12 +285,22 @@ def _family(described: Described, values: Iterable[tuple[tuple[str, ...], float]
     return family
 
 
-def _jobs_by_state(jobs: JobStore) -> Iterable[Metric]:
+def _shards(held: Sequence[bool]) -> Iterable[Metric]:
+    yield _family(LEADER, [((), float(any(held)))])
+    yield _family(SHARD, [((str(shard),), float(holds)) for shard, holds in enumerate(held)])
+
+
+def _jobs_by_state(stores: Sequence[JobStore]) -> Iterable[Metric]:
     known = {str(state): 0 for state in State}
-    tally = Tally(record.job.status.state or str(State.PENDING) for record in list(jobs))
+    tally = Tally(state or str(State.PENDING) for store in stores for state in store.states())
     yield _family(JOBS, (((state,), number) for state, number in (known | tally).items()))
+    statuses = [record.job.status for store in stores for record in list(store)]
+    stalled = sum(status.is_true(Condition.PROGRESS_STALLED) and not status.terminal for status in statuses)
+    yield _family(STALLED, [((), stalled)])
 
 
-def _running_passes(queue: WorkQueue[Key]) -> Iterable[Metric]:
-    yield _family(UNFINISHED, [((QUEUE_NAME,), queue.unfinished_work())])
-    yield _family(LONGEST, [((QUEUE_NAME,), queue.longest_running())])
+def _running_passes(queues: Sequence[WorkQueue[Key]]) -> Iterable[Metric]:
+    longest = max((queue.longest_running() for queue in queues), default=0.0)
+    yield _family(DEPTH, [((QUEUE_NAME,), float(sum(map(len, queues))))])
+    yield _family(UNFINISHED, [((QUEUE_NAME,), sum(queue.unfinished_work() for queue in queues))])
+    yield _family(LONGEST, [((QUEUE_NAME,), longest)])

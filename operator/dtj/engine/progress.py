@@ -22,6 +22,7 @@ from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
 from dtj.engine.status_port import fetch, read_progress
 from dtj.kube.backoff import Backoff
+from dtj.kube.loop_time import loop_time
 from dtj.kube.records import Key
 
 INTERVAL: Final = 10.0
@@ -63,11 +64,10 @@ class ProgressReader:
 
     async def run(self) -> NoReturn:
         """Ask until cancelled."""
-        time = asyncio.get_running_loop().time
-        due = time() + INTERVAL
+        due = loop_time() + INTERVAL
         while True:
-            await asyncio.sleep(max(0.0, due - time()))
-            due = time() + INTERVAL
+            await asyncio.sleep(max(0.0, due - loop_time()))
+            due = loop_time() + INTERVAL
             await self.ask_all()
 
     async def ask_all(self) -> None:
@@ -80,8 +80,8 @@ class ProgressReader:
     def _whom_to_ask(self, job: Job) -> Pod | None:
         if job.spec is None or not is_running(job):
             return None
-        memory = self._state.caches.of(job.uid)
-        if asyncio.get_running_loop().time() < memory.ask_progress_after:
+        cache = self._state.caches.of(job.uid)
+        if loop_time() < cache.ask_progress_after:
             return None
         replica = deciding_replica(job.spec)
         if replica is None:
@@ -106,36 +106,36 @@ class ProgressReader:
         progress = read_progress(body) if body is not None else None
         self._metrics.asked_for_progress(answered=progress is not None)
         if progress is None:
-            self._not_heard(job, pod)
+            self._not_answered(job, pod)
         else:
             self._received(job, pod, progress)
 
     def _received(self, job: Job, pod: Pod, progress: Progress) -> None:
         """An answer, which may show that the training advances, or be evidence that it stands still."""
-        memory, now = self._state.caches.of(job.uid), asyncio.get_running_loop().time()
+        cache, now = self._state.caches.of(job.uid), loop_time()
         ready = job.status.condition(Condition.PODS_READY)
         since = ready.last_transition_time if ready is not None else ""
         place = (pod.uid, since, progress.place)
-        if memory.still_since[0] != place:
-            memory.still_since = (place, now)
-        still_for = timedelta(seconds=now - memory.still_since[1])
-        before, was_silent = memory.progress, memory.silence is not None
+        if cache.still_since[0] != place:
+            cache.still_since = (place, now)
+        still_for = timedelta(seconds=now - cache.still_since[1])
+        before, was_silent = cache.progress, cache.silence is not None
         known = before is not None and (before.pod_uid, before.progress) == (pod.uid, progress)
         at = before.at if before is not None and known else self._now()
-        memory.progress = SeenProgress(pod.uid, progress, at, still_for)
-        memory.silences, memory.silence = 0, None
+        cache.progress = SeenProgress(pod.uid, progress, at, still_for)
+        cache.silences, cache.silence = 0, None
         if not known or was_silent or _is_news(job, "True", still_for):
             self._queue.add(job.key)
 
-    def _not_heard(self, job: Job, pod: Pod) -> None:
+    def _not_answered(self, job: Job, pod: Pod) -> None:
         """No answer: no evidence of anything, but worth to be known where stalls are to be detected."""
-        memory, now = self._state.caches.of(job.uid), asyncio.get_running_loop().time()
-        if memory.silence is None or memory.silence.pod.uid != pod.uid:
-            memory.silent_since = now
-        memory.silence = Silence(pod, timedelta(seconds=now - memory.silent_since))
-        memory.silences += 1
-        memory.ask_progress_after = now + _patience(job, memory.silences)
-        if _is_news(job, "Unknown", memory.silence.lasted):
+        cache, now = self._state.caches.of(job.uid), loop_time()
+        if cache.silence is None or cache.silence.pod.uid != pod.uid:
+            cache.silent_since = now
+        cache.silence = Silence(pod, timedelta(seconds=now - cache.silent_since))
+        cache.silences += 1
+        cache.ask_progress_after = now + _patience(job, cache.silences)
+        if _is_news(job, "Unknown", cache.silence.lasted):
             self._queue.add(job.key)
 
 

@@ -40,40 +40,53 @@ class ClusterState:
         found: Pod | Child | GangObject | None = stores.get(resource, self.gangs).get(key)
         return found
 
+    def rest(self, record: JobRecord) -> None:
+        """Nothing is left to do for this finished job: keep no more of it than a later event needs."""
+        if not self.caches.of(record.job.uid).obstructed and self.jobs.rest(record):
+            self.caches.forget(record.job.uid)
+
+    def wake(self, key: Key) -> None:
+        """Something happened that may concern this job."""
+        if self.jobs.wake(key) and (record := self.jobs.get(key)) is not None:
+            self.caches.begin(record.job.uid)
+
     def observe(self, record: JobRecord) -> Observed:
         """Everything about one job, as the planner gets it."""
         job = record.whole()
-        memory = self.caches.of(job.uid)
+        cache = self.caches.of(job.uid)
         pods = {pod.name: pod for pod in self.pods.of(job).values()}
         unseen = {
-            name: pod for name, pod in memory.unlabelled_of(PODS).items() if isinstance(pod, Pod) and name not in pods
+            name: pod for name, pod in cache.unlabelled_of(PODS).items() if isinstance(pod, Pod) and name not in pods
         }
         return Observed(
             job=job,
             platform=self.platform,
             pods=(*pods.values(), *unseen.values()),
-            service=self.services.get(job.key) or _child(memory.unlabelled_of(SERVICES).get(job.name)),
+            service=self.services.get(job.key) or _child(cache.unlabelled_of(SERVICES).get(job.name)),
             network_policy=self.network_policies.get(job.key)
-            or _child(memory.unlabelled_of(NETWORK_POLICIES).get(job.name)),
+            or _child(cache.unlabelled_of(NETWORK_POLICIES).get(job.name)),
             claim=self.claims.get((job.namespace, claim_name(job)))
-            or _child(memory.unlabelled_of(CLAIMS).get(claim_name(job))),
+            or _child(cache.unlabelled_of(CLAIMS).get(claim_name(job))),
             tensorboard=self.services.get((job.namespace, tensorboard_name(job.name))),
-            verdict=memory.verdict,
-            refusal=memory.refusal,
-            obstacle=memory.obstacle,
-            status_written_at=memory.status_written_at,
+            verdict=cache.verdict,
+            refusal=cache.refusal,
+            obstacle=cache.obstacle,
+            status_written_at=cache.status_written_at,
             gangs=self.gangs_found,
-            gang=self.gangs.get(job.key) or _gang(memory, job.name),
-            flavors=dict(memory.flavors),
-            progress=memory.progress,
-            silence=memory.silence,
-            stragglers=memory.step_timings.stragglers,
+            gang=self.gangs.get(job.key) or _gang(cache, job.name),
+            flavors=dict(cache.flavors),
+            workload_priorities=dict(cache.workload_priorities),
+            default_queue=cache.default_queue,
+            dropped=cache.dropped,
+            progress=cache.progress,
+            silence=cache.silence,
+            stragglers=cache.step_timings.stragglers,
         )
 
 
-def _gang(memory: JobCache, name: str) -> GangObject | None:
+def _gang(cache: JobCache, name: str) -> GangObject | None:
     """Somebody else's PodGroup or Workload that has the name which ours should have."""
-    seen = (sighting.value for (_, taken), sighting in memory.unlabelled.items() if taken == name)
+    seen = (each.value for (_, taken), each in cache.unlabelled.items() if taken == name)
     return next((value for value in seen if isinstance(value, GangObject)), None)
 
 

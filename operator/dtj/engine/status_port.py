@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from dtj.api.json import JsonObject
-from dtj.api.status import MOST, Progress
+from dtj.api.status import MAX_INTEGER, Progress
 from dtj.core.stragglers import Reading
 
 TIMEOUT: Final = 3.0
@@ -54,7 +54,7 @@ def read_step_timing(body: bytes, *, at: float) -> Reading | None:
     step = content.get("step")
     return Reading(
         at,
-        step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MOST else None,
+        step=step if isinstance(step, int) and not isinstance(step, bool) and 0 <= step <= MAX_INTEGER else None,
         step_seconds=_duration(content.get("stepSeconds")),
     )
 
@@ -69,4 +69,4 @@ def _decoded(body: bytes) -> JsonObject | None:
 def _duration(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value) if 0 < value <= MOST else None
+    return float(value) if 0 < value <= MAX_INTEGER else None

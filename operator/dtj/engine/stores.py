@@ -16,25 +16,34 @@ from pydantic import JsonValue
 from dtj.api.job import SPEC_PROBLEM, SPEC_TEXT, Job, Owned, spec_of
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Label
+from dtj.engine.packed_json import FASTEST, packed, unpacked
 from dtj.kube.informer import Change
 from dtj.kube.records import Key, Metadata, Record
 
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job, with its status as it is stored: what the next write is compared to.
+    """A job, with its status as it is stored: what the next write is compared to. It is kept as compressed JSON, since
+    there are many jobs and few writes.
 
     ``job`` lacks the parts of the spec that only planning needs, such as templates. They are kept as JSON text: decoded
     they take up to 25 times as much memory, and users decide how many there are. :meth:`whole` reads them.
     """
 
     job: Job
-    raw_status: JsonObject
+    packed_status: bytes | None = None
     spec: str | None = None
     """The whole spec as JSON text; None where ``job`` lacks nothing."""
 
     refused: bool = False
     """Whether the spec was too long to be read: ``job.problems`` says so."""
+
+    @property
+    def raw_status(self) -> JsonObject:
+        """The status as it is stored."""
+        if self.packed_status is None:
+            return {}
+        return unpacked(self.packed_status)
 
     @classmethod
     def from_object(cls, body: JsonObject) -> JobRecord:
@@ -44,7 +53,7 @@ class JobRecord:
         given = body.get(SPEC_TEXT)
         return cls(
             job=replace(job, raw_spec={}),
-            raw_status=status if isinstance(status, dict) else {},
+            packed_status=packed(status, level=FASTEST) if isinstance(status, dict) and status else None,
             spec=given if isinstance(given, str) else msgspec.json.encode(spec).decode(),
             refused=SPEC_PROBLEM in body,
         )

@@ -14,7 +14,7 @@ from dtj.api.job import Job
 from dtj.api.spec import COLLECTIVE, JobSpec
 from dtj.core.observed import Pod
 from dtj.core.replicas import Replica, training_replicas
-from dtj.core.stragglers import FEWEST, Reading, Straggler, lasting, slow, streaks
+from dtj.core.stragglers import MIN_REPLICAS, Reading, Straggler, lasting, slow, streaks
 from dtj.engine.job_cache import StepTimings
 from dtj.engine.progress import is_running, pod_of
 from dtj.engine.queue import WorkQueue
@@ -57,14 +57,14 @@ class StragglerFinder:
         for job in jobs:
             assert job.spec is not None
             pods = self._whom_to_ask(job, job.spec)
-            if len(pods) >= FEWEST:
+            if len(pods) >= MIN_REPLICAS:
                 await self._compare(job, job.spec, pods)
 
     def _is_due(self, job: Job) -> bool:
         if job.spec is None or not is_running(job):
             return False
-        memory = self._state.caches.of(job.uid)
-        return memory.progress is not None and loop_time() >= memory.step_timings.ask_after
+        cache = self._state.caches.of(job.uid)
+        return cache.progress is not None and loop_time() >= cache.step_timings.ask_after
 
     def _whom_to_ask(self, job: Job, spec: JobSpec) -> dict[Replica, Pod]:
         found = {}
@@ -88,7 +88,7 @@ class StragglerFinder:
         self._note(job, timings, slow(before, readings, in_step=in_step))
         timings.readings, timings.uids = readings, uids
         speaks = sum(1 for reading in readings.values() if reading.step_seconds is not None or not in_step)
-        timings.silences = 0 if speaks >= FEWEST else timings.silences + 1
+        timings.silences = 0 if speaks >= MIN_REPLICAS else timings.silences + 1
         timings.ask_after = loop_time() + SILENCE.delay(timings.silences) if timings.silences else 0.0
 
     async def _ask(self, replica: Replica, pod: Pod, readings: dict[str, Reading]) -> None:

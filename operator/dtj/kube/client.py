@@ -6,13 +6,12 @@ here. Nothing is retried in this module; whoever calls knows what a second attem
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -25,12 +24,13 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable, transport_words
-from dtj.kube.fairness import FairSlots
-from dtj.kube.gateway import JOBS, PODS, Listing, Resource, WatchEvent
+from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
 from dtj.kube.job_body import decode_job
+from dtj.kube.loop_time import loop_time
 from dtj.kube.paging import FIRST_PAGE_SIZE, next_limit
 from dtj.kube.pod_logs import LogQuery, split_lines
 from dtj.kube.status_errors import error_from_reply, error_from_status
+from dtj.kube.throttle import PacedSlots
 
 USER_AGENT: Final = f"dtj-operator/{__version__}"
 
@@ -73,6 +73,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 class _ListMeta(msgspec.Struct):
     resource_version: str = msgspec.field(name="resourceVersion", default="")
     next_page: str = msgspec.field(name="continue", default="")
+    remaining_item_count: int | None = msgspec.field(name="remainingItemCount", default=None)
 
 
 class _Page(msgspec.Struct):
@@ -118,7 +119,8 @@ class KubeGateway:
         self._observe = observe
         self._user_agent = user_agent
         self._manager = manager
-        self._in_flight = FairSlots(2 * REQUESTS_IN_FLIGHT)
+        self._in_flight = PacedSlots(2 * REQUESTS_IN_FLIGHT)
+        self.throttle = self._in_flight.throttle
 
     @classmethod
     async def connect(
@@ -157,7 +159,7 @@ class KubeGateway:
     async def _pages(
         self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
     ) -> AsyncGenerator[Listing, None]:
-        limit, next_page, path = FIRST_PAGE_SIZE, "", _path(resource, namespace)
+        limit, next_page, path = FIRST_PAGE_SIZE, "", resource.path(namespace)
         while True:
             query = {"limit": str(limit), **selected, **({"continue": next_page} if next_page else {})}
             page = await self._call("list", resource, path=path, namespace=namespace, query=query, decode=_decode_page)
@@ -188,7 +190,7 @@ class KubeGateway:
             "timeoutSeconds": str(int(WATCH_SECONDS * random.uniform(0.8, 1.2))),
             **_selected(selector, field_selector),
         }
-        path = _path(resource, namespace)
+        path = resource.path(namespace)
         async with self._stream("watch", resource, path=path, query=query, timeout=_WATCH_TIMEOUT) as reply:
             while line := await _read_line(reply):
                 event = _decode_line(line)
@@ -202,14 +204,14 @@ class KubeGateway:
         Raises Invalid if the container has not started or does not exist, NotFound if the pod is gone, and
         Unavailable if the connection breaks or is silent for too long.
         """
-        path = _path(PODS, namespace, pod, "log")
+        path = PODS.path(namespace, pod, "log")
         timeout = _FOLLOW_TIMEOUT if query.follow else _LOG_TIMEOUT
         async with self._stream("get", PODS, path=path, query=query.parameters(), timeout=timeout) as reply:
             async for line in split_lines(reply.content.iter_any()):
                 yield line
 
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
-        path = _path(resource, namespace, name)
+        path = resource.path(namespace, name)
         return await self._call("get", resource, path=path, namespace=namespace, decode=_decode_object)
 
     async def create(
@@ -220,7 +222,7 @@ class KubeGateway:
         query = {"fieldManager": self._manager}
         query |= {"fieldValidation": "Strict"} if strict or dry_run else {}
         query |= {"dryRun": "All"} if dry_run else {}
-        path = _path(resource, namespace)
+        path = resource.path(namespace)
         accept = _JSON if strict or dry_run else _METADATA
         return await self._call(
             "create",
@@ -236,7 +238,7 @@ class KubeGateway:
     async def patch(
         self, resource: Resource, *, namespace: str, name: str, patch: JsonObject, subresource: str = ""
     ) -> JsonObject:
-        path = _path(resource, namespace, name, subresource)
+        path = resource.path(namespace, name, subresource)
         query = {"fieldManager": self._manager}
         # The answer to a status holds the whole job, however long.
         decode = decode_job if resource == JOBS and subresource == "status" else _decode_object
@@ -256,17 +258,16 @@ class KubeGateway:
         *,
         namespace: str,
         name: str,
-        uid: str,
+        uid: str = "",
         resource_version: str = "",
         foreground: bool = False,
     ) -> None:
         """As the protocol says; ``foreground`` keeps the object until all that it owns is gone."""
         propagation = "Foreground" if foreground else "Background"
-        preconditions: JsonObject = {"uid": uid}
-        if resource_version:
-            preconditions["resourceVersion"] = resource_version
+        given = {"uid": uid, "resourceVersion": resource_version}
+        preconditions: JsonObject = {name: value for name, value in given.items() if value}
         options: JsonObject = {"preconditions": preconditions, "propagationPolicy": propagation}
-        path = _path(resource, namespace, name)
+        path = resource.path(namespace, name)
         await self._call(
             "delete",
             resource,
@@ -280,7 +281,7 @@ class KubeGateway:
     @asynccontextmanager
     async def dial(self, *, namespace: str, pod: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A websocket to a port of a pod, in the protocol that :mod:`dtj.kube.port_forward` speaks. Raises ApiError."""
-        path = f"{_path(PODS, namespace, pod, 'portforward')}?{urlencode({'ports': port})}"
+        path = f"{PODS.path(namespace, pod, 'portforward')}?{urlencode({'ports': port})}"
         headers = {"User-Agent": self._user_agent}
         configuration = self._client.configuration
         try:
@@ -300,17 +301,28 @@ class KubeGateway:
         except _TRANSPORT_ERRORS as error:
             raise Unavailable(f"{self.server}: {transport_words(error)}") from error
 
-    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
-        """Those of the resources, of groups with names, that the server's discovery knows: not those whose CRD is not
-        installed (yet).
+    async def discover(self, resources: Sequence[Resource]) -> Discovery:
+        """Which of the resources, of groups with names, the server has: not those whose CRD is not installed (yet).
 
         The group must be listed too: kopf finds resources from the list of groups, which lags behind. That list is
         asked for once, and only the versions in it are asked for what they serve.
         """
         if not resources:
-            return ()
+            return Discovery(())
         listed = _versions(await self._call("get", resources[0], path="/apis", decode=_decode_object))
-        return tuple([r for r in resources if r.api_version in listed and await self._discovers(r)])
+        groups = {resource.group for resource in resources}
+        return Discovery(
+            served=tuple([r for r in resources if r.api_version in listed and await self._discovers(r)]),
+            versions=tuple(sorted(version for version in listed if version.partition("/")[0] in groups)),
+        )
+
+    async def count(self, resource: Resource, *, namespace: str | None) -> int:
+        """How many objects there are, without reading them. The server may estimate it."""
+        path = resource.path(namespace)
+        page = await self._call(
+            "list", resource, path=path, namespace=namespace, query={"limit": "1"}, decode=_decode_page
+        )
+        return len(page.items or []) + (page.metadata.remaining_item_count or 0)
 
     async def version(self) -> str:
         """The server's version, such as ``v1.33.1``. Everybody may ask."""
@@ -329,7 +341,7 @@ class KubeGateway:
             spec |= {"user": user, "groups": [*groups]}
         body: JsonObject = {"apiVersion": resource.api_version, "kind": kind, "spec": spec}
         reply = await self._call(
-            "create", resource, path=_path(resource, None), body=body, decode=_decode_object, accept=_JSON
+            "create", resource, path=resource.path(None), body=body, decode=_decode_object, accept=_JSON
         )
         return dig(reply, "status", "allowed") is True
 
@@ -396,7 +408,7 @@ class KubeGateway:
         headers = {"Accept": accept, "User-Agent": self._user_agent}
         headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else _JSON
         configuration = self._client.configuration
-        started = asyncio.get_running_loop().time()
+        started = loop_time()
         status = 0
         try:
             await self._client.update_params_for_auth(headers, None, ["BearerToken"], path, method, body)
@@ -420,7 +432,7 @@ class KubeGateway:
         except msgspec.DecodeError as error:
             raise Unavailable(f"{self.server}{path}: not the answer of an API server: {error}") from error
         finally:
-            self._observe(verb, resource, status, asyncio.get_running_loop().time() - started)
+            self._observe(verb, resource, status, loop_time() - started)
 
     def _session(self) -> aiohttp.ClientSession:
         """The official client's session, used directly: bodies are encoded by msgspec, in a third of the time."""
@@ -453,12 +465,6 @@ _METHODS: Final = {
     "patch": "PATCH",
     "delete": "DELETE",
 }
-
-
-def _path(resource: Resource, namespace: str | None, name: str = "", subresource: str = "") -> str:
-    scope = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
-    tail = "".join(f"/{quote(part, safe='')}" for part in (name, subresource) if part)
-    return f"{resource.root}{scope}/{resource.plural}{tail}"
 
 
 def _kept(resource: Resource, item: msgspec.Raw) -> bytes:

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import yaml
@@ -21,6 +21,7 @@ from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVIC
 
 _NAMESPACE_FILE: Final = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
 _DEFAULT_NAMESPACE: Final = "default"
+_MAX_CONTEXTS: Final = 10
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -86,15 +87,26 @@ class ConnectionSource:
         readable = [path for path in files if path.exists()]
         if not readable:
             raise ConfigError(f"kubeconfig {paths} does not exist: give one with --kubeconfig or $KUBECONFIG")
-        for path in readable:
-            _check_kubeconfig(path)
+        self._check_context([_read_kubeconfig(path) for path in readable])
         await load_kube_config(
             config_file=paths, context=self.context, client_configuration=configuration, persist_config=False
         )
 
+    def _check_context(self, contents: list[dict[str, Any]]) -> None:
+        """Name the contexts that there are, which the client library does not."""
+        entries = [entry for content in contents for entry in content.get("contexts") or ()]
+        names = sorted({str(entry["name"]) for entry in entries if isinstance(entry, dict) and "name" in entry})
+        wanted = self.context or next(filter(None, (content.get("current-context") for content in contents)), None)
+        if wanted in names:
+            return
+        shown = ", ".join(names[:_MAX_CONTEXTS]) + (", …" if len(names) > _MAX_CONTEXTS else "")
+        remedy = f"choose one with --context: {shown}" if names else "it has none"
+        problem = f'there is no context "{wanted}"' if wanted else "current-context is not set"
+        raise ConfigError(f"{self.describe()}: {problem}: {remedy}")
 
-def _check_kubeconfig(path: Path) -> None:
-    """What the client library would answer with a TypeError from its depths."""
+
+def _read_kubeconfig(path: Path) -> dict[str, Any]:
+    """Its content. Raises ConfigError for what the client library would answer with a TypeError from its depths."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:
@@ -105,3 +117,4 @@ def _check_kubeconfig(path: Path) -> None:
         raise ConfigError(f"kubeconfig {path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
         raise ConfigError(f"kubeconfig {path} is not a kubeconfig: it has no list of clusters")
+    return content

@@ -21,6 +21,7 @@ from dtj.api.printable import printable
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, NotFound, TooManyRequests, Unavailable
 from dtj.kube.gateway import EVENTS, Gateway
+from dtj.kube.loop_time import loop_time
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class TokenBucket:
 
     async def take(self) -> None:
         """Wait for a token and take it."""
-        now = asyncio.get_running_loop().time()
+        now = loop_time()
         earned = (now - self._filled_at) * self._per_second if self._filled_at is not None else 0.0
         self._tokens = min(self._burst, self._tokens + earned) - 1.0
         self._filled_at = now

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
+from urllib.parse import quote
 
 from dtj.api import names
 from dtj.api.json import JsonObject
@@ -24,19 +25,40 @@ class Resource:
     plural: str
 
     @property
+    def group(self) -> str:
+        """The API group; empty for that of the core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
     def root(self) -> str:
         """The URL path below which the resource's namespaces lie."""
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """The URL path of its objects in a namespace, or in all; with a name, of one of them."""
+        scope = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
+        tail = "".join(f"/{quote(part, safe='')}" for part in (name, subresource) if part)
+        return f"{self.root}{scope}/{self.plural}{tail}"
 
 
 JOBS = Resource(names.API_VERSION, names.KIND, names.PLURAL)
 PODS = Resource("v1", "Pod", "pods")
 SERVICES = Resource("v1", "Service", "services")
+CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 NETWORK_POLICIES = Resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
 CLAIMS = Resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
-CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
 EVENTS = Resource("events.k8s.io/v1", "Event", "events")
 NODES = Resource("v1", "Node", "nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """Which of some resources the API server has."""
+
+    served: tuple[Resource, ...]
+    """Those that it has, in the order asked for."""
+    versions: tuple[str, ...] = ()
+    """Every ``<group>/<version>`` that it has of the groups of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +103,8 @@ class Gateway(Protocol):
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         """One object; of the cluster's own where ``namespace`` is None."""
 
-    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
-        """Those of the resources that the server knows at all, in the order given."""
+    async def discover(self, resources: Sequence[Resource]) -> Discovery:
+        """Which of the resources the server has."""
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
@@ -99,9 +121,9 @@ class Gateway(Protocol):
         """JSON merge patch (RFC 7386). A ``metadata.resourceVersion`` or ``uid`` in it is a precondition."""
 
     async def delete(
-        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+        self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""
     ) -> None:
-        """Delete the object if it has this UID, and this version if one is given; Conflict if it has another by now."""
+        """Delete the object. Conflict if a UID or a version is given, and it has another by now."""
 
 
 async def one_page(listing: Awaitable[Listing]) -> AsyncIterator[Listing]:

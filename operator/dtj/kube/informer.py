@@ -29,7 +29,8 @@ import msgspec
 from dtj.kube.backoff import Backoff
 from dtj.kube.errors import ApiError, Gone
 from dtj.kube.gateway import Gateway, Resource, WatchEvent
-from dtj.kube.records import Key, PlainRecord, Record, decode_plain
+from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.records import Key, PlainRecord, Record, decode_identity, decode_plain
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +49,8 @@ class Change(Generic[T]):
 class Informer(Generic[R, T]):
     """All objects of ``resource`` in one namespace (None: in all) that carry the labels of ``selector``.
 
-    ``decode`` reads an object's JSON, ``convert`` makes of it what the store keeps. ``relist_every`` seconds the
-    whole is listed again, as a safety net against a server that lost an event; None means never.
+    ``decode`` reads an object's JSON, ``convert`` makes of it what the store keeps. ``keep`` says of a namespace
+    whether its objects are kept (None: all are); the others are not decoded.
     """
 
     def __init__(
@@ -62,9 +63,9 @@ class Informer(Generic[R, T]):
         on_change: Callable[[Change[T]], None],
         namespace: str | None = None,
         selector: str = "",
-        relist_every: float | None = None,
         backoff: Backoff | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
+        keep: Keep = everywhere,
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
@@ -74,12 +75,11 @@ class Informer(Generic[R, T]):
         self._on_change = on_change
         self._namespace = namespace
         self._selector = selector
-        self._relist_every = relist_every
         self._backoff = backoff or Backoff(base=0.5, cap=30.0)
         self._on_turned_back = on_turned_back
+        self._keep = keep
         self._values: dict[Key, T] = {}
         self._uids: dict[Key, str] = {}
-        self._relist_at: float | None = None
         self._failures = 0
         self._places_lost = 0
         """Watches in a row that ended in an error of the API server's before they showed anything."""
@@ -109,8 +109,6 @@ class Informer(Generic[R, T]):
             records |= {record.metadata.key: record for record in map(self._read, page.items) if record is not None}
             version = page.resource_version
         self._recovered()
-        if self._relist_every is not None:
-            self._relist_at = asyncio.get_running_loop().time() + self._relist_every
         for key in [key for key in self._values if key not in records]:
             self._delete(key)
         for record in records.values():
@@ -129,15 +127,11 @@ class Informer(Generic[R, T]):
     async def _watch(self, version: str) -> str | None:
         """Follow changes until the server ends the watch. Returns where to continue, None to list again."""
         try:
-            async with asyncio.timeout_at(self._relist_at) as timeout, self._events(version) as events:
+            async with self._events(version) as events:
                 async for event in events:
                     self._recovered()
                     self._places_lost = 0
                     version = self._apply(event) or version
-        except TimeoutError:
-            if not timeout.expired():
-                raise
-            return None
         except ApiError as error:
             if error.status != 0 or isinstance(error, Gone):
                 await self._lose_place(error)
@@ -174,10 +168,14 @@ class Informer(Generic[R, T]):
     def _read(self, body: bytes) -> R | None:
         """Decode an object. One that cannot be read must not stop the others."""
         try:
-            return self._decode(body)
+            return None if self._is_foreign(body) else self._decode(body)
         except msgspec.DecodeError as error:
             log.error("%s cannot be read and is ignored: %s: %r", self.resource.kind, error, body[:200])
             return None
+
+    def _is_foreign(self, body: bytes) -> bool:
+        """Whether the object is of a namespace that another operator serves. Raises msgspec.DecodeError."""
+        return self._keep is not everywhere and not self._keep(decode_identity(body).metadata.namespace)
 
     def _put(self, record: R) -> None:
         key, uid = record.metadata.key, record.metadata.uid

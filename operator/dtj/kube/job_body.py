@@ -12,19 +12,23 @@ from typing import Any, Final
 
 import msgspec
 
-from dtj.api import kueue_labels, names
+from dtj.api import kueue_annotations, kueue_labels, multikueue, names
 from dtj.api.job import MAX_SPEC_BYTES, SPEC_PROBLEM, SPEC_TEXT, spec_too_long
 from dtj.api.json import JsonObject
+from dtj.kube.namespaces import Keep, everywhere
+from dtj.kube.records import decode_identity
 
 
 class _Labels(msgspec.Struct, omit_defaults=True):
     queue: str = msgspec.field(name=kueue_labels.QUEUE, default="")
     priority_class: str = msgspec.field(name=kueue_labels.PRIORITY_CLASS, default="")
     max_execution_seconds: str = msgspec.field(name=kueue_labels.MAX_EXECUTION_SECONDS, default="")
+    origin: str = msgspec.field(name=multikueue.ORIGIN, default="")
+    prebuilt_workload: str = msgspec.field(name=multikueue.PREBUILT_WORKLOAD, default="")
 
 
 class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The metadata that is read: of the labels only Kueue's. The others, annotations and managed fields may be long."""
+    """The metadata that is read: of labels and annotations only Kueue's. The others and managed fields may be long."""
 
     name: str = ""
     namespace: str = ""
@@ -34,6 +38,7 @@ class _Metadata(msgspec.Struct, rename="camel", omit_defaults=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: _Labels | None = None
+    annotations: dict[str, Any] | None = None
 
 
 class _RunPolicy(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -81,6 +86,7 @@ def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
     """
     found = _decode_job(raw)
     length = len(bytes(found.spec))
+    found.metadata.annotations = _kept(found.metadata.annotations)
     body: JsonObject = {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
@@ -97,19 +103,36 @@ def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
     }
 
 
-def decode_jobs(raw: bytes) -> JsonObject:
-    """A page of a list of jobs, each as :func:`decode_job` gives it. Raises msgspec.DecodeError."""
+def _kept(annotations: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Kueue's annotations. The API server limits all of a job's to 256 KiB."""
+    found = annotations or {}
+    prebuilt = {key: found[key] for key in (multikueue.PREBUILT_WORKLOAD,) if key in found}
+    return {**kueue_annotations.kept(found), **prebuilt} or None
+
+
+def decode_jobs(raw: bytes, keep: Keep = everywhere) -> JsonObject:
+    """A page of a list of jobs that are ours, each as :func:`decode_job` gives it. Raises msgspec.DecodeError."""
     page = _decode_list(raw)
-    items = [decode_job(item) for item in page.items]
+    items = [decode_job(item) for item in page.items if _is_ours(item, keep)]
     return {"kind": page.kind, "apiVersion": page.api_version, "metadata": page.metadata, "items": [*items]}
 
 
-def shortened(line: bytes) -> bytes:
-    """A line of a watch on jobs, with the job as :func:`decode_job` gives it; another line as it is."""
+def shortened(line: bytes, keep: Keep = everywhere) -> bytes:
+    """A line of a watch on jobs, with the job as :func:`decode_job` gives it; another line as it is.
+
+    Empty if the job is not ours.
+    """
     try:
         event = _decode_line(line)
         if event.type not in _OF_JOBS:
             return line
+        if not _is_ours(event.object, keep):
+            return b""
         return _encode({"type": event.type, "object": decode_job(event.object)})
     except msgspec.DecodeError:
         return line
+
+
+def _is_ours(raw: msgspec.Raw, keep: Keep) -> bool:
+    """Whether ``keep`` has the job's namespace; nothing is decoded where all are ours."""
+    return keep is everywhere or keep(decode_identity(bytes(raw)).metadata.namespace)

@@ -24,6 +24,9 @@ class LogQuery:
     tail: int | None = None
     """The number of last lines; None means all."""
 
+    limit_bytes: int | None = None
+    """How much is read, from the beginning; None means all."""
+
     since_seconds: int | None = None
     """Leave out lines that are older than this number of seconds."""
 
@@ -38,6 +41,7 @@ class LogQuery:
             "follow": "true" if self.follow else None,
             "previous": "true" if self.previous else None,
             "tailLines": None if self.tail is None else str(self.tail),
+            "limitBytes": None if self.limit_bytes is None else str(self.limit_bytes),
             "sinceTime": self.since_time or None,
             "sinceSeconds": str(self.since_seconds) if self.since_seconds and not self.since_time else None,
         }

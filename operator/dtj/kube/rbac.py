@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dtj.api.spec import Gang
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Resource
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, EVENTS, JOBS, NETWORK_POLICIES, PODS, SERVICES, Resource
 from dtj.kube.lease import LEASES
 
 CRDS: Final = Resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
@@ -44,6 +44,7 @@ NAMESPACE_RULES: Final = (
     ),
     PolicyRule(SERVICES, ("delete",), "when a job ends or is suspended"),
     PolicyRule(CLAIMS, ("list", "watch", "create"), "for checkpoint.claimTemplate"),
+    PolicyRule(CONFIG_MAPS, ("create", "delete"), "to give the replicas of a large job their addresses; it reads none"),
     PolicyRule(PODS, ("get",), "to find objects whose name a job needs"),
     PolicyRule(SERVICES, ("get",), "to find objects whose name a job needs"),
     PolicyRule(CLAIMS, ("get",), "to find objects whose name a job needs"),
@@ -69,8 +70,18 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
         PolicyRule(
             Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
             ("patch",),
+            "to become the owner of a Workload that MultiKueue has made for a job, and to change its priority",
+        ),
+        PolicyRule(
+            Resource("kueue.x-k8s.io/v1beta1", "Workload", "workloads"),
+            ("patch",),
             "to report whether the pods are ready and how the job ended, and to give back quota",
             subresource="status",
+        ),
+        PolicyRule(
+            Resource("kueue.x-k8s.io/v1beta1", "LocalQueue", "localqueues"),
+            ("get",),
+            "to find the default queue of a namespace",
         ),
     ),
     Gang.VOLCANO: (PolicyRule(Resource("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"), _TO_GANG, _WHY),),
@@ -87,10 +98,17 @@ FOR_GANGS: Final[dict[str, tuple[PolicyRule, ...]]] = {
 }
 """Needed besides in each namespace whose jobs are run, by scheduler. A role does not name versions."""
 
-FLAVORS: Final = PolicyRule(
-    Resource("kueue.x-k8s.io/v1beta1", "ResourceFlavor", "resourceflavors"),
-    ("get",),
-    "to send pods where Kueue admitted them to",
+FOR_KUEUE: Final = (
+    PolicyRule(
+        Resource("kueue.x-k8s.io/v1beta1", "ResourceFlavor", "resourceflavors"),
+        ("get",),
+        "to send pods where Kueue admitted them to",
+    ),
+    PolicyRule(
+        Resource("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses"),
+        ("get",),
+        "to queue a job with the priority that its label names",
+    ),
 )
 """Needed in the cluster where Kueue is used."""
 

@@ -109,8 +109,16 @@ class _SchedulingConstraints(_Partial):
     topology: list[_TopologyConstraint] | None = None
 
 
+class _PriorityClassRef(_Partial):
+    kind: str = ""
+    name: str = ""
+
+
 class _GangSpec(_Partial):
     queue_name: str = ""
+    priority_class_ref: _PriorityClassRef | None = None
+    priority_class_name: str = ""
+    priority_class_source: str = ""
     active: bool | None = True
     scheduling_constraints: _SchedulingConstraints | None = None
 
@@ -121,6 +129,15 @@ class GangRecord(_Partial):
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     spec: _GangSpec = msgspec.field(default_factory=_GangSpec)
     status: dict[str, Any] | None = None
+
+    @property
+    def workload_priority_class(self) -> str:
+        """The WorkloadPriorityClass of a Workload of Kueue; empty if there is none."""
+        found = self.spec.priority_class_ref
+        if found is not None:
+            return found.name if found.kind == "WorkloadPriorityClass" else ""
+        of_kueue = self.spec.priority_class_source.startswith("kueue.x-k8s.io/")
+        return self.spec.priority_class_name if of_kueue else ""
 
     @property
     def topology_key(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from dtj.api.json import JsonObject, dig, text
 from dtj.kube.errors import Conflict, Invalid
-from dtj.kube.gateway import PODS, Listing, Resource, WatchEvent, one_page
+from dtj.kube.gateway import PODS, Discovery, Listing, Resource, WatchEvent, one_page
 from dtj.local.kubelet import Kubelet
 from dtj.local.objects import Objects
 from dtj.local.pod_command import problems_of
@@ -34,9 +34,9 @@ class LocalGateway:
     async def get(self, resource: Resource, *, namespace: str | None, name: str) -> JsonObject:
         return self._objects.get((resource, namespace or "", name))
 
-    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
+    async def discover(self, resources: Sequence[Resource]) -> Discovery:
         """One machine has nobody to ask for leave."""
-        return ()
+        return Discovery(())
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
@@ -58,7 +58,7 @@ class LocalGateway:
         return self._objects.patch((resource, namespace, name), patch)
 
     async def delete(
-        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+        self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""
     ) -> None:
         key = (resource, namespace, name)
         body = self._objects.get(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -90,6 +90,11 @@ class Kubelet:
     def running(self) -> int:
         """Number of processes that have not ended."""
         return len(self._running)
+
+    @property
+    def begun(self) -> Collection[str]:
+        """Host names of the pods that were ever started, those that are gone among them."""
+        return self._latest.keys()
 
     def terminate(self) -> None:
         """Ask all processes to end. Each pod says so, so that their exit codes are no failures of their own."""

@@ -24,6 +24,9 @@ class LocalNetwork:
     def address(self, *, namespace: str, job: str, role: Role, index: int, port: int) -> str:
         return f"{HOST}:{self._ports[Replica(role, index)][0].number}"
 
+    def pattern(self, *, namespace: str, job: str, port: int) -> None:
+        """Each replica has a port of its own."""
+
     def status_port(self, *, role: Role, index: int) -> int:
         return self._ports[Replica(role, index)][1].number
 
@@ -69,7 +72,13 @@ class LocalDirectories:
 def local_platform(network: LocalNetwork, directory: RunDirectory) -> Platform:
     """This machine; accelerators in the manifest are accepted, TensorFlow finds the ones that are here."""
     # Of a run's folder, ``dtj tensorboard --run`` shows the curves.
-    return Platform(network=network, directories=LocalDirectories(directory), bind_address=HOST, tensorboard=False)
+    return Platform(
+        network=network,
+        directories=LocalDirectories(directory),
+        bind_address=HOST,
+        inline_addresses=None,
+        tensorboard=False,
+    )
 
 
 def is_url(path: str) -> bool:

@@ -26,7 +26,7 @@ MAX_PHASES: Final = 5000
 """Changes that are written down of one start: a script may validate every second, for days."""
 
 
-class PhaseChange(msgspec.Struct, frozen=True, rename="camel"):
+class RecordedPhase(msgspec.Struct, frozen=True, rename="camel"):
     """A replica, such as worker-0, begins something; ``at`` is when, as an API server writes it."""
 
     replica: str
@@ -42,7 +42,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     folder: str = ""
     host: Mapping[str, str] = msgspec.field(default_factory=dict)
     versions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    phases: tuple[PhaseChange, ...] = ()
+    phases: tuple[RecordedPhase, ...] = ()
     ended_at: str = ""
 
 
@@ -80,7 +80,7 @@ class Recorder:
         """Write down which replicas do something else than before."""
         at = timestamp()
         changes = [
-            PhaseChange(replica.name, replica.state, at)
+            RecordedPhase(replica.name, replica.state, at)
             for replica in view.replicas
             if self._phases.get(replica.name) != replica.state
         ]

@@ -21,7 +21,7 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
 from dtj.api.json import objects as json_objects
 from dtj.api.names import KIND, Condition, Label
-from dtj.api.spec import JobSpec, Role
+from dtj.api.spec import JobSpec, RestartPolicy, Role
 from dtj.api.status import JobStatus
 from dtj.core.actions import Plan
 from dtj.core.observed import Observed, Phase, Pod
@@ -155,39 +155,39 @@ class LocalRun:
             kubelet = self._kubelet(objects, group)
             gateway = LocalGateway(objects, kubelet, environ=self._environ)
             engine = self._engine(gateway)
-            scene = _Scene(engine, self._job, self._spec, self._network)
+            running = RunningJob(engine, kubelet, self._job, self._spec, self._network)
             body = await gateway.create(JOBS, namespace=self._job.namespace, body=self._body)
             engine.feed.put(body)
             group.create_task(engine.run(), name="engine")
             times = LogTimes(self._directory)
             looking = (
-                group.create_task(scene.progress.run(), name="progress"),
+                group.create_task(running.progress.run(), name="progress"),
                 group.create_task(times.run(), name="times of the logs"),
             )
-            await self._follow(scene, show)
-            await self._end_processes(kubelet, scene, show)
+            await self._follow(running, show)
+            await self._end_processes(kubelet, running, show)
             for task in looking:
                 task.cancel()
             times.note()
             engine.stop()
-        view = replace(scene.view(), state=scene.end.value)
+        view = replace(running.view(), state=running.end.value)
         show(view)
-        return FinishedRun(scene.end, scene.status, view, read_result(self._directory.result))
+        return FinishedRun(running.end, running.status, view, read_result(self._directory.result))
 
-    async def _follow(self, scene: _Scene, show: Callable[[RunView], None]) -> None:
+    async def _follow(self, running: RunningJob, show: Callable[[RunView], None]) -> None:
         """Show the job until it has ended, or shall stop."""
-        while not (scene.over or self._stop.is_set()):
-            show(scene.view())
+        while not (running.over or self._stop.is_set()):
+            show(running.view())
             await _wait(self._stop, VIEW_INTERVAL)
 
-    async def _end_processes(self, kubelet: Kubelet, scene: _Scene, show: Callable[[RunView], None]) -> None:
+    async def _end_processes(self, kubelet: Kubelet, running: RunningJob, show: Callable[[RunView], None]) -> None:
         """End what still runs: all of it after a stop, and after the job's own end what its policy left running."""
         kubelet.terminate()
         deadline = loop_time() + GRACE_SECONDS
         while kubelet.running:
             if self._kill.is_set() or loop_time() > deadline:
                 kubelet.kill()
-            show(replace(scene.view(), state="Stopping"))
+            show(replace(running.view(), state="Stopping"))
             await asyncio.sleep(VIEW_INTERVAL)
 
     def _kubelet(self, objects: Objects, group: asyncio.TaskGroup) -> Kubelet:
@@ -217,15 +217,16 @@ class LocalRun:
         return () if self._stop.is_set() else plan(observed, now)
 
 
-class _Scene:
+class RunningJob:
     """What there is to see of the run: the engine's stores, and the replicas' own words."""
 
-    def __init__(self, engine: Engine, job: Job, spec: JobSpec, network: LocalNetwork) -> None:
+    def __init__(self, engine: Engine, kubelet: Kubelet, job: Job, spec: JobSpec, network: LocalNetwork) -> None:
         self._engine = engine
+        self._kubelet = kubelet
         self._first = job
         self._spec = spec
         self._network = network
-        self._started = loop_time()
+        self._began = loop_time()
         self.progress = ProgressBoard(self._status_ports)
 
     @property
@@ -258,8 +259,8 @@ class _Scene:
             self._spec,
             pods=self._pods(),
             progress=self.progress.latest,
-            elapsed=loop_time() - self._started,
-            stopped=self.status.start_time is not None,
+            elapsed=loop_time() - self._began,
+            started=self._kubelet.begun,
         )
 
     def _pods(self) -> dict[Replica, Pod]:
@@ -278,14 +279,24 @@ class _Scene:
 
 def with_interactive_defaults(body: JsonObject) -> JsonObject:
     """The manifest for a run that somebody watches: it starts at once, stays until its end has been read, and an error
-    is shown rather than tried again, unless the manifest says how often."""
+    is shown rather than tried again, unless the manifest says how often.
+
+    The replicas are then never restarted after an error. A limit of 0 restarts would end the run in the same way, but
+    the reason would be that a limit is exceeded that nobody has set.
+    """
     spec = dig(body, "spec")
     given = dig(spec, "runPolicy")
     policy = dict(given) if isinstance(given, dict) else {}
     for field in ("suspend", "ttlSecondsAfterFinished", "scheduling"):
         policy.pop(field, None)
     others = {key: value for key, value in spec.items() if key != "managedBy"} if isinstance(spec, dict) else {}
-    return {**body, "spec": {**others, "runPolicy": {"backoffLimit": 0, **policy}}}
+    roles = dig(spec, "replicaSpecs")
+    if "backoffLimit" not in policy and isinstance(roles, dict):
+        others["replicaSpecs"] = {
+            name: {**(role if isinstance(role, dict) else {}), "restartPolicy": str(RestartPolicy.NEVER)}
+            for name, role in roles.items()
+        }
+    return {**body, "spec": {**others, "runPolicy": policy}}
 
 
 def keep_objects(objects: Objects, file: Path, *, stopped_at: str | None = None) -> None:

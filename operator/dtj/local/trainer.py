@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import dtj
 
@@ -23,7 +28,11 @@ LAUNCHER_OPTIONS: Final = (
 )
 """How the image starts its launcher: here, too, a lost process is started again in its place."""
 
+_OLDEST_PYTHON: Final = (3, 11)
+
 _PROBE: Final = """
+import sys
+sys.path[:] = filter(None, sys.path)  # as with -P, which a Python before 3.11 does not have
 import importlib.util, platform
 from importlib.metadata import PackageNotFoundError, version
 print(*(name for name in ("tensorflow", "dtj_trainer") if importlib.util.find_spec(name)))
@@ -82,23 +91,62 @@ def find_trainer(explicit: str | None, environ: Mapping[str, str]) -> Trainer:
             python = python / "bin" / "python"
         if not os.access(python, os.X_OK) or python.is_dir():
             raise NoTrainer(f"{where}: no Python at {named}; name the python of the trainer's environment")
-        trainer = _probe(python)
-        if trainer is None:
-            raise NoTrainer(f"{where}: {named} lacks TensorFlow or dtj_trainer; {how_to_install()}")
-        return trainer
+        return _given(python, where, named)
     for python in _candidates():
-        trainer = _probe(python)
-        if trainer is not None:
-            return trainer
+        with suppress(_Unfit):
+            return _probe(python)
     raise NoTrainer(
         f"no Python with TensorFlow and dtj_trainer found: {how_to_install()}, or name one with --trainer-python "
         f"or {VARIABLE}"
     )
 
 
+def _given(python: Path, where: str, named: str) -> Trainer:
+    """A Python that a person named, as a trainer. Raises NoTrainer."""
+    try:
+        return _probe(python)
+    except _Lacks as error:
+        raise NoTrainer(f"{where}: {named} {error}; {_how_to_install_into(python)}, or name another Python") from error
+    except _Unfit as error:
+        raise NoTrainer(f"{where}: {named} {error}; name another Python") from error
+
+
 def how_to_install() -> str:
     """What to type for a trainer next to this package, TensorBoard included."""
-    return "type `make trainer` in the checkout" if _checkout() else "type `pip install 'dtj-cli[local]'`"
+    if _checkout():
+        return "type `make trainer` in the checkout"
+    source = _installed_from()
+    if source is not None:
+        return f"type `pip install {_quoted(source, '[local]')} {_sources(source, '')}`"
+    return "type `pip install 'dtj-cli[local]'`"
+
+
+def _how_to_install_into(python: Path) -> str:
+    """What to type for a trainer in the environment of a Python."""
+    source = _checkout() or _installed_from()
+    extras = "[cpu,tensorboard]"
+    packages = f"'dtj-trainer{extras}'" if source is None else _sources(source, extras)
+    return f"type `{shlex.quote(str(python))} -m pip install {packages}`"
+
+
+def _sources(checkout: Path, extras: str) -> str:
+    folder = checkout / "trainer-image"
+    return f"{_quoted(folder, extras)} {_quoted(folder / 'dtj_launch')}"
+
+
+def _quoted(folder: Path, extras: str = "") -> str:
+    return shlex.quote(f"{folder}{extras}")
+
+
+def _installed_from() -> Path | None:
+    """The checkout that pip installed this package from, if it is still there."""
+    try:
+        origin = distribution("dtj-cli").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    url = urlsplit(json.loads(origin or "{}").get("url", ""))
+    folder = Path(unquote(url.path))
+    return folder if url.scheme == "file" and (folder / "trainer-image" / "dtj_launch").is_dir() else None
 
 
 def _checkout() -> Path | None:
@@ -116,29 +164,44 @@ def _candidates() -> Iterator[Path]:
     yield Path(sys.executable)
 
 
-def _probe(python: Path) -> Trainer | None:
-    """``python`` as a trainer, or None where it cannot train. Nothing is imported: TensorFlow takes seconds."""
+class _Unfit(Exception):
+    """A Python that cannot train; the message says why, after its name."""
+
+
+class _Lacks(_Unfit):
+    """It lacks a package."""
+
+
+def _probe(python: Path) -> Trainer:
+    """``python`` as a trainer. Nothing is imported: TensorFlow takes seconds. Raises _Unfit."""
     # Absolute, since it goes to the front of a PATH; not resolved, since a venv's python is a link.
     python = Path(os.path.abspath(python))
     try:
         asked = subprocess.run(
             # Without PYTHONPATH, which the trainer does not get, but with packages of the user: `pip install --user`.
-            [python, "-E", "-P", "-c", _PROBE],
+            [python, "-E", "-c", _PROBE],
             capture_output=True,
             text=True,
             timeout=_PROBE_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    except OSError as error:
+        raise _Unfit(f"cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise _Unfit(f"did not answer within {_PROBE_SECONDS:g} s") from error
     found = asked.stdout.split()
+    version = dict(_versions(found)).get("python")
+    if version is None:
+        raise _Unfit(f"is no Python that works: {asked.stderr.strip().rpartition(chr(10))[2] or 'it printed nothing'}")
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST_PYTHON:
+        raise _Unfit(f"is Python {version}, and the trainer needs {'.'.join(map(str, _OLDEST_PYTHON))} or newer")
     if "tensorflow" not in found:
-        return None
+        raise _Lacks("has no TensorFlow")
     if "dtj_trainer" in found:
         return Trainer(python, versions=_versions(found))
     checkout = _checkout()
     if checkout is None:
-        return None
+        raise _Lacks("has no dtj_trainer")
     return Trainer(python, checkout / "trainer-image", (*_versions(found), ("dtj-trainer", "of the checkout")))
 
 

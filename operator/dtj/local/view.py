@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,10 +50,10 @@ def run_view(
     pods: Mapping[Replica, Pod],
     progress: Mapping[Replica, Progress],
     elapsed: float,
-    stopped: bool,
+    started: Container[str],
 ) -> RunView:
-    """The job as it is now. ``pods`` are its own; ``stopped`` shows whether one that is missing has been there, and
-    does not come again."""
+    """The job as it is now. ``pods`` are its own. A replica without a pod has stopped if its host name
+    is one of ``started``."""
     on_request = stopped_on_request(pods.values())
     return RunView(
         job=job.name,
@@ -65,7 +65,7 @@ def run_view(
                 replica,
                 pods.get(replica),
                 progress.get(replica, _quiet(spec, replica)),
-                stopped=stopped,
+                stopped=replica.hostname in started,
                 on_request=on_request,
             )
             for replica in replicas(spec)
@@ -84,9 +84,12 @@ def _quiet(spec: JobSpec, replica: Replica) -> Progress:
 def _replica(
     replica: Replica, pod: Pod | None, progress: Progress, *, stopped: bool, on_request: frozenset[str]
 ) -> ReplicaView:
-    if pod is not None and pod.succeeded and progress.total_steps is not None:
+    if pod is not None and pod.succeeded:
         # Its port closed with it: the last answer may be some steps short of the end.
-        progress = progress.model_copy(update={"step": progress.total_steps, "eta_seconds": None})
+        final = Progress.from_message(pod.termination.message) if pod.termination is not None else None
+        progress = final or progress.model_copy(
+            update={"step": progress.total_steps or progress.step, "eta_seconds": None}
+        )
     state = _state(pod, progress, stopped=stopped, on_request=on_request)
     return ReplicaView(replica=replica, state=state, progress=progress)
 

@@ -151,7 +151,7 @@ class ModelApi(FakeGateway):
         return stored
 
     async def delete(
-        self, resource: Resource, *, namespace: str, name: str, uid: str, resource_version: str = ""
+        self, resource: Resource, *, namespace: str, name: str, uid: str = "", resource_version: str = ""
     ) -> None:
         def effect() -> JsonObject:
             stored = self._to_delete(resource, (namespace, name), uid=uid, resource_version=resource_version)

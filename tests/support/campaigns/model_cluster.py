@@ -22,13 +22,14 @@ from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.names import Condition, Label
 from dtj.api.status import JobStatus
 from dtj.core.planner import plan
-from dtj.core.platform import Platform
 from dtj.engine.engine import Engine, EngineSettings
 from dtj.kube.clock import ServerClock
 from dtj.kube.errors import ApiError
-from dtj.kube.gateway import CLAIMS, JOBS, PODS, SERVICES, Listing, Resource, one_page
+from dtj.kube.gateway import CLAIMS, CONFIG_MAPS, JOBS, PODS, SERVICES, Listing, Resource, one_page
 from support.campaigns.model_api import EPOCH, Effect, ModelApi, time_text
 from support.fake_gateway import Line
+from support.lasting_status import lasting
+from support.operator_runs import WITH_CONFIG_MAPS
 from support.virtual_time import loop_time
 
 PATIENCE_SECONDS = 600.0
@@ -294,7 +295,7 @@ class ModelCluster:
     def _collect(self) -> None:
         """The garbage collector: what has no living owner goes."""
         jobs = {dig(self.api.body(JOBS, job), "metadata", "uid") for job in self.api.names(JOBS)}
-        for resource in self._kinds.values():
+        for resource in (*self._kinds.values(), CONFIG_MAPS):
             for name in self.api.names(resource):
                 owner = _owner(self.api.body(resource, name))
                 if resource != JOBS and owner and owner not in jobs:
@@ -320,16 +321,13 @@ class ModelCluster:
             for resource in self._kinds.values()
             for found in self.api.names(resource)
         }
+        # Without the digest of the job's UID, which differs by run.
+        found |= {
+            f"{CONFIG_MAPS.plural} {name.rpartition('-')[0]}": self._shape(self.api.body(CONFIG_MAPS, name))
+            for name in self.api.names(CONFIG_MAPS)
+        }
         return End(
-            status=(
-                status.state,
-                status.reason,
-                status.ready,
-                status.attempt,
-                status.restarts,
-                status.root_cause,
-                status.replica_statuses,
-            ),
+            status=lasting(status),
             conditions={condition.type: (condition.status, condition.reason) for condition in status.conditions},
             objects=found,
             created=Counter(
@@ -401,7 +399,7 @@ class Operator:
         self.engine = Engine(
             api,
             plan=plan,
-            platform=Platform(),
+            platform=WITH_CONFIG_MAPS,
             instance="model",
             settings=EngineSettings(workers=4, relist_every=60.0),
             now=self._clock.now,

@@ -26,7 +26,7 @@ from dtj.core.platform import Platform
 from dtj.engine.engine import Engine
 from dtj.kube.client import KubeGateway
 from dtj.kube.errors import ApiError, Conflict, Invalid, NotFound
-from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Listing, Resource, WatchEvent
+from dtj.kube.gateway import CLAIMS, EVENTS, JOBS, PODS, SERVICES, Discovery, Listing, Resource, WatchEvent
 from patience import PATIENCE_SECONDS
 from support.campaigns.mutations import SPEC, Phase, Transition
 from support.job_world import ended, running
@@ -72,8 +72,8 @@ class CountingGateway:
         self._count(name)
         return await self._gateway.get(resource, namespace=namespace, name=name)
 
-    async def served(self, resources: Sequence[Resource]) -> tuple[Resource, ...]:
-        return await self._gateway.served(resources)
+    async def discover(self, resources: Sequence[Resource]) -> Discovery:
+        return await self._gateway.discover(resources)
 
     async def create(
         self, resource: Resource, *, namespace: str, body: JsonObject, dry_run: bool = False
@@ -89,7 +89,7 @@ class CountingGateway:
             self._count(name)
         return await self._gateway.patch(resource, namespace=namespace, name=name, patch=patch, **more)
 
-    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str, **more: Any) -> None:
+    async def delete(self, resource: Resource, *, namespace: str, name: str, uid: str = "", **more: Any) -> None:
         self._count(name)
         await self._gateway.delete(resource, namespace=namespace, name=name, uid=uid, **more)
 
@@ -216,7 +216,7 @@ class Lab:
             changed = await self._user.patch(JOBS, namespace=self._namespace, name=name, patch=patch)
         except (Invalid, Conflict) as error:
             self.tally.refused += 1
-            self._judge_words(transition, error)
+            self._check_words(transition, error)
             return None
         self.tally.taken += 1
         if not mutation.fits:
@@ -225,7 +225,7 @@ class Lab:
         assert isinstance(found, dict)
         return found
 
-    def _judge_words(self, transition: Transition, error: ApiError) -> None:
+    def _check_words(self, transition: Transition, error: ApiError) -> None:
         """A refusal names the field, or one above it."""
         steps = [str(step) for step in transition.mutation.path if isinstance(step, str)]
         if isinstance(error, Conflict) or not any(step in error.message for step in steps):

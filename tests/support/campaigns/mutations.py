@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from builders import CLAIM_TEMPLATE
 from dtj.api.crd import job_schema
 from dtj.api.json import JsonObject, dig
 
@@ -79,7 +80,7 @@ SPEC: Final[JsonObject] = {
     "strategy": "MultiWorkerMirrored",
     "replicaSpecs": {"worker": {"replicas": 2}},
     "elastic": {"minReplicas": 1, "maxReplicas": 4},
-    "checkpoint": {"claimTemplate": {"storage": "1Gi"}},
+    "checkpoint": {"claimTemplate": CLAIM_TEMPLATE},
     "runPolicy": {"backoffLimit": 3},
     "template": {
         "spec": {"schedulerName": "nobody", "containers": [{"name": "trainer", "image": "example/trainer:1"}]}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from builders import CLAIM_TEMPLATE
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Condition
 from dtj.api.spec import Gang
 from dtj.convert.object_records import resource_of
 from dtj.core.gang.discovery import APIS
-from dtj.kube.gateway import JOBS, PODS, SERVICES
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
 from support.campaigns.model_api import time_text
 from support.campaigns.model_cluster import ModelCluster
 from support.virtual_time import loop_time
@@ -26,7 +27,7 @@ _API = {gang: next(api for api in APIS if api.gang is gang) for gang in (Gang.KU
 
 async def create_to_complete(cluster: ModelCluster) -> None:
     """A job runs, and completes."""
-    cluster.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    cluster.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     await cluster.runs("worker-0", "worker-1")
     await completes(cluster, "worker-0")
 
@@ -113,7 +114,7 @@ async def chief_alone_until_a_server_is_lost(cluster: ModelCluster) -> None:
 
 async def tensorboard(cluster: ModelCluster) -> None:
     """A job with TensorBoard, which is lost once and goes some time after the end."""
-    cluster.submit(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"ttlSeconds": 60})
+    cluster.submit(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, tensorBoard={"ttlSeconds": 60})
     await cluster.runs("worker-0", "worker-1")
     await cluster.until("TensorBoard runs", lambda: _phase(cluster, "digits-tensorboard") == "Running")
     cluster.api.remove(PODS, "digits-tensorboard")
@@ -165,9 +166,22 @@ async def volcano(cluster: ModelCluster) -> None:
 
 async def kueue(cluster: ModelCluster) -> None:
     """Kueue admits a job, takes its quota back, and admits it again."""
+    await _is_admitted_twice(cluster, {"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+
+
+async def default_queue(cluster: ModelCluster) -> None:
+    """The same in the default queue, for a job that names none."""
+    workloads = resource_of(_API[Gang.KUEUE])
+    queues = Resource(workloads.api_version, "LocalQueue", "localqueues")
+    cluster.api.put(queues, {"metadata": {"name": "default"}})
+    await _is_admitted_twice(cluster, {})
+    assert dig(cluster.api.body(workloads, "digits"), "spec", "queueName") == "default"
+
+
+async def _is_admitted_twice(cluster: ModelCluster, policy: JsonObject) -> None:
     workloads = resource_of(_API[Gang.KUEUE])
     cluster.knows(workloads)
-    cluster.submit(runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    cluster.submit(runPolicy=policy)
 
     def says(**conditions: str) -> None:
         found: list[JsonObject] = [
@@ -257,6 +271,7 @@ STORIES: dict[str, Story] = {
         change_while_suspended,
         volcano,
         kueue,
+        default_queue,
         ttl,
         ttl_is_extended,
         active_deadline,

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-import beside
+import neighbour
 
 
 def sleep() -> None:
@@ -17,7 +17,7 @@ def sleep() -> None:
 def main() -> None:
     code, *does = sys.argv[1:]
     atexit.register(print, "exit handler")
-    print(f"name {__name__}  file {os.path.basename(__file__)}  beside {beside.__name__}")
+    print(f"name {__name__}  file {os.path.basename(__file__)}  neighbour {neighbour.__name__}")
     print(f"TF_CONFIG {os.environ['TF_CONFIG']}")
     print(f"checkpoints {os.environ['DTJ_CHECKPOINT_DIR']}")
     if "children" in does:

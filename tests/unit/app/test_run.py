@@ -6,9 +6,11 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from dtj.api.json import dig
 from dtj.app import run
 from dtj.app.settings import OperatorSettings
 from dtj.engine.metrics import Metrics
+from dtj.kube.lease import LEASES, THROTTLED, Lease
 from support.fake_gateway import FakeGateway
 
 pytestmark = pytest.mark.unit
@@ -42,3 +44,38 @@ async def test_the_lease_is_renewed_over_connections_of_its_own(monkeypatch: pyt
         (gateway,) = connections.made
         assert [str(call) for call in gateway.calls] == ["get leases dtj-operator", "create leases dtj-operator"]
     assert connections.closed == 1
+
+
+async def test_the_lease_shows_that_the_api_server_limits_the_operator_and_no_longer_when_it_is_over() -> None:
+    gateway = FakeGateway()
+    throttled = [False]
+    lease = Lease(gateway, namespace="here", name="dtj", identity="a", throttled=lambda: throttled[0])
+
+    async def shown() -> object:
+        await lease.acquire()
+        return dig(gateway.body(LEASES, "dtj", namespace="here"), "metadata", "annotations", THROTTLED)
+
+    assert await shown() is None
+    throttled[0] = True
+    assert await shown() == "true"
+    throttled[0] = False
+    assert await shown() is None
+    assert [call.verb for call in gateway.calls] == ["get", "create", "get", "patch", "get", "patch"]
+
+
+async def test_the_operator_reports_that_it_runs_when_it_can_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before its handlers are in place, SIGTERM ends the process with another exit code than 0."""
+
+    class Installed(Exception):
+        """Stands for the moment in which the handlers are put in place."""
+
+    def install(stop: object) -> None:
+        assert "runs jobs" not in caplog.text
+        raise Installed
+
+    caplog.set_level("INFO")
+    monkeypatch.setattr(run, "_stop_on_signals", install)
+    with pytest.raises(Installed):
+        await run.run(OperatorSettings())

@@ -71,6 +71,28 @@ def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], started: li
     assert started == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--shards", "0"], "0 is not in the range 1<=x<=100"),
+        (["--shards", "101"], "101 is not in the range 1<=x<=100"),
+        (["--shards", "many"], "'many' is not a valid integer"),
+        (["--shards", "2"], "--shards needs --leader-elect"),
+        (
+            ["--shards", "3", "-n", "a", "-n", "b", "--leader-elect", "--lease-namespace", "a"],
+            "--shards is 3, but --namespace is given 2 times",
+        ),
+    ],
+)
+def test_a_number_of_shards_that_cannot_be_used_is_a_usage_error_that_names_it(
+    arguments: list[str], named: str, started: list[OperatorSettings]
+) -> None:
+    result = CliRunner().invoke(command.main, arguments)
+    assert result.exit_code == 2
+    assert named in " ".join(result.output.split())
+    assert started == []
+
+
 def test_without_namespaces_all_are_watched() -> None:
     assert OperatorSettings().watched_namespaces == (None,)
     assert OperatorSettings(namespaces=("a", "b")).watched_namespaces == ("a", "b")

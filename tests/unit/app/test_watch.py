@@ -87,7 +87,7 @@ class Watched:
         except TimeoutError:
             pytest.fail(f"the store has {self.known}, not {expected}; told: {self.feed.news}; asked: {self.api.asked}")
 
-    async def until_told_all(self) -> None:
+    async def until_all_is_reported(self) -> None:
         """All events that the API server ever had of jobs have been handled; each is sent once where no watch broke."""
         await self.until(lambda: len(self.feed.news) >= len(self.gateway.history(JOBS)))
 
@@ -121,13 +121,13 @@ async def test_a_burst_of_a_deleted_job_and_its_successor_leaves_the_successor(c
     """kopf handles the events of each UID in a task of its own: those of the old job come after the new one's."""
     async with watched() as job:
         job.put("digits", "old")
-        await job.until_told_all()
+        await job.until_all_is_reported()
         job.gateway.lag()
         versions(job, "digits", "old", changes)
         job.remove("digits")
         job.put("digits", "new")
         job.gateway.catch_up()
-        await job.until_told_all()
+        await job.until_all_is_reported()
         assert job.known == {"marker": "m", "digits": "new"}, job.feed.news
 
 
@@ -142,7 +142,7 @@ async def test_a_burst_of_many_lives_of_one_name_leaves_the_last_one(ends: bool)
         if ends:
             job.remove("digits")
         job.gateway.catch_up()
-        await job.until_told_all()
+        await job.until_all_is_reported()
         in_order = [f"{dig(line.body, 'metadata', 'uid')}" for line in job.gateway.history(JOBS)]
         assert [line.split()[0] for line in job.feed.news] != in_order, "kopf keeps the order now: is all this needed?"
         assert job.known == {"marker": "m"} | ({} if ends else {"digits": "last"}), job.feed.news
@@ -188,7 +188,7 @@ async def test_errors_in_a_row_are_survived_and_reported_in_a_line_each(caplog: 
 async def test_a_restored_etcd_is_watched_from_its_own_versions() -> None:
     async with watched() as job:
         versions(job, "marker", "m", 30)
-        await job.until_told_all()
+        await job.until_all_is_reported()
         metadata: JsonObject = {"name": "marker", "namespace": "default", "uid": "m", "resourceVersion": "3"}
         backup: JsonObject = {**manifest("marker"), "metadata": metadata}
         job.gateway.restore(JOBS, [backup], version=5)

@@ -114,6 +114,21 @@ def test_a_kubeconfig_that_is_not_there_is_one_line(tmp_path: Path, capsys: pyte
     assert errors(capsys) == (f"kubeconfig {tmp_path}/none does not exist: give one with --kubeconfig or $KUBECONFIG\n")
 
 
+def test_without_a_cluster_the_runs_on_this_machine_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dtj-runs" / "digits" / "latest").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "none")
+    assert run("status", "digits") == 2
+    assert errors(capsys) == (
+        "kubeconfig none does not exist: give one with --kubeconfig or $KUBECONFIG; for a run on this machine, use dtj "
+        "report --run digits --html or dtj logs --run digits\n"
+    )
+    assert run("status", "digits", "--kubeconfig", "other") == 2
+    assert "--run" not in errors(capsys), "whoever names a cluster means it"
+
+
 def test_an_unknown_condition_is_refused_before_anything_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,8 +142,8 @@ def test_an_unknown_condition_is_refused_before_anything_is_asked(
         (["wait", "digits", "--timeout", "soon"], '"soon" is not a duration: write 30s, 5m or 1h30m'),
         (["wait"], "Missing argument 'NAME'"),
         (["scale", "digits"], "Missing option '--replicas'"),
-        (["scale", "digits", "--replicas", "0"], "0 is not in the range x>=1"),
-        (["scale", "digits", "--replicas", "many"], "'many' is not a valid integer"),
+        (["scale", "digits", "--replicas", "0"], '"0" is not a whole number of at least 1'),
+        (["scale", "digits", "--replicas", "many"], '"many" is not a whole number'),
         (["delete"], "Missing argument 'NAME...'"),
         (["delete", "pod/digits"], '"pod/digits" is of another kind: write NAME or dtj/NAME'),
         (["delete", "digits", "--timeout", "5s"], "--timeout limits --wait: give both"),

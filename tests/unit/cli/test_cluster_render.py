@@ -140,7 +140,7 @@ def test_success_says_what_came_out_and_what_to_type_next() -> None:
         state="Succeeded",
         completion_time="2026-01-02T03:09:07Z",
         conditions=(known(Condition.COMPLETE, "True"),),
-        progress=Progress(metrics={"loss": "0.05", "accuracy": "0.98"}, examples_per_second=25_400.0),
+        progress=Progress(metrics={"loss": "0.05", "accuracy": "0.98"}, examples_per_second=25_400),
         export=ExportedModel(path="/models/1", formats=("SavedModel",), size=1_900_000),
         restarts=RestartCounts(total=3, preemption=2, disruption=1),
     )
@@ -151,7 +151,7 @@ def test_success_says_what_came_out_and_what_to_type_next() -> None:
         "  model        /models/1  (SavedModel; 1.9M bytes)\n"
         "  restarts     3 (2 preemption, 1 disruption)\n"
         "Next\n"
-        "  dtj logs digits -n team  # show what its pods printed\n"
+        "  dtj logs digits -n team    # show what its pods printed\n"
         "  dtj status digits -n team  # show all details\n"
         "  dtj delete digits -n team  # delete it and its pods"
     )
@@ -201,7 +201,7 @@ def test_a_job_that_goes_on_can_be_looked_at_again_and_stopped() -> None:
 
 
 def test_the_list_has_kubectls_columns() -> None:
-    progress = Progress(step=10, total_steps=40, percent=25, text="25%", examples_per_second=2543.0, eta_seconds=62)
+    progress = Progress(step=10, total_steps=40, percent=25, text="25%", examples_per_second=2543, eta_seconds=62)
     running = with_status(state="Running", ready="2/2", progress=progress, reason="AllPodsReady")
     rows = job_rows([running, job("b")], now=LATER, namespaced=True, wide=True)
     assert padded(rows) == (

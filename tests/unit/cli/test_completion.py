@@ -208,4 +208,6 @@ def test_the_package_can_be_run_by_python(tmp_path: Path) -> None:
         [sys.executable, "-m", "dtj", "rn"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("Usage: python -m dtj ")
+    assert done.stderr.splitlines() == [
+        "python -m dtj: No such command 'rn'. Did you mean 'run'? (python -m dtj -h lists the commands)"
+    ]

@@ -10,18 +10,22 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import JsonValue
 from rich.console import Console
 
 from builders import NOW
 from dtj import __version__
 from dtj.api.crd import custom_resource_definition
 from dtj.api.json import JsonObject, dig
-from dtj.cli.doctor.checks import OLDEST_KUBERNETES, Finding, Verdict, findings, schema_differences
+from dtj.cli.doctor.checks import OLDEST_KUBERNETES, findings, schema_differences
+from dtj.cli.doctor.findings import Finding, Verdict
 from dtj.cli.doctor.render import report
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
+from dtj.client.installation import OF_A_PERSON, Answered, Count, Installation, LeaseSeen, Operator
 from dtj.client.partial_reads import Part
+from dtj.client.queues import Queues
 from dtj.core.gang.discovery import APIS
-from dtj.kube.rbac import FOR_GANGS, NAMESPACE_RULES
+from dtj.kube.gateway import PODS, SERVICES
+from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE, NAMESPACE_RULES
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +45,7 @@ def deployment(*args: str, name: str = "dtj", replicas: int = 2, ready: int = 2)
 def operator(
     *args: str, name: str = "dtj", ready: int = 2, renewed: float = 1, profiles: str = "", denied: str = ""
 ) -> Operator:
-    rights = (*NAMESPACE_RULES, *(right for rights in FOR_GANGS.values() for right in rights))
+    rights = (*NAMESPACE_RULES, *FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights))
     answers = (Answered(right, right.path != denied, right.verbs[0]) for right in rights)
     lease = LeaseSeen("dtj-0", NOW - timedelta(seconds=renewed), moved=False)
     files = (profiles,) if profiles else ()
@@ -70,6 +74,9 @@ def installation(*operators: Operator, **changes: object) -> Installation:
         quotas=Part(),
         limit_ranges=Part(),
         gangs=Part(),
+        unknown_gangs=(),
+        queues=Queues(),
+        counts=Part(),
         refusal=Part(),
     )
     return replace(healthy, **changes)  # type: ignore[arg-type]
@@ -155,6 +162,19 @@ def test_no_operator_for_this_namespace_fails_and_names_those_that_are() -> None
     assert finding.words == "no operator runs the jobs of team-a: dtj-system/dtj runs the jobs of team-b, team-c"
 
 
+def test_an_operator_whose_calls_the_api_server_limits_is_shown_with_the_way_out() -> None:
+    held = LeaseSeen("dtj-0", NOW, moved=False, throttled=True)
+    (finding,) = bad(installation(replace(operator(), lease=Part((held,)))))
+    assert finding.title == "API server"
+    assert "429 (Too Many Requests)" in finding.words
+    assert "FlowSchema" in finding.remedy
+
+
+def test_each_shard_of_an_operator_has_a_lease() -> None:
+    assert operator().leases == (("dtj-system", "dtj"),)
+    assert operator("--shards=3").leases == (("dtj-system", "dtj"), ("dtj-system", "dtj-1"), ("dtj-system", "dtj-2"))
+
+
 def test_two_operators_for_one_namespace_fail() -> None:
     (finding,) = bad(installation(operator(), operator(name="other")))
     assert finding.words.startswith("dtj-system/dtj and dtj-system/other all run the jobs of namespace team-a")
@@ -180,6 +200,13 @@ def test_a_gang_scheduler_that_the_operator_may_not_use_warns() -> None:
     assert bad(installation(gangs=Part((kueue,)))) == []
     (finding,) = bad(installation(operator(denied="workloads"), gangs=Part((kueue,))))
     assert finding.remedy == "add Kueue to gangSchedulers of its chart"
+
+
+def test_a_gang_scheduler_of_an_unknown_version_is_named_with_it() -> None:
+    (finding,) = bad(installation(unknown_gangs=("kueue.x-k8s.io/v2",)))
+    assert finding.title == "gang schedulers"
+    assert "serves kueue.x-k8s.io/v2, which dtj" in finding.words
+    assert "upgrade what is older" in finding.remedy
 
 
 def test_a_configured_profile_that_matches_no_node_warns_and_shipped_ones_do_not() -> None:
@@ -247,3 +274,180 @@ def test_without_a_terminal_no_line_is_broken() -> None:
     assert first.startswith("fail         leader: nobody nobody")
     assert second.startswith("             do: look look")
     assert last == "1 fail"
+
+
+class TestSize:
+    def test_a_cluster_far_below_the_tested_numbers_is_well_and_shows_them(self) -> None:
+        counts = (Count(PODS, None, 120), Count(SERVICES, "team-a", 3))
+        (finding,) = [one for one in findings(installation(counts=Part(counts))) if one.title == "size"]
+        assert finding.verdict is Verdict.OK
+        assert finding.words == "120 of 150,000 pods in the cluster; 3 of 5,000 Services in namespace team-a"
+
+    @pytest.mark.parametrize(("number", "verdict"), [(2_399, Verdict.OK), (2_400, Verdict.WARN), (3_500, Verdict.WARN)])
+    def test_from_four_fifths_of_a_tested_number_on_there_is_a_warning(self, number: int, verdict: Verdict) -> None:
+        counts = (Count(PODS, "team-a", number), Count(SERVICES, None, 7))
+        (finding,) = [one for one in findings(installation(counts=Part(counts))) if one.title == "size"]
+        assert finding.verdict is verdict
+        assert f"{number:,} of 3,000 pods in namespace team-a" in finding.words
+        assert ("Services" in finding.words) is (verdict is Verdict.OK), "a warning names what is near"
+
+    def test_what_may_not_be_counted_is_reported_next_to_what_was(self) -> None:
+        part = Part((Count(PODS, "team-a", 3_000),), unread="services is forbidden")
+        found = [one for one in findings(installation(counts=part)) if one.title == "size"]
+        assert [one.verdict for one in found] == [Verdict.WARN, Verdict.UNKNOWN]
+
+
+def queue(*, active: JsonObject | None = None, **spec: object) -> JsonObject:
+    """A queue of Kueue that admits jobs, or has this condition Active."""
+    known: JsonObject = {"type": "Active", "status": "True", "reason": "Ready"}
+    return {"metadata": {"name": "gpus"}, "spec": spec, "status": {"conditions": [{**known, **(active or {})}]}}  # type: ignore[dict-item]
+
+
+def cluster_queue(*, active: JsonObject | None = None, cpus: int = 4, **spec: object) -> JsonObject:
+    flavors = [{"name": "l4", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    return queue(active=active, **{"resourceGroups": groups, "namespaceSelector": {}, **spec})
+
+
+def workload(
+    *, queue_name: str = "gpus", workers: int = 2, resource: str = "cpu", reserved: bool = False
+) -> JsonObject:
+    pod: JsonObject = {"containers": [{"name": "trainer", "resources": {"requests": {resource: "1"}}}]}
+    condition: JsonObject = {"type": "QuotaReserved", "status": "True" if reserved else "False"}
+    sets: list[JsonValue] = [{"name": "worker", "count": workers, "template": {"spec": pod}}]
+    return {
+        "metadata": {"name": "digits"},
+        "spec": {"queueName": queue_name, "podSets": sets},
+        "status": {"conditions": [condition]},
+    }
+
+
+class TestQueues:
+    LOCAL = queue(clusterQueue="training")
+
+    def found(self, *, api: int = 0, **queues: object) -> list[Finding]:
+        kueue = [api for api in APIS if api.gang == "Kueue"]
+        given = Queues(**{"local": Part((self.LOCAL,)), "cluster": {"training": Part((cluster_queue(),))}, **queues})  # type: ignore[arg-type]
+        found = installation(gangs=Part((kueue[api],)), queues=given)
+        return [finding for finding in findings(found) if finding.title == "queues"]
+
+    def wrong(self, *, api: int = 0, **queues: object) -> Finding:
+        (finding,) = [finding for finding in self.found(api=api, **queues) if finding.verdict is not Verdict.OK]
+        return finding
+
+    def test_a_queue_that_admits_jobs_is_shown_with_its_quota(self) -> None:
+        (finding,) = self.found()
+        assert finding.verdict is Verdict.OK
+        assert finding.words == "LocalQueue gpus admits jobs (ClusterQueue training): cpu 4"
+
+    def test_an_operator_that_may_not_read_flavors_is_named_with_the_remedy(self) -> None:
+        kueue = next(api for api in APIS if api.gang == "Kueue")
+        (finding,) = bad(installation(operator(denied="resourceflavors"), gangs=Part((kueue,))))
+        assert finding.words == (
+            "dtj-system/dtj may not get resourceflavors (to send pods where Kueue admitted them to)"
+        )
+        assert "bind a ClusterRole with get on resourceflavors" in finding.remedy
+
+    def test_a_cluster_without_kueue_has_no_line(self) -> None:
+        assert "queues" not in {finding.title for finding in findings(installation())}
+
+    def test_a_namespace_without_a_queue_is_well(self) -> None:
+        (finding,) = self.found(local=Part())
+        assert finding.verdict is Verdict.OK
+        assert "has no LocalQueue" in finding.words
+
+    def test_what_may_not_be_read_of_a_cluster_queue_is_no_failure(self) -> None:
+        (finding,) = self.found(cluster={"training": Part(unread="clusterqueues is forbidden")})
+        assert finding.verdict is Verdict.OK
+        assert "its quota cannot be read: clusterqueues is forbidden" in finding.words
+
+    @pytest.mark.parametrize(
+        ("reason", "behind", "words", "remedy"),
+        [
+            ("ClusterQueueDoesNotExist", None, "its ClusterQueue training does not exist", "create it"),
+            ("Stopped", cluster_queue(), "its spec.stopPolicy is Hold", "set it to None"),
+            (
+                "ClusterQueueIsInactive",
+                cluster_queue(
+                    active={
+                        "status": "False",
+                        "reason": "FlavorNotFound",
+                        "message": "Can't admit new workloads: references missing ResourceFlavor(s): l4.",
+                    }
+                ),
+                "ClusterQueue training: Can't admit new workloads: references missing ResourceFlavor(s): l4",
+                "create or correct what the message names",
+            ),
+            (
+                "ClusterQueueIsInactive",
+                cluster_queue(active={"status": "False", "reason": "Stopped", "message": "is stopped"}),
+                "ClusterQueue training: is stopped",
+                "set its spec.stopPolicy to None",
+            ),
+        ],
+    )
+    def test_a_queue_that_admits_no_job_fails_with_the_reason(
+        self, reason: str, behind: JsonObject | None, words: str, remedy: str
+    ) -> None:
+        inactive = queue(active={"status": "False", "reason": reason}, clusterQueue="training", stopPolicy="Hold")
+        cluster = {"training": Part((behind,) if behind is not None else ())}
+        finding = self.wrong(local=Part((inactive,)), cluster=cluster)
+        assert finding.verdict is Verdict.FAIL
+        assert words in finding.words
+        assert remedy in finding.remedy
+
+    def test_a_queue_that_kueue_has_not_seen_points_at_its_manager(self) -> None:
+        new: JsonObject = {"metadata": {"name": "gpus"}, "spec": {"clusterQueue": "training"}}
+        assert "Kueue's manager" in self.wrong(local=Part((new,))).words
+
+    @pytest.mark.parametrize(
+        ("selector", "words"),
+        [
+            (None, "ClusterQueue training admits jobs of no namespace"),
+            ({"matchLabels": {"team": "b"}}, "admits no job of namespace team-a"),
+            ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, "admits no job"),
+            ({"matchExpressions": [{"key": "owner", "operator": "Exists"}]}, "admits no job"),
+        ],
+    )
+    def test_a_cluster_queue_that_does_not_select_the_namespace_fails(self, selector: object, words: str) -> None:
+        cluster = {"training": Part((cluster_queue(namespaceSelector=selector),))}
+        namespace = Part(({"metadata": {"name": "team-a", "labels": {"team": "a"}}},))
+        finding = self.wrong(cluster=cluster, namespace=namespace)
+        assert finding.verdict is Verdict.FAIL
+        assert words in finding.words
+
+    def test_a_flavor_whose_labels_no_node_has_warns(self) -> None:
+        flavor: JsonObject = {"spec": {"nodeLabels": {"gpu": "l4"}}}
+        finding = self.wrong(flavors={"l4": Part((flavor,))})
+        assert finding.words == "no node has the labels of ResourceFlavor l4 of ClusterQueue training (gpu=l4)"
+
+    @pytest.mark.parametrize(
+        ("job", "words"),
+        [
+            (workload(queue_name="gone"), "LocalQueue gone does not exist"),
+            (
+                workload(resource="nvidia.com/gpu"),
+                "requests nvidia.com/gpu, of which ClusterQueue training has no quota",
+            ),
+            (workload(workers=5), "pod set worker requests 5 cpu, ClusterQueue training has 4 in one flavor"),
+        ],
+    )
+    def test_a_job_that_its_queue_can_never_admit_is_named(self, job: JsonObject, words: str) -> None:
+        finding = self.wrong(workloads=Part((job,)))
+        assert finding.words.startswith("job digits is never admitted: ")
+        assert words in finding.words
+        assert self.found(workloads=Part((workload(), {**job, "status": workload(reserved=True)["status"]})))[1:] == []
+
+    def test_a_queue_that_borrows_may_have_more_than_its_own_quota(self) -> None:
+        cluster = {"training": Part((cluster_queue(cohortName="all"),))}
+        assert self.found(workloads=Part((workload(workers=5),)), cluster=cluster)[1:] == []
+
+    def test_of_many_jobs_only_the_first_are_named(self) -> None:
+        *named, last = self.found(workloads=Part((workload(workers=5),) * 8))[1:]
+        assert len(named) == 5
+        assert last.words.startswith("3 more jobs")
+
+    def test_an_old_kueue_is_named_with_the_remedy(self) -> None:
+        finding = self.wrong(api=1)
+        assert finding.words.startswith("Kueue is older than 0.15")
+        assert finding.remedy == "upgrade Kueue"

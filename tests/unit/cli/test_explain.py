@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from builders import manifest, stored
+from builders import CLAIM_TEMPLATE, manifest, stored
+from dtj.api import kueue_labels
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.spec import Strategy
@@ -66,12 +67,12 @@ def test_the_pods_are_those_that_the_operator_makes() -> None:
 
 
 def test_service_and_claim_come_before_the_pods() -> None:
-    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}})
+    body = manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE})
     assert kinds(objects_of(body)) == ["PersistentVolumeClaim", "Service", "Pod", "Pod"]
 
 
 def test_tensorboard_next_to_the_job_is_shown_too(tmp_path: Path, capsys: Caught) -> None:
-    body = manifest(checkpoint={"claimTemplate": {"storage": "1Gi"}}, tensorBoard={"enabled": True})
+    body = manifest(checkpoint={"claimTemplate": CLAIM_TEMPLATE}, tensorBoard={})
     assert kinds(objects_of(body))[-2:] == ["Service", "Pod"]
     text = explained(capsys, write(tmp_path, body))
     assert section(text, "Pods")[-1].startswith("digits-tensorboard")
@@ -122,6 +123,15 @@ def test_a_gang_is_shown_as_on_a_cluster_that_has_it(
     output = capsys.readouterr()
     assert f"{kind} digits (" in output.out
     assert "runPolicy.scheduling: as on a cluster with " in output.err
+
+
+def test_a_job_with_a_workload_priority_class_is_explained(tmp_path: Path, capsys: Caught) -> None:
+    body = manifest()
+    labels: JsonObject = {kueue_labels.QUEUE: "team", kueue_labels.PRIORITY_CLASS: "high"}
+    body["metadata"] = {"name": "digits", "labels": labels}
+    assert sorted(kinds(objects_of(body))) == ["Pod", "Pod", "Service", "Workload"]
+    assert run("explain", write(tmp_path, body)) == 0
+    assert "the cluster has the value of WorkloadPriorityClass high" in capsys.readouterr().err
 
 
 # -- sections ------------------------------------------------------------------------------------------------

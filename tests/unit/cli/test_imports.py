@@ -78,6 +78,7 @@ def test_commands_that_check_a_manifest_import_no_cluster_client(name: str) -> N
     found = imported(f"cli.main([{name!r}, 'examples/digits.yaml'], standalone_mode=False)")
     assert "pydantic" in found
     assert found & {"kubernetes", "aiohttp", "kopf", "asyncio"} == set()
+    assert "dtj.api.crd" not in found, "the schema is read from a file, not built"
 
 
 def test_the_list_of_commands_has_the_first_sentence_of_each_commands_help() -> None:

@@ -95,7 +95,7 @@ def test_files_that_are_there_stay_unless_force_is_used(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--name", "Big.Name"], "metadata.name: the name becomes a host name"),
+        (["--name", "Big.Name"], '--name "Big.Name": the name becomes a host name'),
         (["--workers", "2", "--strategy", "OneDevice"], "spec.replicaSpecs: strategies OneDevice, Mirrored and"),
         (["--workers", "1", "--strategy", "Pipeline"], "spec.replicaSpecs: strategy Pipeline needs at least two"),
         (["--style", "script", "--strategy", "TPU"], "style script does not go with TPU, but with OneDevice, Multi"),

@@ -171,3 +171,10 @@ async def test_the_runner_notes_when_lines_were_written(tmp_path: Path) -> None:
     at = parse_time(read_times(log.file).at(3))
     assert at is not None
     assert before <= at <= datetime.now(UTC)
+
+
+def test_a_command_without_a_name_names_a_run_that_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(click.UsageError, match=r"or a run on this machine with --run, such as --run digits$"):
+        run()

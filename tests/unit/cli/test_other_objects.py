@@ -90,7 +90,10 @@ def test_the_items_of_a_list_are_checked_one_by_one(tmp_path: Path, capsys: pyte
 
 def test_an_empty_list_has_no_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = write(tmp_path, {"apiVersion": "v1", "kind": "List", "items": []})
-    for command, message in (("validate", "there is no DistributedTrainingJob here"), ("convert", "not a TFJob")):
+    for command, message in (
+        ("validate", "there is no DistributedTrainingJob here"),
+        ("convert", "there is no TFJob (kubeflow.org/…) here"),
+    ):
         assert run(command, empty) == 2
         assert message in capsys.readouterr().err
 

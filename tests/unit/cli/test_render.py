@@ -15,7 +15,7 @@ from dtj.api.spec import Role
 from dtj.api.status import ConditionStatus, ExportedModel, JobStatus, Progress, RootCause
 from dtj.cli.common.cluster_needs import ClusterNeeds
 from dtj.cli.common.formatting import counted, listed, short_number, short_time
-from dtj.cli.run.render_end import Place, end_lines, fitted
+from dtj.cli.run.render_end import RunPlace, end_lines, fitted
 from dtj.cli.run.render_lines import change_lines, progress_words
 from dtj.cli.run.render_table import run_table
 from dtj.client.manifest_files import Document
@@ -32,7 +32,7 @@ TRAINING = Progress(
     step=120,
     total_steps=225,
     eta_seconds=62,
-    examples_per_second=2543.4,
+    examples_per_second=2543,
     metrics={"loss": "0.1543", "accuracy": "0.951"},
 )
 
@@ -97,6 +97,14 @@ def test_nothing_is_reported_of_replicas_that_only_wait_or_did_not_change() -> N
     assert change_lines(view("Training"), view("Training", progress=TRAINING)) == ()
 
 
+def test_a_warning_is_shown_once_and_when_it_comes() -> None:
+    alone = Progress(warning="train.py trains alone")
+    before, after = view("Training", "Training"), view("Training", "Training", progress=alone)
+    (line,) = change_lines(before, after)
+    assert line.endswith("  warning: train.py trains alone")
+    assert change_lines(after, after) == ()
+
+
 def test_progress_is_one_line_of_the_first_replica_that_trains() -> None:
     assert progress_words(view("Starting", progress=Progress())) is None
     assert progress_words(view("Training", progress=TRAINING)) == (
@@ -119,28 +127,28 @@ def test_no_progress_is_reported_once_the_first_replica_is_past_its_steps() -> N
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> RunPlace:
     directory = RunDirectory(tmp_path / "runs" / "digits" / "1")
     directory.checkpoint.mkdir(parents=True)
     (directory.checkpoint / "ckpt-225.index").touch()
     document = Document(path="my digits.yaml", number=1, alone=True, body=manifest())
-    return Place(document=document, directory=directory, base=tmp_path)
+    return RunPlace(document=document, directory=directory, base=tmp_path)
 
 
 def ended(end: End, *, status: JobStatus | None = None, result: Result | None = None) -> FinishedRun:
     return FinishedRun(end, status or JobStatus(), view("Succeeded", state=end.value), result)
 
 
-def end_text(what: FinishedRun, place: Place) -> str:
+def end_text(what: FinishedRun, place: RunPlace) -> str:
     return "\n".join(line.plain for line in end_lines(what, place))
 
 
-def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Place) -> None:
+def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: RunPlace) -> None:
     result = Result(
         accuracy=0.98333,
         loss=0.0556,
         steps=225,
-        examples_per_second=2543.4,
+        examples_per_second=2543,
         duration_seconds=7.1,
     )
     exported = ExportedModel(path=str(place.directory.export / "1"), formats=("SavedModel", "TFLite"), size=1_902_069)
@@ -153,16 +161,16 @@ def test_success_says_what_came_out_where_it_is_and_what_to_type_next(place: Pla
         "  logs         runs/digits/1/logs\n"
         "Next\n"
         "  dtj report --run runs/digits/1 --html  # show everything on one page\n"
-        "  dtj tensorboard --run runs/digits/1  # show the curves\n"
-        "  dtj run 'my digits.yaml'  # run it again\n"
-        "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
+        "  dtj tensorboard --run runs/digits/1    # show the curves\n"
+        "  dtj run 'my digits.yaml'               # run it again\n"
+        "  kubectl apply -f 'my digits.yaml'      # run it on a cluster"
     )
 
 
-def test_a_narrow_terminal_gets_values_wrapped_between_words_and_commands_whole(place: Place) -> None:
+def test_a_narrow_terminal_gets_values_wrapped_between_words_and_commands_whole(place: RunPlace) -> None:
     result = Result(steps=225, first_step=64, examples_per_second=2543.4, duration_seconds=4.0)
     exported = ExportedModel(path=str(place.directory.export / "1"), formats=("SavedModel", "TFLite"), size=1_902_069)
-    lines = end_lines(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place)
+    lines = end_lines(ended(End.SUCCEEDED, status=JobStatus(export=exported), result=result), place, width=60)
     assert "\n".join(part.plain for line in lines for part in fitted(line, width=60)) == (
         "digits succeeded after 14s\n"
         "  speed        2.5k examples/s on average  (225 steps,\n"
@@ -173,14 +181,42 @@ def test_a_narrow_terminal_gets_values_wrapped_between_words_and_commands_whole(
         "  checkpoints  runs/digits/1/checkpoint\n"
         "  logs         runs/digits/1/logs\n"
         "Next\n"
-        "  dtj report --run runs/digits/1 --html  # show everything on one page\n"
-        "  dtj tensorboard --run runs/digits/1  # show the curves\n"
-        "  dtj run 'my digits.yaml'  # run it again\n"
-        "  kubectl apply -f 'my digits.yaml'  # run it on a cluster"
+        "  # show everything on one page\n"
+        "  dtj report --run runs/digits/1 --html\n"
+        "  # show the curves\n"
+        "  dtj tensorboard --run runs/digits/1\n"
+        "  # run it again\n"
+        "  dtj run 'my digits.yaml'\n"
+        "  # run it on a cluster\n"
+        "  kubectl apply -f 'my digits.yaml'"
     )
 
 
-def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: Place) -> None:
+def test_the_next_commands_on_the_latest_run_name_its_job_and_fit_into_80_columns(place: RunPlace) -> None:
+    run = RunDirectory(place.base / "dtj-runs" / "digits" / "20260102-030405")
+    run.checkpoint.mkdir(parents=True)
+    (run.path.parent / "latest").symlink_to(run.path.name)
+    needs = ClusterNeeds(objects=("ConfigMap digits-code", "PersistentVolumeClaim digits-data and Secret b"))
+    words = end_text(ended(End.SUCCEEDED), replace(place, directory=run, needs=needs))
+    assert words.endswith(
+        "Next\n"
+        "  # show everything on one page\n"
+        "  dtj report --run digits --html\n"
+        "  # show the curves\n"
+        "  dtj tensorboard --run digits\n"
+        "  # run it again\n"
+        "  dtj run 'my digits.yaml'\n"
+        "  # run it on a cluster that has ConfigMap digits-code and PersistentVolumeClaim\n"
+        "  # digits-data and Secret b\n"
+        "  kubectl apply -f 'my digits.yaml'"
+    )
+    (run.path.parent / "latest").unlink()
+    (run.path.parent / "latest").symlink_to("a-later-one")
+    words = end_text(ended(End.SUCCEEDED), replace(place, directory=run))
+    assert "  dtj report --run dtj-runs/digits/20260102-030405 --html\n" in words
+
+
+def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: RunPlace) -> None:
     result = Result(steps=225, first_step=64, examples_per_second=2543.4, duration_seconds=4.0)
     assert (
         "  speed        2.5k examples/s on average  "
@@ -191,28 +227,28 @@ def test_success_of_a_resumed_run_names_the_step_that_it_began_at(place: Place) 
 @pytest.mark.parametrize(
     ("needs", "line"),
     [
-        (ClusterNeeds(files=("train.py",)), "dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"),
+        (ClusterNeeds(files=("train.py",)), "  dtj run --cluster --code . 'my digits.yaml'  # run it on a cluster"),
         (
             ClusterNeeds(objects=("ConfigMap a", "Secret b")),
-            "kubectl apply -f 'my digits.yaml'  # run it on a cluster that has ConfigMap a and Secret b",
+            "  # run it on a cluster that has ConfigMap a and Secret b\n  kubectl apply -f 'my digits.yaml'",
         ),
     ],
 )
 def test_the_command_for_a_cluster_brings_or_names_what_the_job_needs(
-    place: Place, needs: ClusterNeeds, line: str
+    place: RunPlace, needs: ClusterNeeds, line: str
 ) -> None:
-    assert end_text(ended(End.SUCCEEDED), replace(place, needs=needs)).endswith(f"\n  {line}")
+    assert end_text(ended(End.SUCCEEDED), replace(place, needs=needs)).endswith(f"\n{line}")
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_start(place: Place) -> None:
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_start(place: RunPlace) -> None:
     assert "dtj run --resume 'my digits.yaml'  # continue" in end_text(ended(End.STOPPED), place)
     (place.directory.checkpoint / "ckpt-225.index").unlink()
     assert end_text(ended(End.STOPPED), place).endswith(
-        "\n  dtj run 'my digits.yaml'  # run it from the start: it has written no checkpoint"
+        "\n  # run it from the start: it has written no checkpoint\n  dtj run 'my digits.yaml'"
     )
 
 
-def test_what_a_run_leaves_in_an_object_store_is_named_by_its_url(place: Place) -> None:
+def test_what_a_run_leaves_in_an_object_store_is_named_by_its_url(place: RunPlace) -> None:
     (place.directory.checkpoint / "ckpt-225.index").unlink()
     body = manifest(checkpoint={"path": "s3://b/digits"})
     in_store = replace(place, document=replace(place.document, body=body))
@@ -223,22 +259,22 @@ def test_what_a_run_leaves_in_an_object_store_is_named_by_its_url(place: Place) 
     assert "it has written no checkpoint" in end_text(ended(End.STOPPED), in_store)
 
 
-def test_a_model_that_is_not_measured_is_reported_with_its_place(place: Place) -> None:
+def test_a_model_that_is_not_measured_is_reported_with_its_place(place: RunPlace) -> None:
     status = JobStatus(export=ExportedModel(path=str(place.directory.export / "1")))
     assert "  model        runs/digits/1/export/1\n" in end_text(ended(End.SUCCEEDED, status=status), place)
 
 
-def test_a_model_that_predicts_numbers_is_recognized_by_its_error(place: Place) -> None:
+def test_a_model_that_predicts_numbers_is_recognized_by_its_error(place: RunPlace) -> None:
     result = msgspec.json.decode(b'{"loss": 2852.0684, "mean_absolute_error": 43.63146}', type=Result)
     lines = end_text(ended(End.SUCCEEDED, result=result), place)
     assert "\n  error        43.63 in the mean on held-out examples  (loss 2852.0684)\n" in lines
 
 
-def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: Place) -> None:
+def test_success_of_a_program_that_writes_no_result_says_where_its_logs_are(place: RunPlace) -> None:
     assert end_text(ended(End.SUCCEEDED), place).startswith("digits succeeded after 14s\n  checkpoints ")
 
 
-def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: Place) -> None:
+def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: RunPlace) -> None:
     message = "\n".join(f"line {number}" for number in range(20))
     cause = RootCause(role="worker", index=1, exit_code=3, log_tail=message)
     words = end_text(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
@@ -249,7 +285,7 @@ def test_failure_names_the_first_replica_that_failed_and_its_last_lines(place: P
     assert words.endswith("Next\n  dtj report --run runs/digits/1 --html  # show everything on one page")
 
 
-def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: Place) -> None:
+def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: RunPlace) -> None:
     advice = hint(message="", reason="", exit_code=137)
     cause = RootCause(role="worker", index=0, exit_code=137, signal=9, hint=advice)
     words = end_text(ended(End.FAILED, status=JobStatus(root_cause=cause)), place)
@@ -257,18 +293,18 @@ def test_a_kill_is_shown_with_its_signal_and_the_likely_reason(place: Place) -> 
     assert "most often because memory ran out" in words
 
 
-def test_what_the_logs_warn_of_stands_below_how_the_run_ended(place: Place) -> None:
+def test_what_the_logs_warn_of_stands_below_how_the_run_ended(place: RunPlace) -> None:
     lines = end_lines(ended(End.SUCCEEDED), place, warnings=["train.py trains alone"])
     assert [line.plain for line in lines][:2] == ["digits succeeded after 14s", "  warning      train.py trains alone"]
 
 
-def test_a_stopped_run_says_how_to_go_on(place: Place) -> None:
+def test_a_stopped_run_says_how_to_go_on(place: RunPlace) -> None:
     assert end_text(ended(End.STOPPED), place).endswith(
         "Next\n  dtj run --resume 'my digits.yaml'  # continue from the last checkpoint"
     )
 
 
-def test_what_this_machine_cannot_run_is_reported_as_the_condition_says_it(place: Place) -> None:
+def test_what_this_machine_cannot_run_is_reported_as_the_condition_says_it(place: RunPlace) -> None:
     condition = ConditionStatus(type="Invalid", status="True", message="worker: spec.x: no")
     assert end_text(ended(End.INVALID, status=JobStatus(conditions=(condition,))), place) == (
         "my digits.yaml: digits: worker: spec.x: no"

@@ -22,6 +22,7 @@ from dtj.cli.report.look import Look
 from dtj.cli.report.page import render_page
 from dtj.cli.report.phases import phases_of_logs
 from dtj.cli.report.run import gather
+from dtj.cli.report.trainer_versions import trainer_versions
 from dtj.cli.report.view import page_view
 from dtj.core.replicas import Replica
 from dtj.local import run_directory
@@ -192,3 +193,23 @@ def test_the_log_of_a_leader_on_a_cluster_shows_its_phases() -> None:
         ("worker-0", "Exporting", moment(30)),
         ("worker-0", "Finishing", moment(40)),
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "versions: python 3.11.9, tensorflow 2.21.0",
+        '{"level": "info", "message": "versions: python 3.11.9, tensorflow 2.21.0"}',
+    ],
+    ids=["plain", "json"],
+)
+def test_the_log_of_a_leader_on_a_cluster_shows_its_versions(line: str) -> None:
+    head = f"{at(0)} digits: worker 0, attempt 1\n{at(1)} {line}\n{at(2)} versions: python 2\n"
+    assert [(each.group, each.name, each.value) for each in trainer_versions(head)] == [
+        ("Versions", "python", "3.11.9"),
+        ("Versions", "tensorflow", "2.21.0"),
+    ]
+
+
+def test_a_log_of_another_program_shows_no_versions() -> None:
+    assert not list(trainer_versions(f"{at(0)} versions: unknown\n{at(1)}\n"))

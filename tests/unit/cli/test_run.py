@@ -47,9 +47,11 @@ class CommandLine:
         output, errors = started.communicate(timeout=60)
         return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
 
-    def start(self, *arguments: object, output: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: object, output: int = subprocess.PIPE, by: tuple[str, ...] = ()
+    ) -> subprocess.Popen[str]:
         """And let it go on."""
-        command = [sys.executable, "-m", "dtj.cli.main", "run", *map(str, arguments)]
+        command = [*by, sys.executable, "-m", "dtj.cli.main", "run", *map(str, arguments)]
         started = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -112,9 +114,9 @@ def test_without_a_file_the_manifest_of_this_folder_runs(dtj: CommandLine) -> No
 def test_without_a_file_and_a_manifest_here_the_remedy_is_named(dtj: CommandLine) -> None:
     done = dtj.run()
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "Error: there is no job.yaml here: give a FILE, or type `dtj init` to write one"
-    )
+    (line,) = done.stderr.splitlines()
+    assert " run: there is no job.yaml here: give a FILE, or type `dtj init` to write one (" in line
+    assert line.endswith(" run -h shows the options)")
 
 
 def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: CommandLine) -> None:
@@ -123,6 +125,8 @@ def test_a_run_that_fails_names_the_replica_its_code_and_its_last_line(dtj: Comm
     assert done.returncode == 1
     assert "  cause        worker-1 exited with code 3\n               boom\n" in done.stdout
     assert re.search(r"  its log      dtj-runs/tiny/[-\d]+/logs/worker-1\.log\n", done.stdout)
+    decisions = (dtj.run_folder() / "logs" / "dtj.log").read_text()
+    assert "is Failed, was Running (ReplicaFailed)\n" in decisions, "no limit was reached: the manifest has none"
     assert marked_processes(dtj.mark) == []
 
 
@@ -191,7 +195,9 @@ def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> N
     output, errors = running.communicate(timeout=30)
     assert running.returncode == 130
     assert "Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.\n" in output
-    assert output.endswith("run job.yaml  # run it from the start: it has written no checkpoint\n")
+    commands = output.partition("\nNext\n")[2]
+    assert "run job.yaml" in commands
+    assert "# run it from the start: it has written no checkpoint\n" in commands
     assert errors == ""
     assert marked_processes(dtj.mark) == []
 
@@ -229,6 +235,18 @@ def test_a_runner_that_is_killed_leaves_no_process_behind(dtj: CommandLine) -> N
         assert marked_processes(dtj.mark) == []
 
     eventually(nothing_left)
+
+
+def test_a_run_under_nohup_outlives_its_terminal(dtj: CommandLine) -> None:
+    running = dtj.start(write(dtj.folder, dtj.job(WAITS)), by=("nohup",))
+    dtj.wait_until_up()
+    status = Path("/proc", str(running.pid), "status").read_text()
+    (ignored,) = re.findall(r"^SigIgn:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    assert int(ignored, 16) & 1 << signal.SIGHUP - 1
+    running.terminate()
+    running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert marked_processes(dtj.mark) == []
 
 
 def test_a_reader_that_goes_away_ends_the_run_without_a_traceback(dtj: CommandLine) -> None:
@@ -364,3 +382,16 @@ def test_too_little_memory_is_one_line_that_can_be_overruled(
         f"{file}: tiny: about 1400 MiB of memory are needed, 100 MiB are free: use fewer replicas, or --ignore-memory\n"
     )
     assert cli.main(["run", str(file), "--ignore-memory"], standalone_mode=False) == 0
+
+
+def test_a_job_whose_addresses_are_in_a_config_map_on_a_cluster_is_one_for_this_machine_too(
+    dtj: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "_machine_memory", lambda proc: iter([100 * machine.MIB]))
+    monkeypatch.setenv("DTJ_TRAINER_PYTHON", str(dtj.trainer))
+    monkeypatch.chdir(dtj.folder)
+    container: JsonObject = {"name": "trainer", "image": "i", "command": ["true"]}
+    file = write(dtj.folder, manifest("tiny", roles={"worker": 64}, template={"spec": {"containers": [container]}}))
+    assert cli.main(["run", str(file)], standalone_mode=False) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("use fewer replicas, or --ignore-memory"), "all but the memory is here"

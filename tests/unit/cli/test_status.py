@@ -120,6 +120,15 @@ def test_words_of_any_length_take_a_bounded_part_of_the_screen() -> None:
     assert max(map(len, padded(job_rows([what.job], now=NOW, namespaced=True, wide=True)))) < 500
 
 
+@pytest.mark.parametrize(("admitted", "words"), [(2, " Kueue\n"), (1, "Kueue, which has admitted 1 of 2 workers")])
+def test_a_job_that_runs_with_fewer_workers_than_it_asks_for_says_so(admitted: int, words: str) -> None:
+    job = body(READY, gang="Kueue", state="Running", replicaStatuses={"worker": {"desired": admitted}})
+    spec = job["spec"]
+    assert isinstance(spec, dict)
+    spec["elastic"] = {"maxReplicas": 2}
+    assert words in shown(overview(job), 80)
+
+
 def test_a_running_job_at_80_columns() -> None:
     assert shown(running(), 80) == (
         "digits  Running 2/2 for 1m00s\n"
@@ -149,7 +158,7 @@ def test_a_running_job_at_80_columns() -> None:
         "  1m30s  PodsCreated  created 2 pods (2 worker)\n"
         "\n"
         "Next\n"
-        "  dtj logs digits -f -n team-a  # follow what it prints\n"
+        "  dtj logs digits -f -n team-a         # follow what it prints\n"
         "  dtj status digits --watch -n team-a  # watch this"
     )
 
@@ -184,7 +193,9 @@ def test_a_running_job_at_50_columns() -> None:
         "  1m30s  PodsCreated  created 2 pods (2 worker)\n"
         "\n"
         "Next\n"
+        "  # follow what it prints\n"
         "  dtj logs digits -f -n team-a\n"
+        "  # watch this\n"
         "  dtj status digits --watch -n team-a"
     )
 
@@ -211,7 +222,7 @@ def test_a_waiting_job_says_why_and_what_to_do_at_80_columns() -> None:
         "  PodsReady  False  1m00s  Unschedulable\n"
         "\n"
         "Next\n"
-        "  dtj logs digits -f -n team-a  # follow what it prints\n"
+        "  dtj logs digits -f -n team-a         # follow what it prints\n"
         "  dtj status digits --watch -n team-a  # watch this"
     )
 
@@ -240,7 +251,9 @@ def test_a_waiting_job_says_why_and_what_to_do_at_50_columns() -> None:
         "  PodsReady  False  1m00s  Unschedulable\n"
         "\n"
         "Next\n"
+        "  # follow what it prints\n"
         "  dtj logs digits -f -n team-a\n"
+        "  # watch this\n"
         "  dtj status digits --watch -n team-a"
     )
 
@@ -319,6 +332,12 @@ def test_replicas_that_are_slow_are_named() -> None:
     slow = {**PROGRESS, "stragglers": ["worker-3", "worker-5"]}
     text = shown(overview(body(READY, state="Running", progress=slow)), 80)
     assert "slower than the others: worker-3, worker-5" in text
+
+
+def test_a_warning_of_the_trainer_is_shown() -> None:
+    alone = {**PROGRESS, "warning": "train.py trains alone: the job has 2 workers"}
+    text = shown(overview(body(READY, state="Running", progress=alone)), 80)
+    assert "  warning: train.py trains alone: the job has 2 workers" in text
 
 
 def test_the_same_words_are_counted_and_the_newest_comes_last() -> None:

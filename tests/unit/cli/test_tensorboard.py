@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import urllib.request
 from dataclasses import replace
@@ -13,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from builders import NOW, job
+from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.status import JobStatus
@@ -21,10 +23,11 @@ from dtj.cli.main import cli
 from dtj.cli.tensorboard.render import problem_of, reason_to_wait, trouble_of
 from dtj.local import curves
 from dtj.local.trainer import NoTrainer
+from support.waiting import eventually_true
 
 pytestmark = pytest.mark.unit
 
-CLAIM: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+CLAIM: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 
 
 def shown(**spec: object) -> Job:
@@ -47,8 +50,15 @@ class TestWhyThereIsNone:
     def test_it_is_not_asked_for(self) -> None:
         answer = problem_of(job(checkpoint=CLAIM), now=NOW)
         assert answer == (
-            "digits has no TensorBoard: set spec.tensorBoard.enabled: kubectl patch dtj/digits --type=merge -p "
-            '\'{"spec":{"tensorBoard":{"enabled":true}}}\''
+            "digits has no TensorBoard: set spec.tensorBoard: kubectl patch dtj/digits --type=merge -p "
+            '\'{"spec":{"tensorBoard":{}}}\''
+        )
+
+    def test_a_job_of_an_older_version_turned_it_off(self) -> None:
+        answer = problem_of(shown(tensorBoard={"enabled": False}), now=NOW)
+        assert answer == (
+            "digits has no TensorBoard: remove spec.tensorBoard.enabled: kubectl patch dtj/digits --type=merge -p "
+            '\'{"spec":{"tensorBoard":{"enabled":null}}}\''
         )
 
     def test_it_is_not_asked_for_and_could_not_be(self) -> None:
@@ -147,6 +157,38 @@ class TestOnThisMachine:
             curves.served(program, runs, port=0, timeout=0.2),
         ):
             pass
+
+    @pytest.mark.parametrize(
+        ("number", "answers"),
+        [(signal.SIGTERM, True), (signal.SIGTERM, False), (signal.SIGHUP, True)],
+        ids=["SIGTERM while it serves", "SIGTERM while it starts", "SIGHUP while it serves"],
+    )
+    def test_a_signal_ends_it_with_its_tensorboard(
+        self, runs: Path, tmp_path: Path, number: signal.Signals, answers: bool
+    ) -> None:
+        started = tmp_path / "started"
+        script = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid()))\n"
+        script += SERVES if answers else "time.sleep(600)"
+        program = tmp_path / "bin" / "tensorboard"
+        program.parent.mkdir()
+        program.write_text(f"#!{sys.executable}\n{script}")
+        program.chmod(0o755)
+        words = ["tensorboard", "--run=digits", f"--output-dir={runs}", "--port=0", "--no-browser"]
+        command = subprocess.Popen(
+            [sys.executable, "-m", "dtj.cli.main", *words],
+            env={**os.environ, "DTJ_TRAINER_PYTHON": "/none", "PATH": f"{program.parent}:{os.environ['PATH']}"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with command:
+            assert command.stdout is not None
+            if answers:
+                assert command.stdout.readline().startswith("TensorBoard of digits: http://127.0.0.1:")
+            eventually_true(lambda: started.exists() and started.read_text() != "")
+            command.send_signal(number)
+            assert command.stdout.read() == ""
+            assert command.wait() == 128 + number
+        assert not Path("/proc", started.read_text()).exists()
 
     def test_without_a_tensorboard_it_says_how_to_get_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(curves, "find_trainer", _no_trainer)

@@ -119,7 +119,12 @@ HERE = (
 
 SILENT = {
     *("logs digits --index 0 --role worker -p", "submit {manifest}", "delete digits"),
-    *("report digits -o {folder}/report.tar.gz", "submit {hostile}", "init --name {word} {folder}/new"),
+    *(
+        "report digits -o {folder}/report.tar.gz",
+        "submit {hostile}",
+        "convert {hostile}",
+        "init --name {word} {folder}/new",
+    ),
     *("completion bash", "wait --{word}"),
 }
 """Commands that show nothing of what others wrote where all goes well, or tell another fault first."""

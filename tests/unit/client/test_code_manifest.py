@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 import pytest
 
@@ -13,20 +12,13 @@ from dtj.client import InvalidManifest
 from dtj.client.code_claim import CodeClaim
 from dtj.client.code_copy_pod import copy_pod
 from dtj.client.code_manifest import ARCHIVE, JobWithCode, with_code, with_code_on_claim
-from dtj.client.code_pack import CodePack, pack
+from dtj.client.code_pack import CodePack
 from dtj.client.manifests import manifests_of
 from dtj.core.manifests.pod import PodRenderer
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 
 pytestmark = pytest.mark.unit
-
-
-@pytest.fixture
-def packed(tmp_path: Path) -> CodePack:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").write_text("print('trained')")
-    return pack(tmp_path / "code")
 
 
 def coded(packed: CodePack, **spec: object) -> JobWithCode:
@@ -70,8 +62,8 @@ def test_the_code_is_the_working_directory_of_the_container_that_trains(packed: 
     sidecar: JsonObject = {"name": "sidecar", "image": "example/sidecar:1"}
     spec: JsonObject = {"containers": [sidecar, *objects(dig(template(), "spec", "containers"))]}
     job = coded(packed, template={"spec": spec})
-    beside, trainer = objects(pod_spec(job)["containers"])
-    assert beside == sidecar
+    injected, trainer = objects(pod_spec(job)["containers"])
+    assert injected == sidecar
     assert trainer["workingDir"] == "/code"
     assert trainer["volumeMounts"] == [{"name": "dtj-code", "mountPath": "/code"}]
     assert pod_spec(job)["volumes"] == [

@@ -10,7 +10,7 @@ from builders import job
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.status import ConditionStatus, JobStatus
-from dtj.client.diagnosis import explaining_condition, how_it_ended
+from dtj.client.diagnosis import explaining_condition, how_job_ended
 
 pytestmark = pytest.mark.unit
 
@@ -44,5 +44,5 @@ def test_a_condition_that_holds_explains_the_state(conditions: dict[str, str], e
 
 
 def test_a_job_has_failed_or_succeeded_with_the_message_of_its_condition() -> None:
-    assert how_it_ended(with_conditions(Failed="True")) == "digits has failed: about Failed"
-    assert how_it_ended(with_conditions(Complete="True")) == "digits has succeeded: about Complete"
+    assert how_job_ended(with_conditions(Failed="True")) == "digits has failed: about Failed"
+    assert how_job_ended(with_conditions(Complete="True")) == "digits has succeeded: about Complete"

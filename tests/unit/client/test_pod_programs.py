@@ -13,18 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dtj.client.code_pack import CodePack, pack
+from dtj.client.code_pack import CodePack
 from dtj.client.pod_programs import RECEIVE_CODE, UNPACK_CODE
 from support.waiting import eventually
 
 pytestmark = pytest.mark.unit
-
-
-@pytest.fixture
-def packed(tmp_path: Path) -> CodePack:
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").write_text("print('trained')")
-    return pack(tmp_path / "code")
 
 
 # -- unpacking --------------------------------------------------------------------------------------------------

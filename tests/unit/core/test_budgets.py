@@ -14,18 +14,6 @@ from world import World, running
 pytestmark = pytest.mark.unit
 
 
-def fail(world: World, code: int, *, oom: bool = False) -> None:
-    """The latest pod of worker 0 ends; time passes until no backoff holds anything back."""
-    number = world.job.status.attempt - 1
-    name = "worker-0" + (f"-r{number}" if number else "")
-    world.set_pod(name, Phase.FAILED, exit_code=code, reason="OOMKilled" if oom else "")
-    world.settle()
-    world.advance(61)
-    world.settle()
-    world.run_all()
-    world.settle()
-
-
 def reason(world: World) -> str:
     condition = world.job.status.condition(Condition.FAILED)
     return condition.reason if condition is not None and condition.status == "True" else ""
@@ -36,7 +24,7 @@ def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(limit: in
     world = running(roles={"worker": 1}, backoffLimit=limit)
     for _ in range(limit + 3):
         if not world.job.status.terminal:
-            fail(world, 3)
+            world.fail_worker(3)
     assert len(world.taken(CreatePod)) == limit + 1
     assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
     assert world.job.status.restarts.user == world.job.status.restarts.total == limit
@@ -44,10 +32,10 @@ def test_a_container_that_always_fails_runs_exactly_as_often_as_it_may(limit: in
 
 def test_running_out_of_memory_is_counted_apart_and_paid_from_the_same_budget() -> None:
     world = running(roles={"worker": 1}, backoffLimit=2)
-    fail(world, 137, oom=True)
-    fail(world, 3)
+    world.fail_worker(137, oom=True)
+    world.fail_worker(3)
     assert (world.job.status.restarts.out_of_memory, world.job.status.restarts.user) == (1, 1)
-    fail(world, 137, oom=True)
+    world.fail_worker(137, oom=True)
     assert reason(world) == Reason.BACKOFF_LIMIT_EXCEEDED
     assert world.job.status.root_cause is not None
     assert world.job.status.root_cause.kind == "OutOfMemory"
@@ -101,7 +89,7 @@ def test_policy_and_exit_code_decide_whether_an_error_is_retried(
     role: dict[str, object], policy: dict[str, object], code: int, expected: str
 ) -> None:
     world = running(replicaSpecs={"worker": {"replicas": 1, **role}}, **policy)  # type: ignore[arg-type]
-    fail(world, code)
+    world.fail_worker(code)
     assert reason(world) == expected
 
 
@@ -114,37 +102,8 @@ def test_no_policy_makes_a_disruption_fatal() -> None:
 
 def test_never_holds_for_memory_too() -> None:
     world = running(replicaSpecs={"worker": {"replicas": 1, "restartPolicy": "Never"}})
-    fail(world, 137, oom=True)
+    world.fail_worker(137, oom=True)
     assert reason(world) == Reason.REPLICA_FAILED
-
-
-def test_errors_are_retried_after_a_time_that_doubles() -> None:
-    world = running(roles={"worker": 1}, backoffLimit=9)
-    for number, seconds in enumerate((1, 2, 4, 8), start=1):
-        name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
-        world.set_pod(name, Phase.FAILED, exit_code=3)
-        world.settle()
-        world.advance(seconds - 0.5)
-        world.settle()
-        assert world.job.status.attempt == number
-        assert world.job.status.state == "Restarting"
-        world.advance(0.5)
-        world.settle()
-        assert world.job.status.attempt == number + 1
-        world.run_all()
-        world.settle()
-
-
-def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
-    world = running(roles={"worker": 1}, backoffLimit=9)
-    for _ in range(5):
-        fail(world, 3)
-    world.advance(600)
-    world.set_pod("worker-0-r5", Phase.FAILED, exit_code=3)
-    world.settle()
-    world.advance(1)
-    world.settle()
-    assert world.job.status.attempt == 7
 
 
 def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
@@ -161,7 +120,7 @@ def test_the_peers_of_the_one_that_failed_are_not_charged() -> None:
 
 def test_success_forgets_the_cause_of_earlier_restarts() -> None:
     world = running(roles={"worker": 1})
-    fail(world, 3)
+    world.fail_worker(3)
     world.set_pod("worker-0-r1", Phase.SUCCEEDED)
     world.settle()
     assert world.is_true(Condition.COMPLETE)
@@ -185,24 +144,6 @@ def test_the_cause_comes_with_what_to_do() -> None:
     assert world.job.status.root_cause.hint == (
         "a Python package is missing where the program runs: add it to the image, or to the Python of dtj run"
     )
-
-
-def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
-    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
-    world.settle()
-    world.run_all()
-    world.settle()
-    world.advance(3600)
-    for number, seconds in enumerate((1, 2, 4)):
-        world.set_pod(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
-        world.settle()
-        world.advance(seconds - 0.5)
-        world.settle()
-        assert f"digits-worker-0-r{number + 1}" not in world.pods
-        world.advance(0.5)
-        world.settle()
-        assert f"digits-worker-0-r{number + 1}" in world.pods
-        world.run_all()
 
 
 class TestMoreMemoryAfterOutOfMemory:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from builders import job
-from dtj.api.json import JsonObject
 from dtj.api.names import Condition, Reason
 from dtj.core.conditions import DesiredCondition as Wanted
 from dtj.core.conditions import DesiredConditions, state
@@ -101,59 +99,3 @@ def test_a_job_that_becomes_invalid_while_it_runs_still_runs_and_says_why() -> N
     world.job = replace(world.job, spec=job(roles={"worker": 2}, accelerator={"profile": "gone", "count": 1}).spec)
     world.settle()
     assert (world.job.status.state, world.job.status.reason) == ("Running", "UnknownAcceleratorProfile")
-
-
-def finished(policy: str, end: Callable[[World], None]) -> World:
-    world = running(roles={"worker": 2}, cleanPodPolicy=policy, backoffLimit=0)
-    end(world)
-    world.settle()
-    world.finish_deletions()
-    world.settle()
-    assert world.job.status.terminal
-    return world
-
-
-@pytest.mark.parametrize("policy", ["Running", "All", "None"])
-@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
-def test_the_service_goes_with_the_end_of_the_job(policy: str, phase: Phase) -> None:
-    world = finished(policy, lambda world: world.set_pod("worker-0", phase))
-    assert world.service is None
-
-
-def test_the_service_stays_until_the_last_pod_has_stopped() -> None:
-    world = running(roles={"worker": 2})
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    assert world.service is not None, "worker-1 still saves"
-
-
-def test_the_service_of_a_job_that_ended_under_an_older_operator_goes() -> None:
-    world = finished("Running", lambda world: world.set_pod("worker-0", Phase.SUCCEEDED))
-    before = running(roles={"worker": 2})
-    world.service = before.service
-    world.settle()
-    assert world.service is None
-
-
-def test_somebody_elses_service_of_that_name_stays() -> None:
-    world = finished("Running", lambda world: world.set_pod("worker-0", Phase.SUCCEEDED))
-    theirs = running(roles={"worker": 2}).service
-    assert theirs is not None
-    world.service = replace(theirs, owner_uid="theirs")
-    world.settle()
-    assert world.service is not None
-
-
-def test_tensorboards_service_stays_as_long_as_tensorboard() -> None:
-    spec: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
-    world = World(job(roles={"worker": 1}, checkpoint=spec, tensorBoard={"ttlSeconds": 100}))
-    world.settle()
-    world.run_all()
-    world.settle()
-    world.set_pod("worker-0", Phase.SUCCEEDED)
-    world.settle()
-    assert world.service is None
-    assert world.tensorboard is not None
-    world.advance(101)
-    world.settle()
-    assert world.tensorboard is None

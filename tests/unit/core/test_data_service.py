@@ -150,8 +150,8 @@ class TestItsLife:
         assert world.job.status.attempt == 2
 
     def test_all_of_it_belongs_to_the_gang(self) -> None:
-        world = World(job(roles=ROLES, runPolicy={"scheduling": {"gang": "Volcano"}}))
-        world.installed = tuple(api for api in APIS if api.gang is Gang.VOLCANO)
+        volcano = tuple(api for api in APIS if api.gang is Gang.VOLCANO)
+        world = World(job(roles=ROLES, runPolicy={"scheduling": {"gang": "Volcano"}}), installed=volcano)
         world.settle()
         (created,) = (action for action in world.taken(CreateGang) if isinstance(action, CreateGang))
         assert dig(created.manifest, "spec", "minMember") == 5

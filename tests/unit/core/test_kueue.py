@@ -7,32 +7,14 @@ from dataclasses import replace
 import pytest
 
 from builders import job
-from dtj.api.json import JsonObject, dig, objects
+from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreateGang, ReadFlavors
 from dtj.core.observed import Flavor, Phase
-from dtj.core.status import format_time
-from support.gang_worlds import KUEUE, admit, kueue_condition, world
+from support.gang_worlds import KUEUE, admit, admitted, kueue_condition, workload_conditions, world
 from world import World
 
 pytestmark = pytest.mark.unit
-
-
-def conditions(story: World) -> dict[str, str]:
-    """Status and reason of each condition of the Workload, by type."""
-    assert story.gang is not None
-    found = objects(story.gang.status.get("conditions"))
-    return {str(one["type"]): f"{one['status']}/{one['reason']}" for one in found}
-
-
-def evict(story: World, reason: str) -> None:
-    """Kueue wants the quota back; the pods stop, and are gone."""
-    assert story.gang is not None
-    kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Evicted"]
-    story.kueue_says({**story.gang.status, "conditions": [*kept, kueue_condition("Evicted", reason=reason)]})
-    story.settle()
-    story.finish_deletions()
-    story.settle()
 
 
 class TestKueue:
@@ -41,13 +23,10 @@ class TestKueue:
         story.settle()
         return story
 
-    def running(self) -> World:
-        story = self.queued()
-        admit(story)
-        story.settle()
-        story.run_all()
-        story.settle()
-        return story
+    def message(self, story: World) -> str:
+        condition = story.job.status.condition(Condition.SUSPENDED)
+        assert condition is not None
+        return condition.message
 
     def test_nothing_is_created_before_the_job_is_admitted(self) -> None:
         story = self.queued()
@@ -61,11 +40,16 @@ class TestKueue:
         story.kueue_says(
             {"conditions": [kueue_condition("QuotaReserved", "False", message="insufficient quota for cpu")]}
         )
-        story.advance(60)
         story.settle()
-        condition = story.job.status.condition(Condition.SUSPENDED)
-        assert condition is not None
-        assert condition.message == "Kueue: insufficient quota for cpu"
+        assert self.message(story) == "Kueue: insufficient quota for cpu"
+
+    def test_what_else_kueue_says_is_reported_once_a_minute(self) -> None:
+        story = self.queued()
+        for words, after, reported in ("2 more needed", 0, "2"), ("1 more needed", 0, "2"), ("1 more needed", 60, "1"):
+            story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=words)]})
+            story.advance(after)
+            story.settle()
+            assert self.message(story) == f"Kueue: {reported} more needed"
 
     def test_a_template_that_the_server_refuses_is_not_queued(self) -> None:
         story = world(KUEUE, gang="Kueue", queue="team-a")
@@ -103,7 +87,7 @@ class TestKueue:
         assert dig(pod, "metadata", "annotations", "provisioned-by") == "pr1"
 
     def test_an_evicted_job_saves_gives_its_quota_back_and_waits_again(self) -> None:
-        story = self.running()
+        story = admitted()
         assert story.gang is not None
         evicted = kueue_condition(
             "Evicted", reason="Preempted", message="preempted to accommodate a higher priority Workload"
@@ -134,7 +118,7 @@ class TestKueue:
         assert story.job.status.restarts.total == 0
 
     def test_a_job_that_is_admitted_again_goes_on_as_a_new_attempt(self) -> None:
-        story = self.running()
+        story = admitted()
         assert story.gang is not None
         story.kueue_says(
             {**story.gang.status, "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Evicted")]}
@@ -149,7 +133,7 @@ class TestKueue:
         assert len(story.taken(CreateGang)) == 1
 
     def test_a_deactivated_workload_stops_the_job_and_says_how_to_go_on(self) -> None:
-        story = self.running()
+        story = admitted()
         assert story.gang is not None
         story.gang = replace(story.gang, active=False)
         story.settle()
@@ -160,7 +144,7 @@ class TestKueue:
         assert "spec.active" in condition.message
 
     def test_a_workload_that_is_deleted_sends_the_job_back_into_the_queue(self) -> None:
-        story = self.running()
+        story = admitted()
         story.gang = None
         story.settle()
         story.finish_deletions()
@@ -169,25 +153,25 @@ class TestKueue:
         assert not story.pods
 
     def test_a_job_that_ends_has_a_finished_workload(self) -> None:
-        story = self.running()
+        story = admitted()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         story.settle()
-        assert "Finished" not in conditions(story), "its other pods still hold quota"
+        assert "Finished" not in workload_conditions(story), "its other pods still hold quota"
         story.finish_deletions()
         story.settle()
-        assert conditions(story)["Finished"] == "True/Succeeded"
+        assert workload_conditions(story)["Finished"] == "True/Succeeded"
         assert story.job.status.state == "Succeeded"
 
     def test_a_workload_is_finished_by_the_next_operator_too(self) -> None:
-        story = self.running()
+        story = admitted()
         story.set_pod("worker-0", Phase.SUCCEEDED)
         while not story.job.status.terminal:
             story.step()
             story.finish_deletions()
-        assert "Finished" not in conditions(story)
+        assert "Finished" not in workload_conditions(story)
         story.operator_restarts()
         story.settle()
-        assert conditions(story)["Finished"] == "True/Succeeded"
+        assert workload_conditions(story)["Finished"] == "True/Succeeded"
 
     def test_a_job_that_fails_in_the_queue_has_a_finished_workload(self) -> None:
         policy = {"activeDeadlineSeconds": 60, "scheduling": {"gang": "Kueue", "queue": "team-a"}}
@@ -199,7 +183,7 @@ class TestKueue:
         story.settle()
         story.finish_deletions()
         story.settle()
-        assert conditions(story)["Finished"] == "True/Failed"
+        assert workload_conditions(story)["Finished"] == "True/Failed"
 
     def test_another_number_of_workers_is_asked_for_again(self) -> None:
         story = self.queued(elastic={"maxReplicas": 5})
@@ -208,6 +192,41 @@ class TestKueue:
         story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
         story.settle()
         assert [dig(body, "spec", "podSets", 0, "count") for body in story.gang_manifests] == [3, 5]
+
+    @pytest.mark.parametrize(
+        ("message", "remedy"),
+        [
+            (
+                "ClusterQueue all doesn't exist",
+                "create it, or create the LocalQueue again with another spec.clusterQueue",
+            ),
+            (
+                "workload namespace doesn't match ClusterQueue selector",
+                "have spec.namespaceSelector of the ClusterQueue match the namespace; {} matches all",
+            ),
+            (
+                "couldn't assign flavors to pod set worker: resource nvidia.com/gpu unavailable in ClusterQueue",
+                "add the resource to spec.resourceGroups of the ClusterQueue",
+            ),
+            (
+                "couldn't assign flavors to pod set worker: insufficient quota for cpu in flavor l4, previously "
+                "considered podsets requests (0) + current podset request (3) > maximum capacity (2)",
+                "request less, or raise nominalQuota of the ClusterQueue",
+            ),
+            ("LocalQueue team-a is inactive", "correct what the condition Active of the LocalQueue names"),
+            ("ClusterQueue all is inactive", "correct what the condition Active of the ClusterQueue names"),
+            ("LocalQueue team-a is stopped", "set spec.stopPolicy of the LocalQueue to None to go on"),
+            ("ClusterQueue all is stopped", "set spec.stopPolicy of the ClusterQueue to None to go on"),
+        ],
+    )
+    def test_a_queue_that_admits_no_job_is_named_with_what_to_do(self, message: str, remedy: str) -> None:
+        story = self.queued()
+        story.kueue_says({"conditions": [kueue_condition("QuotaReserved", "False", message=message)]})
+        story.advance(60)
+        story.settle()
+        condition = story.job.status.condition(Condition.SUSPENDED)
+        assert condition is not None
+        assert condition.message == f"Kueue: {message}: {remedy}"
 
     def test_a_job_that_waits_may_change_its_queue(self) -> None:
         story = self.queued()
@@ -226,7 +245,7 @@ class TestKueue:
         assert [dig(body, "spec", "queueName") for body in story.gang_manifests] == ["team-a", "team-b"]
 
     def test_a_job_that_runs_stays_where_it_was_admitted(self) -> None:
-        story = self.running()
+        story = admitted()
         moved = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-b"}})
         story.job = replace(story.job, spec=moved.spec, raw_spec=moved.raw_spec, generation=2)
         story.settle()
@@ -252,96 +271,3 @@ class TestKueue:
         failed = story.job.status.condition(Condition.FAILURE_TARGET)
         assert failed is not None
         assert failed.reason == Reason.START_DEADLINE_EXCEEDED
-
-
-class TestDuties:
-    """What the owner of a Workload writes to it."""
-
-    def running(self, **more: object) -> World:
-        policy = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
-        story = World(job(runPolicy=policy, **{"roles": {"worker": 3}, **more}), installed=(KUEUE,))  # type: ignore[arg-type]
-        story.settle()
-        admit(story)
-        story.settle()
-        story.run_all()
-        story.settle()
-        return story
-
-    def test_pods_that_are_ready_are_reported(self) -> None:
-        story = world(KUEUE, gang="Kueue", queue="team-a")
-        story.settle()
-        assert conditions(story) == {}, "a job that waits costs no write"
-        admit(story)
-        story.settle()
-        assert conditions(story)["PodsReady"] == "False/WaitForStart"
-        story.run_all()
-        story.settle()
-        assert conditions(story)["PodsReady"] == "True/Started"
-
-    def test_a_lost_pod_is_a_recovery_to_wait_for(self) -> None:
-        story = self.running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.set_pod("worker-1", Phase.FAILED, exit_code=137)
-        story.settle()
-        assert conditions(story)["PodsReady"] == "False/WaitForRecovery"
-        story.advance(60)
-        story.settle()
-        story.run_all()
-        story.settle()
-        assert conditions(story)["PodsReady"] == "True/Recovered"
-
-    def test_the_pods_of_a_job_that_ends_are_not_lost(self) -> None:
-        story = self.running()
-        story.set_pod("worker-0", Phase.SUCCEEDED)
-        story.settle()
-        assert conditions(story)["PodsReady"] == "True/Started"
-
-    @pytest.mark.parametrize(
-        ("reason", "requeued"),
-        [
-            ("Preempted", "True"),
-            ("NodeFailures", "True"),
-            ("PodsReadyTimeout", "False"),
-            ("ClusterQueueStopped", "False"),
-            ("AdmissionCheck", "False"),
-            ("Deactivated", "False"),
-        ],
-    )
-    def test_only_kueue_ends_a_back_off(self, reason: str, requeued: str) -> None:
-        story = self.running()
-        evict(story, reason)
-        assert conditions(story)["Requeued"] == f"{requeued}/{reason}"
-        assert conditions(story)["PodsReady"] == "False/WaitForStart"
-
-    def test_the_time_of_execution_adds_up(self) -> None:
-        story = self.running()
-        assert story.gang is not None
-        at = format_time(story.now)
-        kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Admitted"]
-        admitted = {**kueue_condition("Admitted"), "lastTransitionTime": at}
-        before: JsonObject = {**story.gang.status, "accumulatedPastExecutionTimeSeconds": 100}
-        story.kueue_says({**before, "conditions": [*kept, admitted]})
-        story.advance(30)
-        evict(story, "Preempted")
-        assert story.gang.status["accumulatedPastExecutionTimeSeconds"] == 130
-
-    def test_completed_pods_give_their_quota_back(self) -> None:
-        story = self.running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.set_pod("worker-1", Phase.SUCCEEDED)
-        story.settle()
-        assert story.gang is not None
-        assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
-
-    def test_a_restart_of_pods_that_gave_their_quota_back_waits_in_the_queue(self) -> None:
-        story = self.running(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
-        story.set_pod("worker-1", Phase.SUCCEEDED)
-        story.settle()
-        story.set_pod("ps-0", Phase.FAILED, exit_code=137)
-        for _ in range(5):
-            story.settle()
-            story.finish_deletions()
-            story.advance(60)
-        assert story.job.status.state == "Suspended"
-        assert story.gang is not None
-        assert "reclaimablePods" not in story.gang.status
-        assert not [pod for pod in story.pods.values() if not pod.ended]
-        assert len(story.taken(CreateGang)) == 2

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from builders import job
+from builders import CLAIM_TEMPLATE, job
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.names import Env, Label
@@ -232,7 +232,7 @@ class TestCheckpoints:
         assert environment(pod(job(runPolicy=policy))).get("DTJ_ON_NAN") == value
 
     def test_a_claim_is_mounted_at_the_default_path(self) -> None:
-        made = pod(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+        made = pod(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE}))
         assert dig(made, "spec", "volumes", 0, "persistentVolumeClaim", "claimName") == "digits-checkpoint"
         assert environment(made)["DTJ_CHECKPOINT_DIR"] == "/dtj/checkpoint"
 

@@ -6,13 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from builders import NOW, job, pod
+from builders import NOW, job, pod, seen
 from dtj.api.names import Condition
 from dtj.core.actions import Emit
 from dtj.core.messages import MAX_MESSAGE, cut
-from dtj.core.observed import Observed, Phase, TemplateVerdict
+from dtj.core.observed import Phase, TemplateVerdict
 from dtj.core.planner import plan
-from dtj.core.platform import Platform
 from world import running
 
 pytestmark = pytest.mark.unit
@@ -21,8 +20,8 @@ pytestmark = pytest.mark.unit
 def test_names_that_are_taken_are_counted_where_there_are_many() -> None:
     wanted = job(roles={"worker": 1400})
     old = tuple(pod(wanted, f"worker-{index}", owner_uid="the-predecessor") for index in range(1400))
-    seen = Observed(job=wanted, platform=Platform(), pods=old, verdict=TemplateVerdict(1, NOW))
-    (emitted,) = (action for action in plan(seen, NOW + timedelta(seconds=15)) if isinstance(action, Emit))
+    observed = seen(wanted, pods=old, verdict=TemplateVerdict(1, NOW))
+    (emitted,) = (action for action in plan(observed, NOW + timedelta(seconds=15)) if isinstance(action, Emit))
     assert emitted.message.startswith(
         'pod "digits-worker-0", pod "digits-worker-1", pod "digits-worker-10" and 1397 more exist and belong'
     )

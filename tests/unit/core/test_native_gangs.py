@@ -133,7 +133,7 @@ class TestADisruptedGroup:
         restarts = story.job.status.restarts
         assert (restarts.disruption, restarts.user) == ((1, 0) if charged == "disruption" else (0, 1))
 
-    def test_the_pods_of_the_next_attempt_are_judged_by_their_own_ends(self) -> None:
+    def test_of_the_pods_of_the_next_attempt_their_own_ends_count(self) -> None:
         story = running(NATIVE_137, roles={"worker": 3})
         self.created_now(story)
         self.disrupt(story)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import NOW, job
+from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Annotation, Label, Reason
 from dtj.app.job_access import job_access
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 OPERATOR: JsonObject = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "dtj-operator"}}}
 ACCESS = JobAccess(status=(OPERATOR,))
 ON = Platform(job_access=ACCESS)
-BOARD: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+BOARD: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 
 
 def world(*, platform: Platform = ON, **spec: object) -> World:

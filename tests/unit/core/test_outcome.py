@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dtj.api.status import RootCause
-from dtj.core.outcome import how_it_ended, how_it_failed
+from dtj.core.outcome import how_it_failed, how_replica_ended
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_an_end_has_its_exit_code_its_signal_and_its_reason(cause: RootCause, words: str) -> None:
-    assert how_it_ended(cause) == words
+    assert how_replica_ended(cause) == words
 
 
 def test_a_failure_has_the_replica_its_pod_its_end_and_its_last_words() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, replace
 
 import pytest
 
 from builders import NOW, job, pod
-from dtj.api.names import Condition, Reason
+from dtj.api.names import Condition
 from dtj.api.spec import Role
-from dtj.api.status import ConditionStatus, Progress
-from dtj.core.actions import AskForStacks, PatchStatus
+from dtj.api.status import JobStatus, Progress
+from dtj.core.actions import PatchStatus
 from dtj.core.observed import Phase
 from dtj.core.platform import ClusterNetwork, Platform
 from dtj.engine import progress
@@ -26,31 +27,6 @@ from support.virtual_time import virtual_time
 from world import World, running
 
 pytestmark = pytest.mark.unit
-
-
-def failed(world: World) -> ConditionStatus:
-    """How the job has failed, once its pods are gone."""
-    world.settle()
-    world.finish_deletions()
-    world.settle()
-    condition = world.job.status.condition(Condition.FAILED)
-    assert condition is not None
-    assert condition.status == "True"
-    return condition
-
-
-def stands_still(world: World, replica: str, **progress: object) -> None:
-    """Two answers that show the same place, 61 s apart."""
-    for seconds in (0, 61):
-        world.advance(seconds)
-        world.report(replica, **progress)
-        world.settle()
-
-
-def condition_of(world: World) -> tuple[str, str]:
-    condition = world.job.status.condition(Condition.PROGRESS_STALLED)
-    assert condition is not None
-    return condition.status, condition.reason
 
 
 class TestInTheStatus:
@@ -97,6 +73,34 @@ class TestInTheStatus:
         shown = world.job.status.progress
         assert shown is not None
         assert shown.text == text
+
+    def test_of_a_completed_job_it_is_the_last_report_that_its_pod_left(self) -> None:
+        world = running(seconds=0)
+        world.advance(10)
+        world.report("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4, metrics={"loss": "0.5"})
+        world.settle()
+        last = {"phase": "Done", "step": 225, "totalSteps": 225, "percent": 100, "metrics": {"loss": "0.1"}}
+        world.set_pod("worker-0", Phase.SUCCEEDED, message=json.dumps({"progress": last}))
+        world.settle()
+        shown = world.job.status.progress
+        assert shown is not None
+        assert (shown.text, shown.phase, shown.step, shown.percent) == ("done", "Done", 225, 100)
+        assert (shown.eta_seconds, shown.metrics) == (None, {"loss": "0.1"})
+        world.remove("worker-0")
+        world.settle()
+        assert world.job.status.progress == shown
+
+    def test_of_a_completed_job_whose_pod_left_none_the_last_answer_has_no_estimates(self) -> None:
+        world = running(seconds=0)
+        world.advance(10)
+        world.report("worker-0", step=122, totalSteps=225, percent=54, etaSeconds=4)
+        world.settle()
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        shown = world.job.status.progress
+        assert shown is not None
+        assert (shown.text, shown.phase, shown.step) == ("done", "Done", 122)
+        assert (shown.percent, shown.eta_seconds) == (None, None)
 
     def test_before_the_first_answer_it_is_what_the_pods_wait_for(self) -> None:
         world = World(job())
@@ -182,208 +186,6 @@ class TestInTheStatus:
         assert Progress.from_object(reported) == read
 
 
-class TestAStall:
-    def test_is_a_condition_that_says_since_when(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        world.advance(10)
-        world.report("worker-0", step=120)
-        world.settle()
-        stands_still(world, "worker-0", step=120)
-        condition = world.job.status.condition(Condition.PROGRESS_STALLED)
-        assert condition is not None
-        assert condition.status == "True"
-        assert "step 120 since 2026-01-02T03:04:15Z" in condition.message
-        assert [emit.reason for emit in world.events].count(Reason.STALLED) == 1
-        assert world.job.status.state == "Running"
-
-    def test_is_over_when_the_training_moves(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        stands_still(world, "worker-0", step=0)
-        assert world.is_true(Condition.PROGRESS_STALLED)
-        world.report("worker-0", step=1)
-        world.settle()
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_counts_from_the_first_answer(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        world.advance(600)
-        for seconds in (0, 59):
-            world.advance(seconds)
-            world.report("worker-0", step=0)
-            world.settle()
-            assert not world.is_true(Condition.PROGRESS_STALLED)
-        world.advance(1)
-        world.report("worker-0", step=0)
-        world.settle()
-        assert world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_of_a_job_that_is_not_ready_is_none(self) -> None:
-        world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
-        world.settle()
-        world.advance(600)
-        world.settle()
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-    @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
-    def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        world.report("worker-0", step=9, phase="Training")
-        world.settle()
-        world.advance(50)
-        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
-        world.settle()
-        world.advance(50)
-        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
-        world.settle()
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_fails_the_job_where_the_user_says_so(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
-        stands_still(world, "worker-0", step=0)
-        assert failed(world).reason == Reason.STALLED
-
-    def test_restarts_the_job_where_the_user_says_so_and_the_users_budget_pays(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Restart", backoffLimit=1)
-        stands_still(world, "worker-0", step=0)
-        assert world.job.status.attempt == 2
-        assert world.job.status.restarts.user == 1
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-        world.finish_deletions()
-        world.run_all()
-        world.settle()
-        stands_still(world, "worker-0-r1", step=0)
-        assert failed(world).reason == Reason.STALLED
-        assert "runPolicy.backoffLimit" in failed(world).message
-
-    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
-    def test_has_the_pods_that_train_print_their_stacks_once(self, action: str) -> None:
-        world = World(
-            job(roles={"worker": 2, "evaluator": 1}, runPolicy={"stallTimeoutSeconds": 60, "onStall": action})
-        )
-        world.settle()
-        world.pods = {name: replace(pod, ip=name) for name, pod in world.pods.items()}
-        world.run_all()
-        world.settle()
-        stands_still(world, "worker-0", step=1)
-        world.advance(10)
-        world.report("worker-0", step=1, examplesPerSecond=5.0)
-        world.settle()
-        (asked,) = world.taken(AskForStacks)
-        assert isinstance(asked, AskForStacks)
-        assert [pod.name for pod in asked.pods] == ["digits-worker-0", "digits-worker-1"]
-
-    def test_is_forgotten_when_the_job_ends(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        stands_still(world, "worker-0", step=0)
-        world.set_pod("worker-0", Phase.SUCCEEDED)
-        world.settle()
-        world.finish_deletions()
-        world.settle()
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-
-class TestNoStall:
-    """A stall needs evidence by this process of the operator."""
-
-    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
-    def test_that_the_operator_was_away_is_none(self, action: str) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
-        world.report("worker-0", step=200)
-        world.settle()
-        world.operator_restarts()
-        world.advance(600)
-        world.settle()
-        world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
-        world.settle()
-        world.advance(59)
-        world.report("worker-0", step=200)
-        world.settle()
-        assert world.job.status.state == "Running"
-        assert world.job.status.restarts.total == 0
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
-    def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
-        world.report("worker-0", step=200)
-        world.settle()
-        world.advance(600)
-        world.is_silent("worker-0", seconds=600)
-        world.settle()
-        assert world.job.status.state == "Running"
-        assert world.job.status.restarts.total == 0
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_an_answer_and_one_after_a_silence_that_show_the_same_place_are_evidence(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        world.report("worker-0", step=200)
-        world.settle()
-        world.advance(70)
-        world.is_silent("worker-0", seconds=65)
-        world.settle()
-        world.report("worker-0", step=200)
-        world.settle()
-        assert world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_while_a_replica_that_was_replaced_alone_is_not_ready_the_others_wait(self) -> None:
-        world = World(
-            job(
-                strategy="ParameterServer",
-                roles={"chief": 1, "worker": 2, "ps": 1},
-                runPolicy={"stallTimeoutSeconds": 60, "onStall": "Fail"},
-            )
-        )
-        world.settle()
-        world.run_all()
-        world.settle()
-        world.report("chief-0", step=5)
-        world.settle()
-        world.take_away("worker-1")
-        world.settle()
-        world.finish_deletions()
-        world.advance(600)
-        world.settle()
-        world.run_all()
-        world.settle()
-        world.report("chief-0", step=5)
-        world.settle()
-        assert world.job.status.state == "Running"
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-    def test_that_stalls_cannot_be_detected_is_reported_in_one_line_with_the_remedy(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
-        world.is_silent("worker-0", seconds=59)
-        world.settle()
-        assert condition_of(world) == ("False", "NotStalled")
-        world.is_silent("worker-0", seconds=61)
-        world.settle()
-        assert condition_of(world) == ("Unknown", "ProgressUnknown")
-        (shown,) = [emit.message for emit in world.events if emit.reason == Reason.PROGRESS_UNKNOWN]
-        assert shown == (
-            "stalls cannot be detected: digits-worker-0 has not answered GET /status on port 2223 for 60 s, which is "
-            "runPolicy.stallTimeoutSeconds; have the training report its progress, let the operator reach that port, "
-            "or unset runPolicy.stallTimeoutSeconds"
-        )
-        world.report("worker-0", step=0)
-        world.settle()
-        assert condition_of(world) == ("False", "NotStalled")
-
-    def test_what_another_process_found_stands_until_something_else_is_heard(self) -> None:
-        world = running(seconds=0, stallTimeoutSeconds=60)
-        stands_still(world, "worker-0", step=7)
-        before = len(world.taken(PatchStatus)), len(world.events)
-        world.operator_restarts()
-        world.advance(20)
-        world.settle()
-        world.report("worker-0", step=7)
-        world.settle()
-        assert (len(world.taken(PatchStatus)), len(world.events)) == before
-        assert world.is_true(Condition.PROGRESS_STALLED)
-        world.report("worker-0", step=8)
-        world.settle()
-        assert not world.is_true(Condition.PROGRESS_STALLED)
-
-
 @dataclass(frozen=True)
 class OnePort(ClusterNetwork):
     """All pods serve their progress on this port."""
@@ -423,7 +225,7 @@ class TestAsking:
         world.settle()
         assert world.is_true(Condition.PODS_READY)
         state = ClusterState(world.platform)
-        state.jobs.put(JobRecord(world.job, {}))
+        state.jobs.put(JobRecord(world.job))
         state.caches.begin(world.job.uid)
         for name, there in world.pods.items():
             state.pods.apply(Change(None, Labelled(world.job.key, replace(there, ip=name))))
@@ -449,7 +251,7 @@ class TestAsking:
         for number in range(60):
             uid = f"uid-{number}"
             one = replace(world.job, name=f"job-{number}", uid=uid)
-            state.jobs.put(JobRecord(one, {}))
+            state.jobs.put(JobRecord(one))
             state.caches.begin(uid)
             there = replace(world.pods["digits-worker-0"], name=f"job-{number}-worker-0", owner_uid=uid, ip=one.name)
             state.pods.apply(Change(None, Labelled(one.key, there)))
@@ -467,3 +269,21 @@ class TestAsking:
             await progress.ProgressReader(state, queue, metrics=Metrics(), now=lambda: NOW).ask_all()
         assert sorted(asked) == sorted(f"job-{number}" for number in range(59))
         assert max(sum(begin <= at < begin + 0.999 for at in asked.values()) for begin in asked.values()) == 20
+
+
+@pytest.mark.parametrize(
+    ("reported", "shown"),
+    [(0, 0), (0.0, 0), (0.04, 1), (0.9, 1), (1.4, 1), (1.5, 2), (2.5, 3), (12345.6, 12346), (7, 7), (-0.5, None)],
+)
+def test_the_speed_is_a_whole_number_and_only_a_training_that_stands_still_has_none(
+    reported: object, shown: int | None
+) -> None:
+    progress = Progress.from_object({"step": 3, "examplesPerSecond": reported})
+    assert progress is not None
+    assert progress.examples_per_second == shown
+
+
+def test_a_speed_with_a_fraction_that_an_older_operator_stored_is_read() -> None:
+    status = JobStatus.from_object({"progress": {"step": 3, "examplesPerSecond": 100.4}})
+    assert status.progress is not None
+    assert status.progress.examples_per_second == 100

@@ -8,7 +8,7 @@ from dtj.api.job import Job
 from dtj.api.json import dig
 from dtj.api.names import Condition, Reason
 from dtj.api.status import JobStatus
-from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, UpdateServiceSelector
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, RequeueAfter, UpdateService
 from dtj.core.observed import Phase
 from world import World, live, running
 
@@ -45,7 +45,7 @@ class TestCollectives:
         world.take_away("worker-1")
         world.step()
         kinds = [type(action) for action in world.step()]
-        assert kinds.index(DeletePod) < kinds.index(UpdateServiceSelector) < kinds.index(CreatePod)
+        assert kinds.index(DeletePod) < kinds.index(UpdateService) < kinds.index(CreatePod)
         assert world.service is not None
         assert world.service.selector["training.dtj.dev/attempt"] == "2"
 
@@ -101,17 +101,6 @@ class TestCollectives:
         cause = world.job.status.root_cause
         assert cause is not None
         assert (cause.index, cause.exit_code) == (1, 3)
-
-    def test_attempts_have_time_between_them(self) -> None:
-        world = running()
-        for attempt in (2, 3):
-            world.take_away("worker-0" if attempt == 2 else "worker-0-r1")
-            world.settle()
-            if attempt == 3:
-                assert world.job.status.attempt == 2
-                world.advance(10)
-                world.settle()
-            assert world.job.status.attempt == attempt
 
     def test_completion_is_of_an_attempt(self) -> None:
         world = running(roles={"chief": 1, "worker": 1, "evaluator": 1})
@@ -320,21 +309,6 @@ def test_an_evaluator_comes_back_alone() -> None:
     world.settle()
     assert world.job.status.attempt == 1
     assert live(world) == {"digits-chief-0", "digits-worker-0", "digits-evaluator-0-r1"}
-
-
-def test_a_node_that_refuses_each_new_pod_is_asked_every_ten_seconds_at_most() -> None:
-    world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
-    world.take_away("worker-0")
-    world.finish_deletions()
-    world.settle()
-    for number in (1, 2, 3):
-        world.refuse(f"worker-0-r{number}", "UnexpectedAdmissionError")
-        world.settle()
-        assert f"digits-worker-0-r{number + 1}" not in world.pods
-        world.advance(10)
-        world.settle()
-        assert f"digits-worker-0-r{number + 1}" in world.pods
-    assert world.job.status.restarts.disruption == 4
 
 
 def test_a_collective_whose_member_vanished_without_a_trace_starts_again() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import CLAIM_TEMPLATE, job
 from dtj.api.status import JobStatus
 from dtj.core.actions import CheckPods, Emit, RequeueAfter
 from dtj.core.observed import Phase
@@ -177,7 +177,7 @@ def run(workload: Workload, *, dies_after: int) -> RestartableCluster:
     strategy, roles = "MultiWorkerMirrored", {"worker": 2}
     if workload in SERVERS:
         strategy, roles = "ParameterServer", {"chief": 1, "worker": 1, "ps": 1}
-    more = {"checkpoint": {"claimTemplate": {"storage": "1Gi"}}, "tensorBoard": {"ttlSeconds": 60}}
+    more = {"checkpoint": {"claimTemplate": CLAIM_TEMPLATE}, "tensorBoard": {"ttlSeconds": 60}}
     shown = more if workload is a_life_with_tensorboard else {}
     world = RestartableCluster(job(strategy=strategy, roles=roles, runPolicy={"backoffLimit": 1}, **shown))  # type: ignore[arg-type]
     world.dies_after = dies_after

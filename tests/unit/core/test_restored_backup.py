@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import job
+from builders import CLAIM_TEMPLATE, job
 from dtj.api.names import Condition, Reason
 from dtj.core.actions import CreateClaim, CreatePod, DeletePod, DeleteService
 from dtj.core.observed import Phase
@@ -83,7 +83,7 @@ def test_a_running_job_with_its_status_goes_on_as_a_new_attempt_that_no_error_pa
 
 
 def test_a_claim_that_came_back_is_used_as_a_volume_but_not_as_the_jobs_own_claim() -> None:
-    own = World(job(checkpoint={"claimTemplate": {"storage": "1Gi"}}))
+    own = World(job(checkpoint={"claimTemplate": CLAIM_TEMPLATE}))
     own.settle()
     assert own.claim is not None
     orphan = replace(own.claim, owner_uid="")

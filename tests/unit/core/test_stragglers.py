@@ -13,7 +13,7 @@ from builders import NOW, job
 from dtj.api.names import Reason
 from dtj.api.status import Progress
 from dtj.core.observed import Phase, SeenProgress
-from dtj.core.stragglers import FEWEST, MIN_STEPS, READINGS, Reading, Straggler, slow
+from dtj.core.stragglers import MIN_REPLICAS, MIN_STEPS, READINGS, Reading, Straggler, slow
 from dtj.engine import stragglers
 from dtj.engine.queue import WorkQueue
 from dtj.engine.state import ClusterState
@@ -100,7 +100,7 @@ class Pods:
         self.world.run_all()
         self.world.settle()
         self.state = ClusterState(self.world.platform)
-        self.state.jobs.put(JobRecord(self.world.job, {}))
+        self.state.jobs.put(JobRecord(self.world.job))
         for name, there in self.world.pods.items():
             self.state.pods.apply(Change(None, Labelled(self.world.job.key, replace(there, ip=name))))
         self.state.caches.begin(self.world.job.uid)
@@ -159,7 +159,7 @@ class TestAsking:
         assert pods.asked == []
 
     async def test_a_job_of_fewer_than_can_be_compared_is_not_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        pods = Pods(monkeypatch, workers=FEWEST - 1)
+        pods = Pods(monkeypatch, workers=MIN_REPLICAS - 1)
         await pods.rounds(3)
         assert pods.asked == []
 

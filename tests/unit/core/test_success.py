@@ -7,11 +7,13 @@ from typing import Final
 import pytest
 
 from builders import ended, job, pod
+from dtj.api.names import Condition
 from dtj.core.observed import Phase
 from dtj.core.outcome import PodLosses, Success
 from dtj.core.pod_failure import PodFailureClass, terminated_pods
 from dtj.core.pod_state import replica_of
 from dtj.core.policies.success import decide
+from world import running
 
 pytestmark = pytest.mark.unit
 
@@ -71,3 +73,86 @@ def _outcome(policy: str, roles: dict[str, int], codes: dict[str, int], *, at: d
     if isinstance(outcome, PodLosses):
         return f"loss of {outcome.first.pod.role}-{outcome.first.pod.index}"
     return "success" if isinstance(outcome, Success) else "nothing"
+
+
+def kinds(actions: tuple[object, ...]) -> list[str]:
+    return [type(action).__name__ for action in actions]
+
+
+class TestSuccess:
+    def test_the_chiefs_success_is_the_jobs_and_ends_the_workers(self) -> None:
+        world = running(roles={"chief": 1, "worker": 2})
+        world.set_pod("chief-0", Phase.SUCCEEDED)
+        actions = world.step()
+        assert kinds(actions) == ["PatchStatus", "DeletePod", "DeletePod"]
+        assert not world.is_true(Condition.COMPLETE), "workers still run"
+        world.finish_deletions()
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+        assert world.job.status.state == "Succeeded"
+        assert world.job.status.completion_time is not None
+
+    def test_a_peer_that_is_stopped_at_the_end_counts_as_failed_neither_while_it_goes_nor_when_it_is_gone(self) -> None:
+        world = running()
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        gone = world.job.status.replica_statuses["worker"].model_copy(update={"active": 0, "ready": 0})
+        world.set_pod("worker-1", Phase.FAILED, exit_code=143)
+        world.settle()
+        assert world.job.status.state == "Succeeded"
+        assert world.job.status.replica_statuses["worker"] == gone
+
+    def test_without_a_chief_worker_0_decides(self) -> None:
+        world = running(roles={"worker": 2})
+        world.set_pod("worker-1", Phase.SUCCEEDED)
+        world.settle()
+        assert not world.is_true(Condition.SUCCESS_CRITERIA_MET)
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+
+    def test_all_workers_must_succeed_where_the_policy_says_so(self) -> None:
+        world = running(runPolicy={"successPolicy": "AllWorkers"})
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        assert not world.is_true(Condition.COMPLETE)
+        world.set_pod("worker-1", Phase.SUCCEEDED)
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+
+    def test_parameter_servers_are_stopped_at_the_end(self) -> None:
+        world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+        world.set_pod("chief-0", Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert sorted(world.pods) == ["digits-chief-0"]
+        assert world.is_true(Condition.COMPLETE)
+
+    @pytest.mark.parametrize("leader", ["chief-0", "worker-0"])
+    def test_stages_of_a_pipeline_are_stopped_once_the_leader_has_completed(self, leader: str) -> None:
+        world = running(strategy="Pipeline", roles={"chief": int(leader == "chief-0"), "worker": 2})
+        world.set_pod(leader, Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert sorted(world.pods) == [f"digits-{leader}"]
+        assert world.is_true(Condition.COMPLETE)
+
+    def test_a_completed_replica_never_runs_again_even_if_its_pod_is_deleted(self) -> None:
+        world = running(roles={"worker": 3}, runPolicy={"successPolicy": "AllWorkers"})
+        world.set_pod("worker-2", Phase.SUCCEEDED)
+        world.settle()
+        assert world.job.status.replica_statuses["worker"].completed_indexes == "2"
+        world.remove("worker-2")
+        world.settle()
+        assert "digits-worker-2" not in world.pods
+
+    def test_a_worker_that_fails_after_the_chief_completed_is_no_failure(self) -> None:
+        world = running(roles={"chief": 1, "worker": 1})
+        world.set_pod("chief-0", Phase.SUCCEEDED)
+        world.advance(3)
+        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+        assert "digits-worker-0 failed after that" in world.events[-1].message

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 
-from builders import NOW, job
+from builders import CLAIM_TEMPLATE, NOW, job
 from dtj.api import names
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Label, Reason
 from dtj.api.spec import Role
+from dtj.api.tensorboard import TensorBoard
 from dtj.core.actions import BestEffort, CreatePod, PatchStatus
 from dtj.core.observed import CreationRefusal, Phase
 from dtj.core.platform import Platform
@@ -19,7 +21,7 @@ from world import World, running
 
 pytestmark = pytest.mark.unit
 
-CLAIM: JsonObject = {"claimTemplate": {"storage": "1Gi"}}
+CLAIM: JsonObject = {"claimTemplate": CLAIM_TEMPLATE}
 POD = "digits-tensorboard"
 
 
@@ -60,7 +62,10 @@ class TestWhenItIsThere:
 
     def test_a_job_that_does_not_ask_for_it_has_none(self) -> None:
         assert POD not in all_running(tensorBoard=None).pods
+
+    def test_the_switch_of_a_job_of_an_older_version_is_obeyed(self) -> None:
         assert POD not in all_running(tensorBoard={"enabled": False}).pods
+        assert POD in all_running(tensorBoard={"enabled": True}).pods
 
     def test_on_a_machine_without_pods_there_is_none(self) -> None:
         assert POD not in all_running(platform=Platform(tensorboard=False)).pods
@@ -121,14 +126,13 @@ class TestWhenItIsThere:
         assert POD not in there.pods
 
     def test_it_can_be_had_back_after_the_end(self) -> None:
-        there = all_running(tensorBoard={"enabled": False})
+        there = all_running(tensorBoard=None)
         there.set_pod("worker-0", Phase.SUCCEEDED)
         there.settle()
         there.finish_deletions()
         there.settle()
         assert there.job.spec is not None
-        assert there.job.spec.tensor_board is not None
-        change(there, tensor_board=there.job.spec.tensor_board.model_copy(update={"enabled": True}))
+        change(there, tensor_board=TensorBoard())
         there.settle()
         assert POD in there.pods
 
@@ -288,6 +292,28 @@ class TestWhatItIsMadeOf:
         assert (dig(container, "env"), dig(container, "envFrom")) == ([given], [source])
         container = dig(self.manifest(template=template), "spec", "containers", 0)
         assert (dig(container, "env"), dig(container, "envFrom")) == (None, None)
+
+    def test_logs_in_google_cloud_storage_are_read_with_the_key_file_of_the_training(self) -> None:
+        env: list[JsonValue] = [
+            {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/secrets/gs/key.json"},
+            {"name": "GOOGLE_CLOUD_PROJECT", "value": "p"},
+            {"name": "STORAGE_EMULATOR_HOST", "value": "http://emulator:4443"},
+        ]
+        key: JsonObject = {"name": "key", "mountPath": "/secrets/gs"}
+        mounts: list[JsonValue] = [
+            {"name": "all", "mountPath": "/secrets"},
+            key,
+            {"name": "data", "mountPath": "/data"},
+        ]
+        main: JsonObject = {"name": "trainer", "image": "i", "env": env, "volumeMounts": mounts}
+        volume: JsonObject = {"name": "key", "secret": {"secretName": "gs"}}
+        volumes: list[JsonValue] = [{"name": "all", "emptyDir": {}}, volume, {"name": "data", "emptyDir": {}}]
+        template: JsonObject = {"spec": {"containers": [main], "volumes": volumes}}
+        pod = self.manifest(template=template, checkpoint={"path": "gs://b/c"})
+        container = dig(pod, "spec", "containers", 0)
+        assert dig(container, "env") == env
+        assert dig(container, "volumeMounts") == [{**key, "readOnly": True}]
+        assert dig(pod, "spec", "volumes") == [volume]
 
     @pytest.mark.parametrize(("roles", "longest"), [({"worker": 1}, 46), ({"chief": 1}, 50)])
     def test_its_name_fits_where_the_jobs_does(self, roles: dict[str, int], longest: int) -> None:

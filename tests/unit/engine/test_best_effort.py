@@ -8,10 +8,11 @@ import pytest
 
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Reason
-from dtj.core.actions import BestEffort, CreatePod, Emit, Plan
+from dtj.core.actions import BestEffort, CreatePod, Emit, Plan, ReadPriorityClass
+from dtj.core.gang.discovery import APIS
 from dtj.core.observed import Observed
 from dtj.kube.errors import ApiError, Forbidden, Invalid
-from dtj.kube.gateway import EVENTS, PODS
+from dtj.kube.gateway import EVENTS, PODS, Resource
 from support.engine_harness import Harness, harnessed, pod_manifest
 from support.fake_gateway import NO_ANSWER, FakeGateway
 from support.virtual_time import settled, virtual_time
@@ -22,7 +23,7 @@ CREATED = Emit("Normal", Reason.PODS_CREATED, "created 2 pods")
 QUOTA = Forbidden('pods "digits-worker-1" is forbidden: exceeded quota', status=403, reason="Forbidden")
 
 
-def beside(observed: Observed) -> Plan:
+def with_tensorboard(observed: Observed) -> Plan:
     """A planner that wants one pod, and another one next to it."""
     job = observed.job
     present = {pod.name for pod in observed.pods}
@@ -36,7 +37,7 @@ def beside(observed: Observed) -> Plan:
 async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: ApiError) -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, error, name="digits-worker-1", times=1000)
-    async with harnessed(beside, gateway=gateway) as harness:
+    async with harnessed(with_tensorboard, gateway=gateway) as harness:
         job = harness.submit()
         await settled()
         assert harness.gateway.names(PODS) == ["digits-worker-0"]
@@ -50,7 +51,7 @@ async def test_what_the_job_can_do_without_stops_nothing_when_it_fails(error: Ap
 async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() -> None:
     gateway = FakeGateway()
     gateway.fail("create", PODS, QUOTA, name="digits-worker-1", times=1000)
-    async with harnessed(beside, gateway=gateway) as harness:
+    async with harnessed(with_tensorboard, gateway=gateway) as harness:
         harness.submit()
         await asyncio.sleep(600.0)
         assert 8 <= harness.writes().count("create pods digits-worker-1") <= 20
@@ -59,6 +60,27 @@ async def test_it_is_tried_again_ever_more_rarely_and_reported_in_one_event() ->
         harness.gateway.heal()
         await asyncio.sleep(120.0)
         assert harness.gateway.names(PODS) == ["digits-worker-0", "digits-worker-1"]
+
+
+@virtual_time
+async def test_a_priority_class_that_cannot_be_read_is_reported_and_asked_for_again() -> None:
+    kueue = next(api for api in APIS if api.gang == "Kueue")
+    classes = Resource(kueue.api_version, "WorkloadPriorityClass", "workloadpriorityclasses")
+
+    def plan(observed: Observed) -> Plan:
+        return () if observed.workload_priorities else (BestEffort(ReadPriorityClass(kueue, "high")), CREATED)
+
+    async with harnessed(plan) as harness:
+        job = harness.submit()
+        await asyncio.sleep(10.0)
+        assert any(CREATED.message in str(dig(body, "note")) for body in events(harness))
+        (event,) = (body for body in events(harness) if body["reason"] == Reason.API_CALL_FAILED)
+        assert str(dig(event, "note")).startswith("WorkloadPriorityClass high: ")
+        assert "the job keeps its priority: create the class, or change the label" in str(dig(event, "note"))
+        assert harness.seen[-1].refusal is None
+        harness.gateway.put(classes, {"metadata": {"name": "high", "namespace": ""}, "value": 1000})
+        await asyncio.sleep(60.0)
+        assert harness.engine.state.caches.of(job.uid).workload_priorities == {"high": 1000}
 
 
 def events(harness: Harness) -> list[JsonObject]:

@@ -247,10 +247,10 @@ async def test_a_foreign_pod_without_labels_is_shown_to_the_planner_and_never_to
     async with harnessed(wants_pods(1), gateway=gateway) as harness:
         job = harness.submit()
         await settled()
-        (stranger,) = harness.seen[-1].pods
-        assert (stranger.name, stranger.uid, stranger.owner_uid) == ("digits-worker-0", "foreign", "")
-        assert (stranger.role, stranger.index) == ("worker", 0)
-        assert stranger.owner_uid != job.uid
+        (pod_of_others,) = harness.seen[-1].pods
+        assert (pod_of_others.name, pod_of_others.uid, pod_of_others.owner_uid) == ("digits-worker-0", "foreign", "")
+        assert (pod_of_others.role, pod_of_others.index) == ("worker", 0)
+        assert pod_of_others.owner_uid != job.uid
         assert harness.gateway.body(PODS, "digits-worker-0") == foreign
 
 

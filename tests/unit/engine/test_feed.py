@@ -10,7 +10,7 @@ import pytest
 from builders import manifest
 from dtj.api.json import JsonObject, dig
 from dtj.api.status import JobStatus
-from dtj.core.actions import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, UpdateServiceSelector
+from dtj.core.actions import CreatePod, DeleteJob, DeletePod, PatchStatus, Plan, UpdateService
 from dtj.core.observed import Observed
 from dtj.core.planner import plan
 from dtj.engine import progress
@@ -235,7 +235,7 @@ async def test_a_finished_job_is_not_deleted_by_a_ttl_that_its_user_has_changed_
 
 @virtual_time
 async def test_a_service_that_somebody_else_put_in_place_of_ours_is_not_changed() -> None:
-    async with harnessed(once((UpdateServiceSelector("digits", "ours", {"attempt": "2"}),))) as harness:
+    async with harnessed(once((UpdateService("digits", "ours", {"attempt": "2"}),))) as harness:
         harness.gateway.put(
             SERVICES, {"metadata": {"name": "digits", "uid": "theirs"}, "spec": {"selector": {"app": "web"}}}
         )
@@ -250,7 +250,7 @@ async def test_our_service_is_changed_by_its_uid() -> None:
         job = harness.submit()
         harness.gateway.put(SERVICES, {**service_manifest(job)})
         uid = str(dig(harness.gateway.body(SERVICES, "digits"), "metadata", "uid"))
-        harness.planner = once((UpdateServiceSelector("digits", uid, {"attempt": "2"}),))
+        harness.planner = once((UpdateService("digits", uid, {"attempt": "2"}),))
         harness.engine.queue.add(KEY)
         await asyncio.sleep(1.0)
         assert dig(harness.gateway.body(SERVICES, "digits"), "spec", "selector", "attempt") == "2"
@@ -263,7 +263,7 @@ async def vanishes(harness: Harness) -> None:
     harness.gateway.remove(PODS, "digits-worker-0")
 
 
-async def is_told_to_go(harness: Harness) -> None:
+async def is_asked_to_go(harness: Harness) -> None:
     body = harness.gateway.body(PODS, "digits-worker-0")
     metadata = body["metadata"]
     assert isinstance(metadata, dict)
@@ -277,7 +277,7 @@ async def is_created(harness: Harness) -> None:
     harness.gateway.put(PODS, pod_manifest(job.job, 1))
 
 
-@pytest.mark.parametrize("happens", [vanishes, is_told_to_go, is_created])
+@pytest.mark.parametrize("happens", [vanishes, is_asked_to_go, is_created])
 @virtual_time
 async def test_what_the_informer_has_shown_before_the_call_holds_no_job_up(
     happens: Callable[[Harness], Awaitable[None]],

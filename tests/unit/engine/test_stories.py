@@ -12,13 +12,19 @@ import pytest
 
 from builders import manifest
 from dtj.api.json import JsonObject, dig, text
+from dtj.api.spec import Gang
+from dtj.convert.object_records import resource_of
+from dtj.core.gang.discovery import APIS
 from dtj.core.status import format_time
-from dtj.kube.gateway import JOBS, PODS, SERVICES
+from dtj.kube.gateway import JOBS, PODS, SERVICES, Resource
 from support.chaos_cluster import Cluster, is_work
 from support.engine_harness import EPOCH
 from support.virtual_time import loop_time, virtual_time
 
 pytestmark = pytest.mark.unit
+
+WORKLOADS = resource_of(next(api for api in APIS if api.gang is Gang.KUEUE))
+LOCAL_QUEUES = Resource(WORKLOADS.api_version, "LocalQueue", "localqueues")
 
 Move = Callable[["StoryCluster", str, JsonObject], None]
 
@@ -34,6 +40,8 @@ class Story:
     spec: JsonObject
     while_running: Move = nothing
     owner: Callable[[StoryCluster], None] = lambda _: None
+    before: Callable[[StoryCluster], None] = lambda _: None
+    """What is in the cluster before the operator starts."""
 
 
 class StoryCluster(Cluster):
@@ -44,6 +52,7 @@ class StoryCluster(Cluster):
         self.story = story
         body = self.gateway.body(JOBS, "digits")
         self.gateway.put(JOBS, {**body, "spec": manifest(**story.spec)["spec"]})  # type: ignore[arg-type]
+        story.before(self)
 
     def play_kubelet(self) -> None:
         running = self.job.status.state == "Running"
@@ -86,6 +95,7 @@ class StoryCluster(Cluster):
         return (
             status.state,
             status.reason,
+            status.queue,
             status.attempt,
             status.restarts,
             status.replica_statuses,
@@ -140,6 +150,25 @@ def scales_once(cluster: StoryCluster) -> None:
         cluster.edit(roles={"worker": 3})
 
 
+def there_is_a_default_queue(cluster: StoryCluster) -> None:
+    cluster.gateway.installed.add(WORKLOADS)
+    cluster.gateway.put(LOCAL_QUEUES, {"metadata": {"name": "default"}})
+
+
+def kueue_admits(cluster: StoryCluster) -> None:
+    for name in cluster.gateway.names(WORKLOADS):
+        workload = cluster.gateway.body(WORKLOADS, name)
+        assert dig(workload, "spec", "queueName") == "default"
+        if dig(workload, "status", "admission") is not None or cluster.job.status.terminal:
+            continue
+        conditions: list[JsonObject] = [
+            {"type": kind, "status": "True", "reason": "Because", "message": "", "lastTransitionTime": "then"}
+            for kind in ("QuotaReserved", "Admitted")
+        ]
+        admission: JsonObject = {"clusterQueue": "all", "podSetAssignments": [{"name": "worker", "count": 2}]}
+        cluster.gateway.put(WORKLOADS, {**workload, "status": {"conditions": [*conditions], "admission": admission}})
+
+
 STORIES = {
     "a worker fails and all start again": Story({"roles": {"worker": 2}}, a_worker_fails_once),
     "the chief fails for good": Story(
@@ -154,6 +183,9 @@ STORIES = {
     "suspended and resumed": Story({"roles": {"worker": 2}}, first_worker_completes_in_attempt(2), suspends_once),
     "scaled": Story(
         {"roles": {"worker": 2}, "elastic": {"maxReplicas": 3}}, first_worker_completes_in_attempt(2), scales_once
+    ),
+    "in the default queue of Kueue": Story(
+        {"roles": {"worker": 2}}, first_worker_completes_in_attempt(1), kueue_admits, there_is_a_default_queue
     ),
 }
 

@@ -37,7 +37,6 @@ class Watched:
         self,
         gateway: FakeGateway,
         *,
-        relist_every: float | None = None,
         on_turned_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.reports: list[str] = []
@@ -49,7 +48,6 @@ class Watched:
             on_change=self._report,
             namespace="default",
             selector=Label.JOB_NAME,
-            relist_every=relist_every,
             backoff=Backoff(base=1.0, cap=8.0, rng=random.Random(7)),
             on_turned_back=on_turned_back,
         )
@@ -68,9 +66,9 @@ class Watched:
 
 @asynccontextmanager
 async def watching(
-    gateway: FakeGateway, *, relist_every: float | None = None, on_turned_back: Callable[[], None] = lambda: None
+    gateway: FakeGateway, *, on_turned_back: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Watched]:
-    watched = Watched(gateway, relist_every=relist_every, on_turned_back=on_turned_back)
+    watched = Watched(gateway, on_turned_back=on_turned_back)
     task = asyncio.create_task(watched.informer.run())
     await settled()
     try:
@@ -265,20 +263,6 @@ async def test_a_list_with_a_lower_version_than_the_one_before_is_believed_and_r
         gateway.put(PODS, pod("c"))
         await settled()
         assert set(watched.store) == {"b", "c"}, "the watch goes on from the list's version"
-
-
-@virtual_time
-async def test_all_is_listed_again_every_so_often_where_that_is_asked_for() -> None:
-    gateway = FakeGateway()
-    gateway.put(PODS, pod("ghost"))
-    async with watching(gateway, relist_every=100.0) as watched:
-        gateway.remove(PODS, "ghost", silently=True)
-        await asyncio.sleep(99.0)
-        assert watched.store == {"ghost": "Pending"}
-        await asyncio.sleep(2.0)
-        assert watched.store == {}
-        await asyncio.sleep(200.0)
-        assert [call.verb for call in gateway.calls].count("list") == 4
 
 
 @virtual_time

@@ -122,9 +122,9 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(tmp_path
         ("just text", None, "has no list of clusters"),
         ("{", None, r": line 1, column 2: not YAML: "),
         ("\x00", None, "cannot be read"),
-        (json.dumps(KUBECONFIG), "elsewhere", "elsewhere"),
-        (json.dumps({**KUBECONFIG, "current-context": None}), None, "current-context"),
-        (json.dumps({**KUBECONFIG, "contexts": "none"}), None, "Invalid kube-config"),
+        (json.dumps(KUBECONFIG), "elsewhere", 'there is no context "elsewhere": choose one with --context: here'),
+        (json.dumps({**KUBECONFIG, "current-context": None}), None, "current-context is not set: .*--context: here"),
+        (json.dumps({**KUBECONFIG, "contexts": "none"}), None, 'there is no context "here": it has none'),
     ],
     ids=["missing", "empty", "text", "broken YAML", "binary", "unknown context", "no context", "wrong type"],
 )

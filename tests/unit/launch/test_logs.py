@@ -181,7 +181,7 @@ def test_the_error_that_ends_the_process_is_shown_also_after_a_script_has_disabl
         OURS
         + f"""
     from dtj_trainer.process.ending import ProcessEnd
-    from dtj_trainer.process.errors import UsageError
+    from dtj_trainer.errors import UsageError
     with ProcessEnd():
         {configures}
         raise UsageError("--epochs=0: give more")

@@ -100,7 +100,7 @@ def doorbell_port() -> Iterator[int]:
         yield port
 
 
-def test_a_doorbell_is_heard_and_gives_its_port_back() -> None:
+def test_a_readiness_listener_answers_and_gives_its_port_back() -> None:
     with socket.socket() as endpoint:
         endpoint.bind(("127.0.0.1", 0))
         port = endpoint.getsockname()[1]
@@ -270,27 +270,27 @@ def gate_under_fire() -> Iterator[ReadinessListener]:
     ),
     hangs_up=st.booleans(),
 )
-def test_a_gate_answers_its_peers_whatever_strangers_sent_before(
+def test_a_gate_answers_its_peers_whatever_others_sent_before(
     gate_under_fire: ReadinessListener, pieces: list[bytes], hangs_up: bool
 ) -> None:
     peer = ("127.0.0.1", gate_under_fire.port)
-    with socket.create_connection(peer, 60) as stranger, suppress(OSError):
+    with socket.create_connection(peer, 60) as client, suppress(OSError):
         for piece in pieces:
-            stranger.sendall(piece)
+            client.sendall(piece)
         if hangs_up:
-            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     while (why := handshake(peer, name="worker 1", attempt=1, key="uid")) is not None:
         assert why == "no answer"  # of a machine that is busy with other tests
     assert gate_under_fire.callers == {"worker 1"}
 
 
-def test_a_stranger_that_sends_byte_after_byte_keeps_no_peer_waiting_and_does_not_hold_the_port() -> None:
-    with closing(Gates()) as gates, socket.create_connection(gates.address(0), 60) as stranger:
-        stranger.sendall(b"dtj-gate 1 ")
+def test_a_client_that_sends_byte_after_byte_keeps_no_peer_waiting_and_does_not_hold_the_port() -> None:
+    with closing(Gates()) as gates, socket.create_connection(gates.address(0), 60) as client:
+        client.sendall(b"dtj-gate 1 ")
         gates.rendezvous(1)
         gates.doorbells[0].close()
         with socket.create_server(gates.address(0)), suppress(ConnectionResetError):
-            assert stranger.recv(1) == b""
+            assert client.recv(1) == b""
 
 
 def test_a_gate_hangs_up_on_who_says_nothing_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +325,7 @@ def test_who_does_not_have_the_jobs_key_is_not_taken_for_a_peer() -> None:
         assert gates.doorbells[0].callers == {"worker 1"}
 
 
-def test_an_answer_that_a_stranger_heard_is_of_no_use_as_a_greeting() -> None:
+def test_an_answer_that_another_client_received_is_of_no_use_as_a_greeting() -> None:
     with closing(Gates(keys=("uid", "uid"))) as gates:
         with socket.create_connection(gates.address(0), 60) as peer:
             peer.sendall(start_gate._greeting("call", "worker 1", 1, "uid").encode())

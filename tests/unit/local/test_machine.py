@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -193,9 +195,68 @@ def test_a_python_that_is_not_there_is_named() -> None:
         find_trainer("/nowhere/python", {})
 
 
-def test_a_python_that_cannot_train_is_named_with_the_remedy() -> None:
-    with pytest.raises(NoTrainer, match=r"DTJ_TRAINER_PYTHON: .* lacks TensorFlow or dtj_trainer; type `make trainer`"):
-        find_trainer(None, {"DTJ_TRAINER_PYTHON": sys.executable})
+INSTALLED = "'dtj-trainer[cpu,tensorboard]'"
+FROM_SOURCE = "'{0}/trainer-image[cpu,tensorboard]' {0}/trainer-image/dtj_launch"
+
+
+@pytest.mark.parametrize("named_by", ["--trainer-python", "DTJ_TRAINER_PYTHON"])
+@pytest.mark.parametrize(
+    ("installed", "packages"),
+    [("in place", FROM_SOURCE), ("from a checkout", FROM_SOURCE), ("from an index", INSTALLED)],
+)
+def test_a_python_without_tensorflow_is_named_with_the_command_that_installs_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: str, packages: str, named_by: str
+) -> None:
+    (tmp_path / "trainer-image" / "dtj_launch").mkdir(parents=True)
+    monkeypatch.setattr(trainer_module, "_checkout", lambda: tmp_path if installed == "in place" else None)
+    origin = {"url": tmp_path.as_uri(), "dir_info": {}} if installed == "from a checkout" else {}
+    pip(monkeypatch, origin)
+    option, variable = (None, sys.executable) if named_by == "DTJ_TRAINER_PYTHON" else (sys.executable, "")
+    with pytest.raises(NoTrainer) as raised:
+        find_trainer(option, {"DTJ_TRAINER_PYTHON": variable})
+    assert str(raised.value) == (
+        f"{named_by}: {sys.executable} has no TensorFlow; type `{sys.executable} -m pip install "
+        f"{packages.format(tmp_path)}`, or name another Python"
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo python=3.9.2 tensorflow", "is Python 3.9.2, and the trainer needs 3.11 or newer; name another Python"),
+        ("echo tensorflow dtj_trainer is gone >&2; exit 1", "is no Python that works: tensorflow dtj_trainer is gone;"),
+        ("exit 0", "is no Python that works: it printed nothing;"),
+    ],
+)
+def test_a_program_that_cannot_be_the_trainers_python_is_named_with_the_reason(
+    tmp_path: Path, script: str, why: str
+) -> None:
+    python = fake_trainer(tmp_path)
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    with pytest.raises(NoTrainer, match=f"--trainer-python: {python} {why}"):
+        find_trainer(str(python), {})
+
+
+def pip(monkeypatch: pytest.MonkeyPatch, origin: Mapping[str, object]) -> None:
+    """Let this package be one that pip installed from there."""
+
+    class Distribution:
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return json.dumps(origin) if origin else None
+
+    monkeypatch.setattr(trainer_module, "distribution", lambda name: Distribution())
+
+
+def test_pip_from_a_checkout_is_answered_with_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "my checkout"
+    (checkout / "trainer-image" / "dtj_launch").mkdir(parents=True)
+    monkeypatch.setattr(trainer_module, "_checkout", lambda: None)
+    pip(monkeypatch, {"url": checkout.as_uri(), "dir_info": {}})
+    folder = f"{checkout}/trainer-image"
+    assert trainer_module.how_to_install() == (
+        f"type `pip install '{checkout}[local]' '{folder}' '{folder}/dtj_launch'`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,6 +269,7 @@ def test_without_any_trainer_the_message_says_what_to_type(
 ) -> None:
     monkeypatch.setattr(trainer_module, "_checkout", lambda: checkout)
     monkeypatch.setattr(trainer_module, "_candidates", lambda: iter(()))
+    pip(monkeypatch, {})
     with pytest.raises(NoTrainer, match=f"no Python with TensorFlow and dtj_trainer found: type {remedy}, or name one"):
         find_trainer(None, {})
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.config.cluster import Task
+from dtj_trainer.config.data import FeatureSpec, Profile, ServiceTask
 from dtj_trainer.config.parsing import Config, parse
-from dtj_trainer.data.config import FeatureSpec, Profile, ServiceTask
 from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dtj_trainer.process.exit_codes import ExitCode
+from dtj_trainer.exit_codes import ExitCode
 
 pytestmark = pytest.mark.unit
 
@@ -52,7 +52,7 @@ def test_each_end_has_its_exit_code_and_its_last_words(
         tmp_path,
         f"""
         from dtj_trainer.process.ending import ProcessEnd
-        from dtj_trainer.process.errors import *
+        from dtj_trainer.errors import *
         with ProcessEnd():
             raise {raised}
         """,
@@ -253,7 +253,7 @@ def test_afterwards_signals_are_python_s_again(tmp_path: Path) -> None:
 WATCHED = """
     import ctypes, time
     from dtj_trainer.process.ending import end_with, leave
-    from dtj_trainer.process.errors import PeerLost
+    from dtj_trainer.errors import PeerLost
     from dtj_trainer.process.watchdog import Watchdog
     with Watchdog(0.2, PeerLost("nothing moved"), end_with=end_with) as watchdog:
         {body}
@@ -276,6 +276,15 @@ def test_a_watchdog_ends_even_a_process_whose_python_is_stuck(tmp_path: Path) ->
     assert "most recent call first" in printed
 
 
+def test_a_watchdog_gives_its_error_where_python_stood_still_for_some_seconds_alone(tmp_path: Path) -> None:
+    code, printed = finished(tmp_path, WATCHED.format(body="ctypes.PyDLL(None).sleep(4); time.sleep(60)"))
+    assert (code, printed) == (75, "dtj_trainer: nothing moved\n")
+
+
 def test_a_watchdog_that_is_fed_or_left_does_nothing(tmp_path: Path) -> None:
-    body = "[(watchdog.feed(), time.sleep(0.05)) for _ in range(20)]"
-    assert finished(tmp_path, WATCHED.format(body=body)) == (0, "alive\n")
+    # Two seconds, of which a busy machine may take one; all that could end the process would have, before it is over.
+    program = WATCHED.replace("Watchdog(0.2", "Watchdog(2.0").replace("time.sleep(3)", "time.sleep(4)")
+    body = """from dtj_trainer.process import watchdog as module
+        module._DUMP_AFTER, module._EXIT_AFTER = 0.5, 1.0
+        [(watchdog.feed(), time.sleep(0.05)) for _ in range(60)]"""
+    assert finished(tmp_path, program.format(body=body)) == (0, "alive\n")

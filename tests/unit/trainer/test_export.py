@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from dtj_launch.progress import ProgressStore
+from dtj_trainer.config import export_formats
 from dtj_trainer.export import __main__ as converter
-from dtj_trainer.export import conversion, formats
+from dtj_trainer.export import conversion
 from dtj_trainer.export.bundle import Bundle, measure, publish
 from dtj_trainer.export.conversion import ConversionFailed
+from dtj_trainer.process.ending import leave_report
 
 pytestmark = pytest.mark.unit
 
@@ -33,24 +35,24 @@ def model(folder: Path, version: str = "1") -> Path:
 
 class TestFormats:
     def test_they_come_in_a_fixed_order_and_a_saved_model_is_always_one(self) -> None:
-        assert formats.parse("TFLite") == ("SavedModel", "TFLite")
-        assert formats.parse("TFLite, SavedModel,TFLite") == ("SavedModel", "TFLite")
-        assert formats.parse("SavedModel") == ("SavedModel",)
+        assert export_formats.parse("TFLite") == ("SavedModel", "TFLite")
+        assert export_formats.parse("TFLite, SavedModel,TFLite") == ("SavedModel", "TFLite")
+        assert export_formats.parse("SavedModel") == ("SavedModel",)
 
     @pytest.mark.parametrize("text", ["ONNX", "savedmodel", "SavedModel,", "SavedModel TFLite"])
     def test_an_unknown_one_is_refused_with_those_that_are_known(self, text: str) -> None:
         with pytest.raises(ValueError, match="this trainer knows SavedModel, TFLite, TensorFlowJS"):
-            formats.parse(text)
+            export_formats.parse(text)
 
     def test_tensorflow_js_is_refused_where_its_converter_is_not_installed(self) -> None:
         with pytest.raises(ValueError, match="needs the package tensorflowjs, which is not installed here; build the"):
-            formats.parse("SavedModel,TensorFlowJS")
+            export_formats.parse("SavedModel,TensorFlowJS")
 
     def test_tensorflow_js_is_accepted_where_it_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "tensorflowjs").mkdir()
         (tmp_path / "tensorflowjs" / "__init__.py").write_text("raise AssertionError('imported too early')")
         monkeypatch.syspath_prepend(tmp_path)
-        assert formats.parse("TensorFlowJS") == ("SavedModel", "TensorFlowJS")
+        assert export_formats.parse("TensorFlowJS") == ("SavedModel", "TensorFlowJS")
 
 
 class TestABundle:
@@ -79,11 +81,21 @@ class TestABundle:
         path = model(tmp_path)
         assert measure(path, []).size == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
-    def test_it_is_reported_in_one_line_that_fits_a_termination_message(self) -> None:
-        bundle = Bundle(path="/é" * 500, formats=formats.FORMATS, size=2**50, digest="sha256:" + 64 * "a")
-        assert len(bundle.last_words().encode()) < 4096
-        assert json.loads(bundle.last_words()) == {"export": bundle.document()}
-        assert "\n" not in bundle.last_words()
+    def test_it_is_in_the_termination_message_with_the_parts_of_the_last_report_that_fit(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("DTJ_TERMINATION_LOG", str(tmp_path / "words"))
+        bundle = Bundle(path="/é" * 500, formats=export_formats.FORMATS, size=2**50, digest="sha256:" + 64 * "a")
+        for metrics, left in ({"loss": 0.5}, {"loss": "0.5"}), ({f"metric {n}" * 9: 0.5 for n in range(32)}, None):
+            board = ProgressStore()
+            board.update(step=7, export=bundle.document(), metrics=metrics)
+            leave_report(board.document())
+            words = (tmp_path / "words").read_text()
+            assert len(words.encode()) <= 4096
+            assert words.count("\n") == 1
+            read = json.loads(words)
+            assert read["export"] == bundle.document()
+            assert (read["progress"]["step"], read["progress"].get("metrics")) == (7, left)
 
     def test_it_is_in_the_document_of_the_status_port(self) -> None:
         bundle = Bundle(path="/e/1", formats=("SavedModel",), size=3, digest="sha256:0")

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import dtj_trainer
+from dtj_trainer.config import entry_points
 from dtj_trainer.config.parsing import Config, parse
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
-from dtj_trainer.user_code import entry_points
 from support.bad_arguments import refusal
 
 pytestmark = pytest.mark.unit

@@ -1,17 +1,20 @@
 """The mark by which a worker of a pipeline says that it was asked to stop, on a machine that others use, too."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from dtj_trainer.config.cluster import Address
+from dtj_trainer.errors import UsageError
 from dtj_trainer.pipeline_parallel.worker import leaving_mark, prepare_mark
-from dtj_trainer.process.errors import UsageError
 
 pytestmark = pytest.mark.unit
 
+SOURCE = Path(__file__).resolve().parents[3] / "trainer-image"
 HERE = Address("127.0.0.1", 10005)
 
 
@@ -46,6 +49,28 @@ def test_a_link_in_its_place_is_not_followed(shared_directory: Path) -> None:
     mark.parent.symlink_to(shared_directory / "elsewhere")
     with pytest.raises(UsageError, match="cannot be used"):
         prepare_mark(mark)
+
+
+def test_what_killed_workers_left_is_removed_by_the_next_start_and_what_others_use_is_not(
+    shared_directory: Path,
+) -> None:
+    code = (
+        "import os, sys\n"
+        "from dtj_trainer.config.cluster import Address\n"
+        "from dtj_trainer.pipeline_parallel.worker import leaving_mark, prepare_mark\n"
+        "mark = leaving_mark(Address('127.0.0.1', 10006), job_uid=sys.argv[1])\n"
+        "prepare_mark(mark)\n"
+        "mark.touch()\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    for uid in ("", "6f0a"):
+        environ = {**os.environ, "TMPDIR": str(shared_directory)}
+        assert subprocess.run([sys.executable, "-c", code, uid], cwd=SOURCE, env=environ, check=False).returncode == -9
+    assert [path.name for path in shared_directory.iterdir()] == ["dtj-6f0a-stage-10006"]
+    used = leaving_mark(Address("127.0.0.1", 10007), job_uid="6f0b")
+    prepare_mark(used)
+    prepare_mark(leaving_mark(HERE, job_uid="6f0c"))
+    assert sorted(path.name for path in shared_directory.iterdir()) == ["dtj-6f0b-stage-10007", "dtj-6f0c-stage-10005"]
 
 
 def test_somebody_elses_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

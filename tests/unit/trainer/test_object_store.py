@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.object_store.bucket import StoreFailed, explained
-from dtj_trainer.object_store.url import Location, place
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.store_url import Location, place
+from dtj_trainer.errors import UsageError
+from dtj_trainer.object_store.bucket import StoreFailed, error_of
+from dtj_trainer.object_store.s3 import failure_of
 from dtj_trainer.process.output_directories import check_outputs
 
 pytestmark = pytest.mark.unit
@@ -48,6 +49,7 @@ def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
         ("403 Forbidden", "PermissionDeniedError", UsageError, "access denied"),
         ("Missing AccessKeyId", "GenericError", UsageError, "there are no credentials for s3://"),
         ("PUT http://169.254.169.254/latest/api/token", "GenericError", UsageError, "there are no credentials"),
+        ('builder error\n"No CA certificates were loaded"', "GenericError", UsageError, "install the package ca-cert"),
         ("503 Slow Down", "GenericError", StoreFailed, "503 Slow Down"),
         (
             "PUT after 3 retries, max_retries: 99, retry_timeout: 6s  - x",
@@ -58,19 +60,25 @@ def test_each_task_has_a_local_copy_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_an_error_of_the_store_is_one_line(text: str, kind: str, ends: type[Exception], message: str) -> None:
-    error = explained("--log-dir=s3://b/x", Location.of("s3://b/x"), f"{text}\nDebug source: ...", kind)
+    error = error_of("--log-dir=s3://b/x", Location.of("s3://b/x"), failure_of(f"{text}\nDebug source: ...", kind))
     assert type(error) is ends
     assert message in str(error)
     assert "\n" not in str(error)
 
 
+@pytest.mark.parametrize(("scheme", "package"), [("s3", "obstore"), ("gs", "google-cloud-storage")])
 @pytest.mark.parametrize("option", ["--checkpoint-dir", "--log-dir", "--export-dir"])
-def test_gs_is_refused_for_what_is_written(option: str) -> None:
-    config = parse([f"{option}=gs://b/x"], {})
-    with pytest.raises(UsageError, match=rf"^{option}=gs://b/x: gs:// is for data only; use a directory of"):
+def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch, option: str, scheme: str, package: str) -> None:
+    for module in ("obstore", "google.cloud.storage"):
+        monkeypatch.setitem(sys.modules, module, None)
+    config = parse([f"{option}={scheme}://b/x"], {})
+    wanted = (
+        rf"^{option}={scheme}://b/x: the package {package} is not installed; run pip install 'dtj-trainer\[stores\]'$"
+    )
+    with pytest.raises(UsageError, match=wanted):
         check_outputs(config)
 
 
-def test_the_library_is_not_imported_without_a_url() -> None:
-    code = "import sys, dtj_trainer.roles; sys.exit('obstore' in sys.modules)"
+def test_no_library_is_imported_without_a_url() -> None:
+    code = "import sys, dtj_trainer.roles; sys.exit(bool({'obstore', 'google.cloud'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=False).returncode == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dtj_launch import progress
-from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve
+from dtj_launch.progress import Meter, Phase, Progress, ProgressStore, serve_status
 from dtj_trainer.metrics.formatting import progress_line, short_number, short_time
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process.environment import cpu_limit, set_threads
@@ -55,6 +55,10 @@ def test_the_document_holds_text_for_metrics_and_nothing_that_is_not_known() -> 
         "updatedAt": "2026-05-04T12:00:00Z",
     }
     assert Progress().document(noon) == {"phase": "Gate", "updatedAt": "2026-05-04T12:00:00Z"}
+
+
+def test_the_document_holds_a_warning() -> None:
+    assert Progress(warning="trains alone").document(datetime.now(UTC))["warning"] == "trains alone"
 
 
 def test_the_exposition_is_what_prometheus_reads() -> None:
@@ -197,7 +201,7 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = serve(board, port)
+    server = serve_status(board, port)
     assert server is not None
     board.update(step=7, total_steps=10)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
@@ -216,7 +220,7 @@ def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixtu
         urllib.request.urlopen(stacks, timeout=60)
     assert "_stacks" in capfd.readouterr().err
     with log_lines("dtj_launch") as printed:
-        assert serve(board, port) is None
+        assert serve_status(board, port) is None
     assert len(printed) == 1
     assert printed[0].startswith(f"warning: no status on port {port}: ")
     server.closing = True

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtj_launch import progress
-from dtj_launch.progress import ProgressStore, _Server, serve
+from dtj_launch.progress import ProgressStore, _Server, serve_status
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +23,7 @@ STATUS = b"GET /status HTTP/1.0\r\nHost: x\r\n\r\n"
 def serving(host: str = "127.0.0.1") -> Iterator[_Server]:
     board = ProgressStore()
     board.update(step=7, total_steps=10)
-    server = serve(board, 0, host=host)
+    server = serve_status(board, 0, host=host)
     assert server is not None
     yield server
     server.closing = True
@@ -113,7 +113,7 @@ def test_a_reader_that_does_not_read_is_ended_when_its_time_is_over(monkeypatch:
     monkeypatch.setattr(progress, "_READER_SECONDS", 0.5)
     board = ProgressStore()
     board.update(metrics={"m" * 20_000_000: 1.0})
-    server = serve(board, 0, host="127.0.0.1")
+    server = serve_status(board, 0, host="127.0.0.1")
     assert server is not None
     with connect(server) as deaf:
         deaf.sendall(STATUS)

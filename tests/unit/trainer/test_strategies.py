@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dtj_trainer.config.parsing import parse
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.training.stepping import fit_segments
 
 pytestmark = pytest.mark.unit

@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from dtj_trainer.process.errors import TrainerError, UsageError
+from dtj_trainer.errors import TrainerError, UsageError
 
 log = logging.getLogger(__name__)
 

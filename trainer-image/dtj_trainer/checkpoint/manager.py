@@ -21,10 +21,10 @@ import tensorflow as tf
 
 from dtj_trainer.checkpoint import directory_lock
 from dtj_trainer.checkpoint import files as checkpoints
+from dtj_trainer.checkpoint.mirror import CheckpointMirror
 from dtj_trainer.checkpoint.state import State, examine
+from dtj_trainer.errors import NotSaved, TrainerError, UsageError
 from dtj_trainer.object_store.bucket import StoreFailed
-from dtj_trainer.object_store.checkpoints import CheckpointMirror
-from dtj_trainer.process.errors import NotSaved, TrainerError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Store:
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device)
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         self._writing: tuple[int, Future[None]] | None = None
+        self._late: int | None = None
+        """The step whose checkpoint was waited for in vain."""
         self._draft = f"{_DRAFT}{socket.gethostname()}-{os.getpid()}"
         self._damaged: set[int] = set()
         self.last_step: int | None = None
@@ -79,21 +81,34 @@ class Store:
     def save_async(self, step: int) -> None:
         """Saves while the training goes on. A failure is logged in one line; the next save tries again.
 
-        Waits for the checkpoint before, if that is still being written, but not forever.
+        Waits for the checkpoint before, if that is still being written, but not forever, and once for each.
         """
-        if self._writing and not self._writing[1].done():
-            try:
-                self._writing[1].exception(timeout=_MEANWHILE_SECONDS)
-            except TimeoutError:
-                log.warning(
-                    f"step {step} is not saved: step {self._writing[0]} is still being written to "
-                    f"{self._directory} after {_MEANWHILE_SECONDS:g} s"
-                )
-                self._read()
-                return
+        if self._writing and not self._wrote_meanwhile(*self._writing, step):
+            self._read()
+            return
         self._begin(step)
         if self._writing and self._writing[0] == step:
             self._writing[1].add_done_callback(self._warn)
+
+    def _wrote_meanwhile(self, writing: int, written: Future[None], step: int) -> bool:
+        """Whether the checkpoint of the step `writing` is written, or has failed, so that the next one can be."""
+        if written.done():
+            return True
+        if self._late == writing:
+            return False
+        target, seconds = str(self._directory), _MEANWHILE_SECONDS
+        if self._mirror:
+            target, seconds = str(self._mirror), min(seconds, self._mirror.retry_seconds)
+        try:
+            written.exception(timeout=seconds)
+        except TimeoutError:
+            self._late = writing
+            log.warning(
+                f"step {step} is not saved: step {writing} is still being written to {target} after {seconds:g} s; "
+                "the training goes on, and saves again when it is written"
+            )
+            return False
+        return True
 
     def save(self, step: int) -> None:
         """Saves, unless this step is saved already, and returns when it is; does nothing without a directory.

@@ -6,7 +6,7 @@ that one whose values have the right shapes in another order is refused. Imports
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.checkpoint.files import path_of
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 FORMAT = 2
 """Of the checkpoints that are written. Format 1 has neither this number nor names."""
@@ -23,7 +23,7 @@ HEADER = "dtj_format"
 """The entry that holds the format and the names: JSON, as bytes."""
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-OPTIONAL = ("rate",)
+OPTIONAL = ("rate", "callbacks", "held_out")
 """Parts that a checkpoint may lack: what they remember keeps its present value then."""
 
 
@@ -56,6 +56,8 @@ class State:
         for name, given in self.names.items():
             assert len(given) == len(self._parts[name]), name
         self.checkpoint = tf.train.Checkpoint(**self._parts)
+        self.refresh: Callable[[], object] = lambda: None
+        """Called before each snapshot, for parts whose values are kept elsewhere."""
         self._copy: State | None = None
         self._writer: tf.train.Checkpoint | None = None
 
@@ -68,8 +70,9 @@ class State:
         return found
 
     def expected(self) -> dict[str, tuple[int, ...]]:
-        """Key in the checkpoint file -> shape."""
-        return {f"{name}{_VALUE}": tuple(one.shape) for name, one in self._variables.items()}
+        """Key in the checkpoint file -> shape, where it is known."""
+        known = {name: one.shape for name, one in self._variables.items() if one.shape.is_fully_defined()}
+        return {f"{name}{_VALUE}": tuple(shape) for name, shape in known.items()}
 
     def present_in(self, path: Path) -> tf.train.Checkpoint:
         """What of this is in a sound checkpoint: all but some of what is `OPTIONAL`."""
@@ -83,6 +86,7 @@ class State:
 
         A variable that each replica has its own share of is summed up over all tasks: every task has to read.
         """
+        self.refresh()
         with tf.device(device):
             return [tf.identity(tf.convert_to_tensor(one)) for one in self._variables.values()]
 
@@ -90,7 +94,13 @@ class State:
         """Writes what `snapshot` gave; not to be called under a strategy's scope, of which each thread has its own."""
         with tf.device(device):
             if self._copy is None:
-                copies = iter([tf.Variable(value, trainable=False) for value in values])
+                shapes = [one.shape for one in self._variables.values()]
+                copies = iter(
+                    [
+                        tf.Variable(value, trainable=False, shape=shape)
+                        for value, shape in zip(values, shapes, strict=True)
+                    ]
+                )
                 parts: dict[str, Any] = {
                     name: [next(copies) for _ in part] if _is_list(part) else next(copies)
                     for name, part in self._parts.items()

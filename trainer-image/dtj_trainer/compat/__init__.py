@@ -1,4 +1,4 @@
-"""The one place for private names of Keras, tf_keras and TensorFlow: what the trainer needs and nobody promises.
+"""The one place for private names of libraries such as Keras: what the trainer needs and nobody promises.
 
 Each name is behind a function. Where a library has renamed it, the function ends the task with one line that gives the
 name and the library's version; nothing is left out silently. `python -m dtj_trainer --self-check` tries them all.
@@ -15,7 +15,11 @@ from importlib.util import find_spec
 from types import CodeType
 from typing import Any
 
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
+
+LOSS = "loss"
+"""What both Kerases call the loss among the values of a batch. It has to be finite; others may be NaN for good reasons,
+such as a precision of no examples."""
 
 _DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"), "tf_keras": ("tf_keras",)}
 
@@ -24,7 +28,7 @@ def private(owner: Any, name: str, *, library: str) -> Any:
     """An attribute that a library does not promise.
 
     Args:
-        library: what it belongs to: `keras`, `tf_keras` or `tensorflow`.
+        library: what it belongs to, such as `keras`, `tf_keras` or `tensorflow`.
 
     Raises:
         UsageError: it is not there.
@@ -59,8 +63,11 @@ def mentions(function: Any, name: str) -> bool:
     return False
 
 
-def require_tf_keras() -> None:
+def require_tf_keras(why: str) -> None:
     """Makes sure that tf_keras is installed, without importing it.
+
+    Args:
+        why: the first words of the error, which say what needs it.
 
     Raises:
         UsageError: it is not.
@@ -68,8 +75,8 @@ def require_tf_keras() -> None:
     if find_spec("tf_keras") is None:
         release = ".".join(version_of("tensorflow").split(".")[:2])
         raise UsageError(
-            "strategy ParameterServer trains models of tf_keras, which is not installed; install it without its "
-            f"dependencies, which would replace TensorFlow: pip install --no-deps 'tf_keras=={release}.*'"
+            f"{why} tf_keras, which is not installed; install it without its dependencies, which would replace "
+            f"TensorFlow: pip install --no-deps 'tf_keras=={release}.*'"
         )
 
 

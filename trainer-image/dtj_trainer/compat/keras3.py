@@ -1,8 +1,10 @@
 """Private names of Keras 3, and of its base classes that tf_keras has too. Imports Keras 3."""
 
 import sys
-from collections.abc import Callable, Mapping
-from functools import cache
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import keras
@@ -12,6 +14,7 @@ from dtj_trainer.compat import mentions, private, require, unfit
 try:
     from keras.src.backend.common import global_state
     from keras.src.backend.common.masking import get_keras_mask
+    from keras.src.losses import loss as loss_module
     from keras.src.losses.losses import LossFunctionWrapper
     from keras.src.models.functional import Functional
     from keras.src.random import seed_generator
@@ -90,13 +93,23 @@ def compute_loss_arguments(model: Any, *, training: bool) -> dict[str, bool]:
 
 
 def mask_of(tensor: Any) -> Any:
-    """The mask that goes with a tensor of either Keras, which the self-check makes sure of; None without one."""
+    """The mask that goes with a tensor of either Keras; None without one."""
+    _check_mask(with_tf_keras="tf_keras" in sys.modules)
     return getattr(tensor, _MASK, None)
 
 
 def put_mask(tensor: Any, mask: Any) -> None:
     """Lets a mask go with a tensor."""
+    _check_mask(with_tf_keras="tf_keras" in sys.modules)
     setattr(tensor, _MASK, mask)
+
+
+@cache
+def _check_mask(*, with_tf_keras: bool) -> None:
+    require(mentions(get_keras_mask, _MASK), f"the mask of a tensor is not called {_MASK}", library="keras")
+    if with_tf_keras:
+        sets = private(sys.modules["tf_keras"].layers.Layer, "_set_mask_metadata", library="tf_keras")
+        require(mentions(sets, _MASK), f"the mask of a tensor is not called {_MASK}", library="tf_keras")
 
 
 def structure_of_outputs(model: Any) -> Any:
@@ -152,6 +165,16 @@ def _check_build() -> None:
     require(mentions(keras.Model.fit, name), f"Model.fit does not call {name}", library="keras")
 
 
+def compile_again(model: Any, optimizer: Any, *, steps_per_call: int) -> None:
+    """Compiles a model with another optimizer, and with the losses and metrics that it has."""
+    tracker = loss_tracker(model)
+    # A scaled optimizer is given as one.
+    keras.Model.compile(model, optimizer=optimizer, steps_per_execution=steps_per_call, auto_scale_loss=False)
+    if tracker is not None:
+        # Not by setattr, which takes it for new state of a built model.
+        vars(model)["_loss_tracker"] = tracker
+
+
 def losses_of(model: Any) -> Any:
     """The losses that a model is compiled with, as Keras' object; None without any."""
     return private(model, "_compile_loss", library="keras")
@@ -199,3 +222,30 @@ def options_of_loss(loss: Any) -> Mapping[str, Any]:
         return {}
     options: Mapping[str, Any] = private(loss, "_fn_kwargs", library="keras")
     return options
+
+
+_SCALERS = ("scale_loss_for_distribution", "unscale_loss_for_distribution")
+_alone = threading.local()
+
+
+@contextmanager
+def as_on_one_replica() -> Iterator[None]:
+    """In this thread Keras divides no loss by the number of replicas, and multiplies none by it."""
+    _replace_scalers()
+    before, _alone.is_so = getattr(_alone, "is_so", False), True
+    try:
+        yield
+    finally:
+        _alone.is_so = before
+
+
+@cache
+def _replace_scalers() -> None:
+    callers = private(loss_module, "reduce_values", library="keras"), keras.Model.test_step
+    for name, caller in zip(_SCALERS, callers, strict=True):
+        require(mentions(caller, name), f"losses are not scaled by {name}", library="keras")
+        setattr(loss_module, name, partial(_scaled, private(loss_module, name, library="keras")))
+
+
+def _scaled(scale: Callable[[Any], Any], value: Any) -> Any:
+    return value if getattr(_alone, "is_so", False) else scale(value)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from dtj_trainer.compat import private
 from dtj_trainer.compat.keras3 import sublayers
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 
 def build(model: Any, strategy: Any, examples: Any) -> None:

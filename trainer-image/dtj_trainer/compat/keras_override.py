@@ -23,20 +23,19 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
 
-from dtj_trainer.compat import keras_builds, private, unfit
-from dtj_trainer.config.parsing import Config
-from dtj_trainer.process.errors import UsageError
-from dtj_trainer.user_code.fit_losses import FitLosses
-from dtj_trainer.user_code.fit_watch import FitWatch
-from dtj_trainer.user_code.reported_losses import LOSS
+from dtj_trainer.compat import LOSS, generators, keras_builds, private, replica_losses, unfit, whole_batches
+from dtj_trainer.compat.fit_listeners import Losses, Models, Watch
+from dtj_trainer.compat.loss_of_parts import Parts
+from dtj_trainer.compat.optimizers import averages_of
+from dtj_trainer.compat.replica_losses import divided, here, means_are_whole, returned, several, share_of, step_of_fit
+from dtj_trainer.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -49,45 +48,37 @@ try:
 except ImportError as error:
     raise unfit(str(error), library="keras") from None
 
-_MEANS = ("sum_over_batch_size", "mean")
-
-
-class _OfReplica(threading.local):
-    """What holds for the replica whose step this thread traces."""
-
-    share: Any = None
-    """Its part of the examples of the whole batch; None outside of a step."""
-    reduced = False
-    """Whether the gradients are reduced over the replicas."""
-    by_batch = False
-    """Whether a loss is noted once a batch, whatever number of examples it has."""
-
-
-_here = _OfReplica()
 _warned = False
 _installed = False
-losses: FitLosses
-_watch: FitWatch
+losses: Losses
+_watch: Watch
+_models: Models
 
 
-def install(config: Config) -> None:
-    """Replaces the functions of Keras, once.
-
-    Args:
-        config: of this task.
-    """
-    global _installed, losses, _watch
-    losses, _watch = FitLosses(config.cluster), FitWatch(config)
+def install(by_model: Losses, watch: Watch, models: Models) -> None:
+    """Replaces the functions of Keras, once; what was given last is asked."""
+    global _installed, losses, _watch, _models
+    losses, _watch, _models = by_model, watch, models
     if _installed:
         return
     _installed = True
-    _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function)
+    _replace(keras_trainer.TensorFlowTrainer, _maybe_symbolic_build, _make_function, predict_on_batch)
     _replace(keras_trainer.TFEpochIterator, _enumerate_iterator, __init__=_init_iterator)
-    _replace(keras_optimizer.TFOptimizer, _clip_gradients, _all_reduce_sum_gradients)
-    _replace(keras_loss, scale_loss_for_distribution, unscale_loss_for_distribution, apply_mask, reduce_values)
-    _replace(keras_compile.CompileLoss, call=_weigh_outputs)
-    _replace(keras.optimizers.LossScaleOptimizer, check_finite, keras_builds.apply)
+    ours = replica_losses
+    _replace(keras_optimizer.TFOptimizer, ours._clip_gradients, ours._all_reduce_sum_gradients)
+    _replace(keras_optimizer.TFOptimizer, _overwrite_model_variables_with_average_value)
+    _replace(keras_loss, ours.scale_loss_for_distribution, ours.unscale_loss_for_distribution, ours.apply_mask)
+    _replace(keras_loss, ours.reduce_values, ours.reduce_weighted_values)
+    _replace(keras_loss.Loss, __call__=ours.compute_loss)
+    _replace(keras_compile.CompileLoss, call=ours.weigh_outputs)
+    _replace(tf.GradientTape, gradient=ours.gradient)
+    _replace(keras.optimizers.LossScaleOptimizer, ours.check_finite, keras_builds.apply)
     _replace(keras.optimizers.Optimizer, keras_builds.apply)
+    _replace(keras.optimizers.Optimizer, ours.apply)
+    _replace(keras.optimizers.LossScaleOptimizer, ours.apply)
+    tf.data.Dataset.from_generator = staticmethod(
+        functools.partial(generators.from_generator, tf.data.Dataset.from_generator)
+    )
     callbacks = keras.callbacks
     _replace(callbacks.ModelCheckpoint, _save_model=_save_best)
     _replace(callbacks.BackupAndRestore, on_train_begin=_restore, _save_model=_back_up, on_train_end=_remove_backup)
@@ -111,11 +102,6 @@ def _replace(owner: Any, *functions: Callable[..., Any], **named: Callable[..., 
         setattr(owner, name, functools.wraps(original)(replacement))
 
 
-def _several(strategy: Any) -> bool:
-    kinds = tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy
-    return isinstance(strategy, kinds) and strategy.num_replicas_in_sync > 1
-
-
 def _leads(strategy: Any) -> bool:
     return bool(getattr(strategy.extended, "should_checkpoint", True))
 
@@ -125,7 +111,7 @@ def _leads(strategy: Any) -> bool:
 
 def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_batch: Any = None) -> None:
     strategy = model._distribute_strategy
-    if strategy is None or not _several(strategy):
+    if strategy is None or not several(strategy):
         original(model, iterator=iterator, data_batch=data_batch)
         return
     if iterator is not None:
@@ -134,13 +120,15 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
             data_batch = tree.map_structure(lambda value: _local(strategy, value), next(iter(iterator))[2].__next__())
             iterator.reset()
     keras_builds.build(model, strategy, data_batch)
+    _data[model] = tree.map_structure(
+        lambda one: tf.TensorSpec(one.shape, one.dtype) if isinstance(one, tf.Tensor) else one, data_batch
+    )
     unsynchronized = [
         layer
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.BatchNormalization) and not layer.synchronized
     ]
-    for layer in unsynchronized:
-        layer.synchronized = True
+    _models.synchronize(model)
     _tell(strategy, unsynchronized)
 
 
@@ -197,9 +185,9 @@ class _Steps:
 
 
 def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, Any]]:
-    several = _several(epoch._distribute_strategy)
+    divides = several(epoch._distribute_strategy)
     for begin, end, iterator in original(epoch):
-        if not several or not isinstance(iterator, tf.distribute.DistributedIterator):
+        if not divides or not isinstance(iterator, tf.distribute.DistributedIterator):
             yield begin, end, iterator
             continue
         count: int | None = epoch.steps_per_execution
@@ -216,7 +204,7 @@ def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, A
 
 def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any]) -> Any:
     strategy = model.distribute_strategy
-    if not _several(strategy):
+    if not several(strategy):
         return original(model, step_function)
     trains = step_function == model.train_step
     if trains and getattr(model.optimizer, "gradient_accumulation_steps", None):
@@ -225,20 +213,28 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
             "optimizer), since it reduces them in a branch; leave it out and give a larger batch"
         )
 
+    if step_function in (model.train_step, model.test_step) and model in _data:
+        _check(model, trains=trains, replicas=strategy.num_replicas_in_sync)
     _watch.follow(strategy)
 
-    @tf.autograph.experimental.do_not_convert
-    def replica_step(data: Any) -> Any:
-        with _share_of(data):
-            return step_function(data)
+    own = means_are_whole(model, trains=trains)
 
-    replica_step = model._autoconvert_optionals(replica_step)
+    def replica_step(*, equal: bool) -> Any:
+        @tf.autograph.experimental.do_not_convert
+        def of_replica(data: Any) -> Any:
+            with share_of(data, equal=equal):
+                here.shares, here.model = ([], model) if own else (None, None)
+                outputs = step_function(data)
+                return returned(outputs) if own else outputs
 
-    def one_step(data: Any) -> Any:
-        return strategy.run(replica_step, args=(data,))
+        return model._autoconvert_optionals(of_replica)
 
-    def on_data(data: Any) -> Any:
-        return _means(strategy, one_step(data), by_replica=trains)
+    def one_step(data: Any, *, equal: bool = True) -> Any:
+        with step_of_fit(trains):
+            return strategy.run(replica_step(equal=equal), args=(data,))
+
+    def on_data(data: Any, *, equal: bool = True) -> Any:
+        return _means(strategy, one_step(data, equal=equal), by_replica=trains)
 
     def steps(iterator: Any, count: Any) -> Any:
         def body(taken: Any) -> tuple[Any]:
@@ -253,24 +249,37 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
         on_data = tf.function(on_data, reduce_retracing=True, autograph=False)
         steps = tf.function(steps, reduce_retracing=True, autograph=False)
 
+    compared = False
+
+    def on_batch(iterator: Any) -> Any:
+        nonlocal compared
+        data = whole_batches.divide(strategy, next(iterator), asked=model, compared=not compared)
+        compared = True
+        return on_data(data, equal=False)
+
     def function(iterator: Any) -> Any:
+        whole = not isinstance(iterator, _Steps)
         with _watch.step():
-            outputs = _take(model, iterator, on_data=on_data, steps=steps)
+            outputs = on_batch(iterator) if whole else _take(model, iterator, steps)
         if trains and outputs is not None:
             outputs, not_finite = outputs
             losses.replicas(model, not_finite)
-        return outputs
+        return whole_batches.results(model, outputs) if whole else outputs
 
     return function
 
 
-def _take(model: Any, iterator: Any, *, on_data: Callable[[Any], Any], steps: Callable[[Any, Any], Any]) -> Any:
+def predict_on_batch(original: Any, model: Any, x: Any) -> Any:
+    """Each replica predicts its part of the rows."""
+    strategy = model.distribute_strategy
+    if several(strategy):
+        x = whole_batches.divide(strategy, x, asked=model, compared=model.predict_function is None)
+    return original(model, x)
+
+
+def _take(model: Any, iterator: _Steps, steps: Callable[[Any, Any], Any]) -> Any:
     """Takes `steps_per_execution` steps, or those that are left. Returns the outputs of the last."""
     outputs = None
-    if not isinstance(iterator, _Steps):
-        for _, data in zip(range(model.steps_per_execution), iterator, strict=False):
-            outputs = on_data(data)
-        return outputs
     if model.steps_per_execution == 1:
         return steps(iterator.iterator, None)
     if iterator.count is not None:
@@ -283,32 +292,6 @@ def _take(model: Any, iterator: Any, *, on_data: Callable[[Any], Any], steps: Ca
                 raise
             break
     return outputs
-
-
-@contextmanager
-def _share_of(data: Any) -> Iterator[None]:
-    """In a replica's step: which part of the whole batch it has."""
-    context = tf.distribute.get_replica_context()
-    replicas = context.num_replicas_in_sync
-    tensor = next((one for one in tree.flatten(data) if one is not None), None)
-    shape = getattr(tensor, "shape", None)
-    # In a graph, a replica has a static number of examples where all have the same one.
-    static = not tf.executing_eagerly() and shape is not None and shape.rank and shape[0] is not None
-    if shape is None or shape.rank == 0 or static:
-        share = tf.constant(1.0 / replicas)
-    else:
-        rows = tensor.nrows() if isinstance(tensor, tf.RaggedTensor) else _first_dimension(tensor)
-        examples = tf.cast(rows, tf.float32)
-        share = tf.math.divide_no_nan(examples, context.all_reduce("SUM", examples))
-    before, _here.share, _here.reduced = _here.share, share, False
-    try:
-        yield
-    finally:
-        _here.share, _here.reduced = before, False
-
-
-def _first_dimension(tensor: Any) -> Any:
-    return tensor.dense_shape[0] if isinstance(tensor, tf.SparseTensor) else tf.shape(tensor)[0]
 
 
 def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
@@ -343,76 +326,31 @@ def _means(strategy: Any, outputs: Any, *, by_replica: bool) -> Any:
     return (means, parts[-1]) if by_replica else means
 
 
-# -- the loss and the gradients --------------------------------------------------------------------------------
+_data: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+"""What each model was built for."""
 
 
-def scale_loss_for_distribution(original: Any, value: Any) -> Any:
-    """What a replica's mean adds to the mean over the batch."""
-    return original(value) if _here.share is None else value * tf.cast(_here.share, value.dtype)
+def _check(model: Any, *, trains: bool, replicas: int) -> None:
+    """Refuses a model that several replicas cannot share, and divides the loss of its own `compute_loss`."""
+    _models.check(model, _data[model], trains=trains, replicas=replicas)
+    if trains and means_are_whole(model, trains=True):
+        _models.check_step(model, _data[model], replicas=replicas)
+    if "compute_loss" in vars(model):
+        return
+    division = _models.division(model, _data[model], replicas=replicas)
+    if division is not None:
+        model.compute_loss = divided(type(model).compute_loss, model, mean=division.value == Parts.MEAN.value)
 
 
-def unscale_loss_for_distribution(original: Any, value: Any) -> Any:
-    """Takes back what `scale_loss_for_distribution` does; 0 for a replica without examples."""
-    if _here.share is None or _here.by_batch:
-        return original(value)
-    return tf.math.divide_no_nan(value, tf.cast(_here.share, value.dtype))
-
-
-def _weigh_outputs(original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-    """The losses of several outputs: Keras weights each by a static number of examples; in a graph there is none."""
-    _here.by_batch = not tf.executing_eagerly()
-    try:
-        return original(loss, *args, **kwargs)
-    finally:
-        _here.by_batch = False
-
-
-def apply_mask(original: Any, sample_weight: Any, mask: Any, dtype: Any, reduction: Any) -> Any:
-    """Weights by which the mean over a replica's examples is one over the entries of all replicas that are valid."""
-    weights = original(sample_weight, mask, dtype, reduction)
-    if mask is None or _here.share is None or reduction not in _MEANS:
-        return weights
-    valid = tf.reduce_sum(tf.cast(mask, weights.dtype))
-    return weights * _of_whole(valid)
-
-
-def reduce_values(original: Any, values: Any, sample_weight: Any = None, reduction: Any = "sum_over_batch_size") -> Any:
-    """A replica's part of the mean; where weights are the divisor, those of all replicas."""
-    loss = original(values, sample_weight, reduction)
-    if reduction == "mean_with_sample_weight" and sample_weight is not None and _here.share is not None:
-        loss *= _of_whole(tf.cast(tf.reduce_sum(sample_weight), loss.dtype))
-    return loss
-
-
-def _of_whole(divisor: Any) -> Any:
-    """The factor that turns a mean by this replica's divisor, scaled by its share, into one by that of all replicas."""
-    whole = tf.distribute.get_replica_context().all_reduce("SUM", tf.stop_gradient(divisor))
-    return tf.math.divide_no_nan(divisor, whole * tf.cast(_here.share, divisor.dtype))
-
-
-def _clip_gradients(original: Any, optimizer: Any, gradients: list[Any]) -> list[Any]:
-    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
-    if _here.share is None or not clips:
-        return original(optimizer, gradients)  # type: ignore[no-any-return]
-    pairs = optimizer._all_reduce_sum_gradients([(one, None) for one in gradients])
-    _here.reduced = True
-    return original(optimizer, [gradient for gradient, _ in pairs])  # type: ignore[no-any-return]
-
-
-def _all_reduce_sum_gradients(original: Any, optimizer: Any, pairs: list[Any]) -> list[Any]:
-    if _here.reduced:
-        _here.reduced = False
-        return pairs
-    return original(optimizer, pairs)  # type: ignore[no-any-return]
-
-
-def check_finite(original: Any, optimizer: Any, gradients: list[Any]) -> Any:
-    """Whether the gradients of all replicas are finite: each alone could decide otherwise, and wait for the others."""
-    finite = original(optimizer, gradients)
+def _overwrite_model_variables_with_average_value(original: Any, optimizer: Any, weights: Any) -> None:
+    """Overwrites weights with their moving average; a replica, which Keras cannot do it in, overwrites its own."""
     context = tf.distribute.get_replica_context()
-    if context is None or not _several(context.strategy):
-        return finite
-    return tf.equal(context.all_reduce("SUM", 1.0 - tf.cast(finite, tf.float32)), 0.0)
+    if context is None or not several(context.strategy):
+        original(optimizer, weights)
+        return
+    for weight, average in zip(weights, averages_of(optimizer), strict=True):
+        if average is not None:
+            weight.assign(average)
 
 
 # -- callbacks -------------------------------------------------------------------------------------------------
@@ -459,7 +397,7 @@ def _save_best(original: Any, callback: Any, epoch: int, batch: int | None, logs
 def _restore(original: Any, callback: Any, logs: Any = None) -> None:
     original(callback, logs)
     strategy = callback.model.distribute_strategy
-    if not _several(strategy):
+    if not several(strategy):
         return
     epoch, replicas = callback.model._initial_epoch or 0, strategy.num_replicas_in_sync
 

@@ -1,6 +1,7 @@
 """Private names of TensorFlow. Imports it."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from dtj_trainer.compat import mentions, private, require, unfit
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.distribute import sharded_variable
-    from tensorflow.python.eager import context
+    from tensorflow.python.eager import context, executor
 except ImportError as error:
     raise unfit(str(error), library="tensorflow") from None
 
@@ -48,6 +49,22 @@ def configure_coordination(
         )
     except TypeError as error:
         raise unfit(str(error), library="tensorflow") from None
+
+
+def forget_executors_in_silence() -> None:
+    """What was computed for a task that is lost leaves no traceback in the log.
+
+    TensorFlow waits for an executor when it forgets it, and raises there once more what the coordinator has raised.
+    Python prints such an error with its traceback, and goes on.
+    """
+    before = sys.unraisablehook
+    forget = private(executor.Executor, "__del__", library="tensorflow")
+
+    def report(problem: Any) -> None:
+        if not (problem.object is forget and isinstance(problem.exc_value, tf.errors.OpError)):
+            before(problem)
+
+    sys.unraisablehook = report
 
 
 def computes_alone() -> bool | None:
@@ -118,11 +135,17 @@ def check_coordination() -> None:
         private(context.Context, name, library="tensorflow")
 
 
-def convert_in_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as AutoGraph converts it for a graph, by the settings that hold here."""
+def convert_in_graphs(function: Callable[..., Any], *, itself: bool = True) -> Callable[..., Any]:
+    """The function as AutoGraph converts it for a graph, by the settings that hold here.
+
+    Args:
+        itself: whether it is converted, or only what it makes graphs of, such as the functions of a dataset.
+    """
     autograph = private(private(tf, "__internal__", library="tensorflow"), "autograph", library="tensorflow")
     status = private(autograph, "control_status_ctx", library="tensorflow")()
-    converted: Callable[..., Any] = private(autograph, "tf_convert", library="tensorflow")(function, status)
+    converted: Callable[..., Any] = private(autograph, "tf_convert", library="tensorflow")(
+        function, status, convert_by_default=itself
+    )
     return converted
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dtj_launch import tf_config
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 CHIEF, WORKER, PS, EVALUATOR = "chief", "worker", "ps", "evaluator"
 DISPATCHER, DATA_WORKER = "dispatcher", "data-worker"
@@ -27,6 +27,16 @@ class Task:
 
     def __str__(self) -> str:
         return f"{self.role} {self.index}"
+
+    @property
+    def devices(self) -> str:
+        """What TensorFlow's names of its devices begin with."""
+        return f"/job:{self.role}/replica:0/task:{self.index}/device"
+
+    @property
+    def cpu(self) -> str:
+        """TensorFlow's name of its CPU."""
+        return f"{self.devices}:CPU:0"
 
 
 @dataclass(frozen=True)

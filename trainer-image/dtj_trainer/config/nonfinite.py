@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dtj_trainer.config import options
 from dtj_trainer.config.cluster import CHIEF, WORKER, Cluster
 from dtj_trainer.config.options import ParsedArgs
-from dtj_trainer.process.errors import NotFinite, UsageError
+from dtj_trainer.errors import NotFinite, UsageError
 
 FAIL, ROLLBACK, SKIP = options.NAN_POLICIES
 
@@ -23,14 +23,16 @@ class NanPolicy:
 class NotFiniteStep(NotFinite):
     """See `NotFinite`."""
 
-    def __init__(self, message: str, *, step: int, where: str) -> None:
+    def __init__(self, message: str, *, step: int, where: str, is_exact: bool) -> None:
         super().__init__(message)
         self.step = step
+        self.is_exact = is_exact
+        """Whether it is not finite since that step, and not since one before it that nobody looked at."""
         self.where = where
         """What is not finite, and at which step."""
 
 
-def nan_policy(given: ParsedArgs, *, strategy: str, loop: str, checkpoints: bool, script: bool) -> NanPolicy:
+def nan_policy(given: ParsedArgs, *, strategy: str, checkpoints: bool, script: bool) -> NanPolicy:
     """Reads the options.
 
     Args:
@@ -38,16 +40,14 @@ def nan_policy(given: ParsedArgs, *, strategy: str, loop: str, checkpoints: bool
         checkpoints: whether the job has a checkpoint directory.
 
     Raises:
-        UsageError: the strategy or the loop cannot do it.
+        UsageError: the strategy cannot do it, or there is no checkpoint.
     """
     action = given.value(options.ON_NAN)
     source = given.source(options.ON_NAN)
     if action != FAIL and script:
         raise UsageError(f"{source}: --script and sessions can only stop; use --on-nan={FAIL}")
-    if action != FAIL and strategy in ("ParameterServer", "Pipeline"):
+    if action != FAIL and strategy == "ParameterServer":
         raise UsageError(f"{source}: strategy {strategy} can only stop; use --on-nan={FAIL}")
-    if action != FAIL and loop == "fit":
-        raise UsageError(f"{source}: --loop=fit can only stop; use --on-nan={FAIL}, or --loop=custom")
     if action == ROLLBACK and not checkpoints:
         raise UsageError(f"{source}: there is no checkpoint to go back to; give --checkpoint-dir")
     if action == FAIL and (unused := given.source(options.ON_NAN_LIMIT)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dtj_trainer.config import options
 from dtj_trainer.config.options import Option, ParsedArgs
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 WARMED_UP = "warmup-cosine"
 

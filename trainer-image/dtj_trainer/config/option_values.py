@@ -7,14 +7,25 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from dtj_trainer.data.config import CACHES, FeatureSpec
-from dtj_trainer.object_store.url import is_url
+from dtj_trainer.config.data import CACHES, FeatureSpec
+from dtj_trainer.config.store_url import Location, is_url
+from dtj_trainer.config.store_url import place as place_of
+
+
+def given(text: str) -> str:
+    if not text:
+        raise ValueError("empty; give a value, or leave the option out")
+    return text
+
+
+def place(text: str) -> Path | Location:
+    return place_of(given(text))
 
 
 def directory(text: str) -> Path:
     if is_url(text):
         raise ValueError("give a directory of this machine, not a URL")
-    return Path(text)
+    return Path(given(text))
 
 
 def whole(minimum: int) -> Callable[[str], int]:
@@ -31,20 +42,22 @@ def whole(minimum: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = _float(text)
     if not 0 < number < math.inf:
         raise ValueError("give a number above 0")
     return number
 
 
-def fraction(text: str) -> float:
+def _float(text: str) -> float:
+    """The number; NaN, which no comparison accepts, if it is none."""
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
-        number = math.nan
+        return math.nan
+
+
+def fraction(text: str) -> float:
+    number = _float(text)
     if not 0 <= number < 1:
         raise ValueError("give a number from 0 to below 1")
     return number
@@ -83,7 +96,7 @@ def validation(text: str) -> str | float:
     try:
         share = float(text)
     except ValueError:
-        return text
+        return given(text)
     if not 0 < share <= 0.5:
         raise ValueError("give a share above 0 and at most 0.5, or the path of held-out files")
     return share
@@ -129,7 +142,7 @@ def features(text: str) -> tuple[FeatureSpec, ...]:
 
 
 def cache(text: str) -> str | Path:
-    return text if text in CACHES else Path(text)
+    return text if text in CACHES else Path(given(text))
 
 
 def mebibytes(text: str) -> int:

@@ -12,15 +12,14 @@ from types import MappingProxyType
 from typing import Generic, NoReturn, TypeVar
 
 from dtj_launch import logs
-from dtj_trainer import __version__
-from dtj_trainer.config import metric_names
+from dtj_trainer.config import export_formats, metric_names
 from dtj_trainer.config import option_values as values
+from dtj_trainer.config.data import FORMATS, SERVICES, SHARDS, FeatureSpec
+from dtj_trainer.config.store_url import Location
 from dtj_trainer.config.validation_options import Interval, KeepBest
-from dtj_trainer.data.config import FORMATS, SERVICES, SHARDS, FeatureSpec
-from dtj_trainer.export import formats
-from dtj_trainer.object_store.url import Location, place
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import TASKS
+from dtj_trainer.version import __version__
 
 STRATEGIES = (
     "OneDevice", "Mirrored", "CentralStorage", "MultiWorkerMirrored", "ParameterServer", "TPU", "Pipeline",
@@ -121,7 +120,7 @@ DATA = Option[str | None](
     "examples (inputs, labels), or two as {'training': …, 'held_out': …}",
 )  # fmt: skip
 LOSS = Option[str | None](
-    flag="--loss", parse=str, default=None, metavar="NAME",
+    flag="--loss", parse=values.given, default=None, metavar="NAME",
     help="the loss for --model, by its name in Keras (default: the loss with which the model is compiled)",
 )  # fmt: skip
 CLASS_WEIGHTS = Option[tuple[float, ...]](
@@ -133,7 +132,7 @@ NO_SHUFFLE = Option(
     help="keep the order of the examples of --data in each epoch",
 )  # fmt: skip
 DATA_DIR = Option[str | None](
-    flag="--data-dir", parse=str, default=None, metavar="PATH",
+    flag="--data-dir", parse=values.given, default=None, metavar="PATH",
     help="your own files instead of --dataset: a directory, a file, or a pattern such as 's3://bucket/part-*.csv'",
 )  # fmt: skip
 DATA_FORMAT = Option[str | None](
@@ -145,7 +144,7 @@ HELD_OUT = Option[str | float](
     help="share of the examples to hold out for the evaluation, or the path of files with such examples",
 )  # fmt: skip
 LABEL_COLUMN = Option(
-    flag="--label-column", parse=str, default="label", metavar="NAME",
+    flag="--label-column", parse=values.given, default="label", metavar="NAME",
     help="csv, tfrecord: the column to predict",
 )  # fmt: skip
 COLUMNS = Option[tuple[str, ...] | None](
@@ -327,8 +326,8 @@ BALANCE = Option(
     help="Pipeline: what to balance between the stages: parameters, or cost (measured time)",
 )  # fmt: skip
 CHECKPOINT_DIR = Option[Path | Location | None](
-    flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=place, default=None, metavar="DIR",
-    help="directory, or s3:// URL, to save checkpoints to and to resume from; all tasks of a job share it",
+    flag="--checkpoint-dir", variable="DTJ_CHECKPOINT_DIR", parse=values.place, default=None, metavar="DIR",
+    help="directory, or s3:// or gs:// URL, to save checkpoints to and to resume from; all tasks of a job share it",
 )  # fmt: skip
 CHECKPOINT_EVERY_STEPS = Option[int | None](
     flag="--checkpoint-every-steps", variable="DTJ_CHECKPOINT_EVERY_STEPS", parse=values.whole(1), default=None,
@@ -343,25 +342,25 @@ CHECKPOINT_KEEP = Option(
     help="number of newest checkpoints to keep",
 )  # fmt: skip
 EXPORT_DIR = Option[Path | Location | None](
-    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=place, default=None, metavar="DIR",
-    help="directory, or s3:// URL, for the SavedModel, as DIR/<version>",
+    flag="--export-dir", variable="DTJ_EXPORT_DIR", parse=values.place, default=None, metavar="DIR",
+    help="directory, or s3:// or gs:// URL, for the SavedModel, as DIR/<version>",
 )  # fmt: skip
 EXPORT_FORMATS = Option[tuple[str, ...] | None](
-    flag="--export-formats", variable="DTJ_EXPORT_FORMATS", parse=formats.parse, default=None, metavar="LIST",
-    help=f"formats of the exported model: {', '.join(formats.FORMATS)}, with commas (default: {formats.SAVED_MODEL}, "
-    "which is always one of them)",
+    flag="--export-formats", variable="DTJ_EXPORT_FORMATS", parse=export_formats.parse, default=None, metavar="LIST",
+    help=f"formats of the exported model: {', '.join(export_formats.FORMATS)}, with commas (default: "
+    f"{export_formats.SAVED_MODEL}, which is always one of them)",
 )  # fmt: skip
 LOG_DIR = Option[Path | Location | None](
-    flag="--log-dir", variable="DTJ_LOG_DIR", parse=place, default=None, metavar="DIR",
-    help="directory, or s3:// URL, for TensorBoard's logs and result.json",
+    flag="--log-dir", variable="DTJ_LOG_DIR", parse=values.place, default=None, metavar="DIR",
+    help="directory, or s3:// or gs:// URL, for TensorBoard's logs and result.json",
 )  # fmt: skip
 STORE_CACHE = Option[Path | None](
     flag="--store-cache", variable="DTJ_STORE_CACHE", parse=values.directory, default=None, metavar="DIR",
-    help="s3:// URLs: directory of a local disk for their copies (default: one below that for temporary files)",
+    help="URLs: directory of a local disk for their copies (default: one below that for temporary files)",
 )  # fmt: skip
 STORE_RETRY_SECONDS = Option(
     flag="--store-retry-seconds", variable="DTJ_STORE_RETRY_SECONDS", parse=values.positive, default=60.0, metavar="S",
-    help="s3:// URLs: seconds for which a request that fails is repeated",
+    help="URLs: seconds for which a request that fails is repeated",
 )  # fmt: skip
 STATUS_PORT = Option[int | None](
     flag="--status-port", variable="DTJ_STATUS_PORT", parse=values.port, default=None,

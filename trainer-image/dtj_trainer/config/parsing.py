@@ -11,23 +11,21 @@ from pathlib import Path
 
 from dtj_launch.logs import LogOptions
 from dtj_launch.rendezvous import Peer
-from dtj_trainer.config import cluster, metric_names, options
+from dtj_trainer.config import cluster, data_options, metric_names, options, pipeline_layout
+from dtj_trainer.config import script as scripts
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Cluster, Task
+from dtj_trainer.config.data import DataConfig, Profile, ServiceTask
+from dtj_trainer.config.entry_points import UserCode, parse_entry_points
+from dtj_trainer.config.export_formats import SAVED_MODEL
 from dtj_trainer.config.nonfinite import NanPolicy, nan_policy
 from dtj_trainer.config.optimizer import Learning, learning
 from dtj_trainer.config.options import ParsedArgs
+from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
+from dtj_trainer.config.script import Script
+from dtj_trainer.config.store_url import Location, StorePolicy, default_cache
 from dtj_trainer.config.validation import ValidationPolicy, validation_policy
-from dtj_trainer.data import options as data_options
-from dtj_trainer.data.config import DataConfig, Profile, ServiceTask
-from dtj_trainer.export import formats
-from dtj_trainer.object_store.url import Location, StorePolicy, default_cache
-from dtj_trainer.pipeline_parallel import layout
-from dtj_trainer.pipeline_parallel.layout import PIPELINE, Layout
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.registry import DATASETS, TASKS
-from dtj_trainer.user_code import script as scripts
-from dtj_trainer.user_code.entry_points import UserCode, parse_entry_points
-from dtj_trainer.user_code.script import Script
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_CHECKPOINT_SECONDS = 30.0
@@ -192,12 +190,12 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         user_code=user_code,
         epochs=args.value(options.EPOCHS),
         batch_size=_batch_size(args),
-        pipeline=layout.read(args, strategy, here),
+        pipeline=pipeline_layout.read(args, strategy, here),
         learning=learning(args, OWN_LEARNING_RATES if user_code.model else TASKS[task].learning_rates),
         seed=args.value(options.SEED),
         loop=loop,
         steps_per_call=args.value(options.STEPS_PER_CALL),
-        on_nan=nan_policy(args, strategy=strategy, loop=loop, checkpoints=checkpoints, script=script is not None),
+        on_nan=nan_policy(args, strategy=strategy, checkpoints=checkpoints, script=script is not None),
         validation=validation_policy(args, strategy=strategy, checkpoints=checkpoints),
         pack_gradients=args.value(options.PACK_GRADIENTS),
         min_shard_bytes=args.value(options.MIN_SHARD_BYTES),
@@ -207,7 +205,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
         checkpoint=checkpoint,
         export_dir=export_dir or (output and output / "export"),
         export_location=export_location,
-        export_formats=export_formats or (formats.SAVED_MODEL,),
+        export_formats=export_formats or (SAVED_MODEL,),
         log_dir=log_dir or (output and output / "logs"),
         log_location=log_location,
         store=store,
@@ -238,7 +236,7 @@ def _default_stall_timeout(script: Script | None, data: DataConfig, strategy: st
 def _check(config: Config, args: ParsedArgs) -> None:
     """Refuse options that contradict each other."""
     if config.pipeline:
-        layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
+        pipeline_layout.check_batch(config.pipeline, config.batch_size.over(config.pipeline.replicas))
     if config.cluster.task.role == EVALUATOR and not config.script and config.checkpoint.directory is None:
         raise UsageError("evaluator: there is no checkpoint directory to watch; give --checkpoint-dir")
     if args.value(options.EXPORT_FORMATS) and config.export_dir is None:
@@ -265,7 +263,7 @@ def _check_roles(strategy: str, here: Cluster) -> None:
         if here.count(PS):
             raise UsageError("strategy MultiWorkerMirrored: TF_CONFIG lists ps tasks; use strategy ParameterServer")
     elif strategy == PIPELINE:
-        layout.check_roles(here)
+        pipeline_layout.check_roles(here)
     else:
         for role in (CHIEF, WORKER, PS):
             if not here.count(role):

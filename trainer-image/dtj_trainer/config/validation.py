@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dtj_trainer.config import options
 from dtj_trainer.config.options import ParsedArgs
 from dtj_trainer.config.validation_options import Interval, KeepBest
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

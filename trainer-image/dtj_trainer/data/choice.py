@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from dtj_trainer.config.data import AUTO, CSV, FILE, IMAGES, NONE, TFRECORD
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.config.store_url import is_url
 from dtj_trainer.data import files
-from dtj_trainer.data.config import AUTO, CSV, FILE, IMAGES, NONE, TFRECORD
 from dtj_trainer.data.diagnosis import diagnosing_data_errors
 from dtj_trainer.data.disk_cache import store
 from dtj_trainer.data.files import Found
@@ -24,9 +25,8 @@ from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import survey
 from dtj_trainer.data.validation_split import ValidationShare
 from dtj_trainer.datasets import Dataset, Split
+from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store import data_cache
-from dtj_trainer.object_store.url import is_url
-from dtj_trainer.process.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +88,15 @@ def open_files(config: Config, *, numbers: bool) -> Pipeline:
 
 
 def _brought(config: Config, where: str, option: str) -> str:
-    """Where the files are on this machine, or may be opened by TensorFlow, which knows gs:// alone."""
-    if not is_url(where) or where.startswith("gs://"):
+    """Where the files are on this machine.
+
+    The workers of the tf.data service have no local copies: TensorFlow opens the files there, and knows gs:// alone.
+    """
+    if not is_url(where):
         return where
     if config.data.service:
+        if where.startswith("gs://"):
+            return where
         raise UsageError(
             f"{option}={where}: the tf.data service cannot read s3://; give --data-service=off, or mount the files in "
             "every pod"

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 _OF_DATA = (
     tf.errors.InvalidArgumentError,

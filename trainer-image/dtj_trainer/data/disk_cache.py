@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.data.config import DataConfig
+from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Parsed
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.record_files import RecordFiles
 from dtj_trainer.data.scan import Survey
 from dtj_trainer.data.source import Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 _FILES = 16
 _ROWS = 256

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from dtj_trainer.data.config import CSV, IMAGES, TEXT, TFRECORD
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.data import CSV, IMAGES, TEXT, TFRECORD
+from dtj_trainer.errors import UsageError
 
 _ENDINGS = {
     TFRECORD: (".tfrecord", ".tfrecords", ".tfrec"),

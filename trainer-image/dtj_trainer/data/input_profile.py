@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer.config.cluster import CHIEF, WORKER
+from dtj_trainer.config.data import Profile
 from dtj_trainer.config.parsing import Config
-from dtj_trainer.data.config import Profile
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.sharding import Share
 from dtj_trainer.data.source import Source, Stream
@@ -23,7 +23,7 @@ _WARM_BATCHES = 2
 
 
 @dataclass(frozen=True)
-class Stage:
+class TimedStage:
     """A part of the pipeline, and what it takes for a batch."""
 
     name: str
@@ -41,16 +41,16 @@ def report(source: Source, config: Config, profile: Profile) -> None:
     stages, before = [], 0.0
     for name, stream in runs:
         seconds = _seconds_a_batch(stream, each)
-        stages.append(Stage(name, max(0.0, seconds - before)))
+        stages.append(TimedStage(name, max(0.0, seconds - before)))
         before = max(before, seconds)
     if pipeline and not pipeline.decodes_batches:
         # Single examples cannot be counted without making batches of them: so that is measured by itself.
         one = tf.data.Dataset.from_tensors(tuple(part[0] for part in example)).repeat()
         batching = min(stages[-1].seconds, _seconds_a_batch(one.batch(batch), each))
-        stages[-1] = Stage(stages[-1].name, stages[-1].seconds - batching)
-        stages.append(Stage("batch", batching))
+        stages[-1] = TimedStage(stages[-1].name, stages[-1].seconds - batching)
+        stages.append(TimedStage("batch", batching))
     total = _seconds_a_batch(whole, each)
-    stages.append(Stage("transfer", _transfer_seconds(example, each)))
+    stages.append(TimedStage("transfer", _transfer_seconds(example, each)))
     _print(stages, total, source=source, batch=batch, size=sum(map(_bytes, example)))
     print(_advice(total, max(stages, key=lambda stage: stage.seconds).name, profile.step_seconds))
 
@@ -67,7 +67,7 @@ def _runs(source: Pipeline, config: Config, batch: int) -> list[tuple[str, Strea
     ]
 
 
-def _print(stages: Sequence[Stage], total: float, *, source: Source, batch: int, size: int) -> None:
+def _print(stages: Sequence[TimedStage], total: float, *, source: Source, batch: int, size: int) -> None:
     spent = sum(stage.seconds for stage in stages) or 1.0
     print(f"input of {source.name}: batches of {batch}, nothing trained")
     print(f"{'stage':<10} {'ms a batch':>10} {'share':>6}")

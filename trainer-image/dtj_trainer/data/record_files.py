@@ -5,9 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data import labels as label_names
 from dtj_trainer.data.chunks import chunks, selected
-from dtj_trainer.data.config import DataConfig
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.pipeline import Pipeline, permutation

@@ -19,7 +19,7 @@ from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.reader import Reader
 from dtj_trainer.data.labels import MAX_CLASSES, in_order
 from dtj_trainer.data.validation_split import ValidationShare
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.process.output_directories import write_atomically
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from dtj_launch.progress import Phase, ProgressStore
 from dtj_trainer.compat import lean
 from dtj_trainer.config.cluster import DISPATCHER, Task
-from dtj_trainer.data.config import ServiceTask
-from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.config.data import ServiceTask
+from dtj_trainer.errors import PeerLost, TrainerError, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _HEARTBEAT_MILLISECONDS = 1000
 _LOOK_SECONDS = 1.0
 
 
-def serve(
+def serve_data(
     task: Task, service: ServiceTask, *, checkpoints: Path | None, start_timeout: float, progress_store: ProgressStore
 ) -> None:
     """Serves until the process is terminated; never returns. The dispatcher must be there before a data worker.
@@ -60,7 +60,7 @@ def serve(
         else:
             server = library.WorkerServer(_worker(library, service, start_timeout))
     except (lean.errors_library().OpError, OSError, RuntimeError, ValueError) as error:
-        raise _explained(task, service, error) from None
+        raise _error_of(task, service, error) from None
     progress_store.update(phase=Phase.TRAINING)
     kept = f", journal in {checkpoints / JOURNAL}" if checkpoints and task.role == DISPATCHER else ""
     log.info(f"{task}: serving port {service.port} of the tf.data service{kept}")
@@ -90,7 +90,7 @@ def _worker(library: Any, service: ServiceTask, start_timeout: float) -> Any:
     )
 
 
-def _explained(task: Task, service: ServiceTask, error: Exception) -> TrainerError:
+def _error_of(task: Task, service: ServiceTask, error: Exception) -> TrainerError:
     message = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     if task.role == DISPATCHER:
         return UsageError(
@@ -99,7 +99,7 @@ def _explained(task: Task, service: ServiceTask, error: Exception) -> TrainerErr
     return PeerLost(f"{task}: tf.data service at {service.dispatcher}: {message}")
 
 
-class Served:
+class FromService:
     """A source whose batches for training come from the data workers; those to be judged by are read here.
 
     Also `dtj_trainer.data.sharding.Divisible`: each replica asks for batches of its own size.

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import tensorflow as tf
 
 from dtj_trainer.data.source import Source, Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,8 @@ class Waiting:
             # Sums wait for their turn: what one waits for is not to be counted again by the next.
             self._until = tf.Variable(0.0, dtype=tf.float64, trainable=False)
             self._sums = [tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2 if counts else 0)]
+        self.in_eager_sum = False
+        """Whether this worker waits in a sum outside of a graph, as when a variable of all replicas is read."""
         compat.replace_reductions(strategy, self._timing)
 
     def _timing(
@@ -84,7 +86,9 @@ class Waiting:
         of_replicas = [[each[replica % len(each)] for each in brought] for replica in range(self._replicas)]
         began = tf.stack([self._when(each) for each in of_replicas])
         self._count(0, began)
+        self.in_eager_sum = tf.executing_eagerly()
         reduced = reduce()
+        self.in_eager_sum = False
         ended = self._when([self._of_each(each) for each in reduced])
         self._count(1, ended)
         with tf.device(self._host):

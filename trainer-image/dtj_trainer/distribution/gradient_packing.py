@@ -10,11 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 
-def pack_gradients(optimizer: Any) -> None:
-    """Lets an optimizer of tf_keras sum its gradients over the replicas as one vector."""
-    optimizer.aggregate_gradients = reduce_packed
-
-
 def reduce_each(gradients: Sequence[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Sums (gradient, variable) pairs over all replicas, each for itself; to be called by each of them. None stays."""
     pairs = list(gradients)

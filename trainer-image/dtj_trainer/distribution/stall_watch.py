@@ -5,9 +5,12 @@ is late, and it is the cause. They tell each other through the coordination serv
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from queue import Empty, Queue
 from typing import NoReturn
 
 import tensorflow as tf
@@ -17,13 +20,15 @@ from dtj_trainer.compat import tensorflow as compat
 from dtj_trainer.config.cluster import CHIEF, WORKER, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.collective_timing import Waiting
+from dtj_trainer.errors import PeerLost, TrainerError
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import PeerLost, TrainerError
 from dtj_trainer.process.watchdog import Watchdog
 
 ANSWER_SECONDS = 5.0
 """After so long, all tasks have seen that nothing moves."""
-_TALK_SECONDS = 60.0
+SILENT = "does not answer"
+TALK_SECONDS = 60.0
+"""For which a watch that has ended leaves the tasks to tell each other how far they are."""
 
 
 class Stalled(TrainerError):
@@ -45,19 +50,30 @@ class State:
 class StallWatch(Watchdog):
     """Watches the steps of this task; a context manager around the training."""
 
-    def __init__(self, config: Config, *, batches: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        batches: Callable[[], int] = lambda: 0,
+        waits: Callable[[], bool] = lambda: False,
+        find_late: Callable[[], Mapping[Task, str]] | None = None,
+    ) -> None:
         """Args:
         batches: how many batches the data gave so far, if it is a worker of a collective that watches.
+        waits: whether this task waits for the others outside of its steps.
+        find_late: the tasks that all others wait for, and what each does, where this task alone can tell.
         """
         self._config = config
         self._batches = batches
+        self._waits = waits
+        self._find_late = find_late
         self.in_call = False
         """Whether this task is in a step, and not in a callback or a checkpoint."""
         self._what = f"no step was finished for {config.stall_timeout:g} s (--stall-timeout)"
-        alone = len(config.cluster.addresses) < 2
-        error = Stalled(self._what) if alone else PeerLost(f"{self._what}: a task of this job hangs")
+        self._alone = len(config.cluster.addresses) < 2
+        error = Stalled(self._what) if self._alone else PeerLost(f"{self._what}: a task of this job hangs")
         # A tf.data service that gives nothing has a watch of its own, which says so.
-        self._patience = config.stall_timeout + (_TALK_SECONDS if config.data.service else 0.0)
+        self._patience = config.stall_timeout + (TALK_SECONDS if config.data.service else 0.0)
         super().__init__(self._patience, error, end_with=self._end)
 
     def begin(self) -> None:
@@ -72,12 +88,16 @@ class StallWatch(Watchdog):
         self.feed()
 
     def _end(self, error: BaseException) -> None:
-        self.feed(_TALK_SECONDS)
-        batches, in_call = self._batches(), self.in_call
+        self.feed(TALK_SECONDS)
+        batches, in_call = self._batches(), self.in_call or self._waits()
+        if self._find_late:
+            here = self._config.cluster.task
+            late = self._find_late() or ({} if in_call else {here: _doing(None, in_call=False)})
+            _end_for(late, self._what, here=here)
         end_stalled(
             self._config,
             self._what,
-            State(count=batches, in_call=in_call, doing=_doing(batches, in_call=in_call)),
+            State(count=batches, in_call=in_call, doing=_doing(None if self._alone else batches, in_call=in_call)),
         )
 
 
@@ -96,9 +116,8 @@ def end_stalled(
     tasks = [task for task in cluster.addresses if task.role in (CHIEF, WORKER)]
     if len(tasks) < 2:
         end_with(Stalled(f"{what}: {state.doing}"))
-    unknown = PeerLost(f"{what}: a task of this job hangs")
     if config.strategy != "MultiWorkerMirrored":
-        end_with(unknown)
+        _end_for({}, what, here=cluster.task)
     found: dict[Task, State | None] = {}
     with suppress(tf.errors.OpError):
         compat.leave_word(_key(cluster.task, kind), json.dumps(asdict(state)))
@@ -110,10 +129,28 @@ def end_stalled(
         # The leader keeps these words: it stays until all have read them.
         compat.wait_at_barrier(f"dtj-stall{kind}", seconds=answer_seconds)
     late = latest({task: None if seen is None else (seen.count, seen.in_call) for task, seen in found.items()})
-    if cluster.task in late:
-        end_with(Stalled(f"{what}: {state.doing}"))
-    names = ", ".join(f"{task} {seen.doing if (seen := found[task]) else 'does not answer'}" for task in late)
-    end_with(PeerLost(f"{what}: {names}") if late else unknown)
+    _end_for({task: seen.doing if (seen := found[task]) else SILENT for task in late}, what, here=cluster.task)
+
+
+def find_silent(tasks: Iterable[Task], *, seconds: float = ANSWER_SECONDS) -> Mapping[Task, str]:
+    """Those of other tasks, all TensorFlow servers of this one's cluster, that do not answer within this time."""
+    silent = dict.fromkeys(tasks, SILENT)
+
+    def ask(task: Task) -> None:
+        with suppress(tf.errors.OpError), tf.device(task.cpu):
+            tf.raw_ops.Identity(input=here).numpy()
+            answered.put(task)
+
+    # To make it over there would hold the interpreter's lock until that task answers.
+    here = tf.constant(0)
+    answered: Queue[Task] = Queue()
+    for task in silent:
+        threading.Thread(target=ask, args=(task,), name=f"asks {task}", daemon=True).start()
+    until = time.monotonic() + seconds
+    with suppress(Empty):
+        while silent:
+            del silent[answered.get(timeout=max(0.0, until - time.monotonic()))]
+    return silent
 
 
 def sums_begun(waits: Waiting | None, where: str) -> State:
@@ -142,10 +179,20 @@ def latest(found: Mapping[Task, tuple[int, bool] | None]) -> list[Task]:
     return [] if len(late) == len(found) else late
 
 
-def _doing(batches: int, *, in_call: bool) -> str:
-    if not in_call:
-        return f"is outside of its steps, as in a callback, after {batches} batches"
-    return f"waits in a step, after {batches} batches of its data"
+def _end_for(late: Mapping[Task, str], what: str, *, here: Task) -> NoReturn:
+    """Ends this task because of those that are late, and of what each of them does."""
+    if doing := late.get(here):
+        end_with(Stalled(f"{what}: {doing}"))
+    names = ", ".join(f"{task} {doing}" for task, doing in late.items())
+    end_with(PeerLost(f"{what}: {names or 'a task of this job hangs'}"))
+
+
+def _doing(batches: int | None, *, in_call: bool) -> str:
+    """Args:
+    batches: None if they are not counted, as in a job of one process.
+    """
+    what = "waits in a step" if in_call else "is outside of its steps, as in a callback or a validation"
+    return what if batches is None else f"{what}, after {batches} batches of its data"
 
 
 def _key(task: Task, kind: str) -> str:

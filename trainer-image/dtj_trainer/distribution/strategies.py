@@ -20,8 +20,8 @@ from dtj_trainer.config.cluster import CHIEF, WORKER, Address, Cluster, Task
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.source import Source
 from dtj_trainer.distribution import tpu
+from dtj_trainer.errors import DataChanged, NotFinite, NotSaved, PeerLost, UsageError
 from dtj_trainer.export import conversion
-from dtj_trainer.process.errors import NotSaved, PeerLost, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,14 @@ _LAST_MOMENTS = 0.5
 _EVALUATION_SECONDS = 86400.0
 """More than any evaluation and export of a SavedModel takes; that the leader is gone is noticed by its heartbeat."""
 _LAST_ONE_SECONDS = 5.0
+_KNOWN_TO_ALL_SECONDS = 10.0
 _LEFT_WORD_SECONDS = 10.0
 
 
 def make_strategy(config: Config) -> Any:
     """The strategy of the job, on this machine's GPUs where it has any. To be made before anything else runs."""
     if config.strategy == "TPU":
-        return tpu.make_strategy(config.tpu_name)
+        return tpu.make_tpu_strategy(config.tpu_name)
     # Physical devices: asking for the logical ones would start TensorFlow, and then nothing can be configured.
     gpus = tf.config.list_physical_devices("GPU")
     if config.strategy == "OneDevice":
@@ -205,6 +206,29 @@ def exit_barrier(config: Config) -> None:
     if not cluster.leads:
         log.info(f"{cluster.task}: done")
         return
+    _outlast_the_others(cluster)
+
+
+@contextmanager
+def ending_together(config: Config, *, collective: bool) -> Iterator[None]:
+    """Keeps a task that ends because of a loss that is not finite, or of changed data, until all others know of it.
+
+    They learn it by an all-reduce. A task that left at once could take its part of the result with it, and the others
+    would end as having lost a peer.
+    """
+    try:
+        yield
+    except (NotFinite, DataChanged):
+        if collective:
+            with suppress(tf.errors.OpError):  # one of them has gone for another reason
+                compat.wait_at_barrier("dtj-not-finite", seconds=_KNOWN_TO_ALL_SECONDS)
+            if config.cluster.leads:
+                _outlast_the_others(config.cluster)
+        raise
+
+
+def _outlast_the_others(cluster: Cluster) -> None:
+    """Waits until no other task answers, for a few seconds at most."""
     peers = [(address.host, address.port) for address in cluster.peers(CHIEF, WORKER).values()]
     until = time.monotonic() + _LAST_ONE_SECONDS
     while time.monotonic() < until and any(rendezvous.probe(peer, timeout=0.2) is None for peer in peers):

@@ -14,7 +14,7 @@ from dtj_trainer.config.cluster import Cluster
 log = logging.getLogger(__name__)
 
 
-def serve(cluster: Cluster, progress_store: ProgressStore) -> None:
+def serve_cluster(cluster: Cluster, progress_store: ProgressStore) -> None:
     """Serves until the process is asked to stop; never returns."""
     start(cluster, progress_store)
     threading.Event().wait()

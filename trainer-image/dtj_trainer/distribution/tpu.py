@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.process.errors import PeerLost, UsageError
+from dtj_trainer.errors import PeerLost, UsageError
 
 LOCAL = "local"
 CHIPS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
@@ -20,7 +20,7 @@ CHIPS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
 
 
-def make_strategy(name: str, *, library: Any = tf, root: Path = Path("/")) -> Any:
+def make_tpu_strategy(name: str, *, library: Any = tf, root: Path = Path("/")) -> Any:
     """The strategy over the TPU of this name.
 
     Args:

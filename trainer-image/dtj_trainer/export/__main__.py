@@ -11,9 +11,8 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from dtj_trainer.export import formats
+from dtj_trainer.config.export_formats import PLACES, TENSORFLOW_JS, missing_package
 from dtj_trainer.export.conversion import discard, draft_of
-from dtj_trainer.export.formats import PLACES, TENSORFLOW_JS
 
 _USAGE = 2
 _PR_SET_PDEATHSIG = 1
@@ -30,7 +29,7 @@ def main(arguments: list[str]) -> int:
     if not (saved_model / "saved_model.pb").is_file():
         print(f"{saved_model}: no SavedModel; give the directory that holds saved_model.pb")
         return _USAGE
-    if missing := formats.missing_package(name):
+    if missing := missing_package(name):
         print(f"{name}: the package {missing} is not installed here; see docs/export.md")
         return _USAGE
     draft, place = draft_of(saved_model, name), saved_model / PLACES[name]

@@ -1,7 +1,6 @@
 """An exported model as files: published whole, measured, and described for those who ask. Standard library alone."""
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,6 @@ class Bundle:
     def document(self) -> dict[str, Any]:
         """As result.json, GET /status and the job's status show it."""
         return {"path": self.path, "formats": list(self.formats), "size": self.size, "digest": self.digest}
-
-    def last_words(self) -> str:
-        """The line that a pod leaves for the operator, which puts it into the job's status."""
-        return json.dumps({"export": self.document()}, ensure_ascii=False)
 
 
 def publish(draft: Path, directory: Path) -> Path:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from dtj_trainer.process.errors import TrainerError
+from dtj_trainer.errors import TrainerError
 
 LIMIT_SECONDS = 1800.0
 """How long a conversion may take."""

@@ -9,10 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from dtj_trainer import rng_state
+from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
 from dtj_trainer.data.source import Source
 from dtj_trainer.export.bundle import publish
-from dtj_trainer.tasks import Serving, Task
+from dtj_trainer.tasks import LearningTask, Serving
 
 INPUT = "inputs"
 SIGNATURE = "serving_default"
@@ -33,7 +34,7 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
         # As TensorFlow flattens them.
         names = sorted(names)
 
-    @tf.function
+    @tf.function(autograph=False)
     def serve(**inputs: Any) -> Any:
         return answer(tf.nest.pack_sequence_as(spec, [inputs[name] for name in names]))
 
@@ -45,7 +46,7 @@ def _signature(spec: Any, batch: int | None, answer: Callable[[Any], Any]) -> An
     )
 
 
-def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> Path:
+def save(task: LearningTask, model: Any, data: Source, directory: Path, *, job: str) -> Path:
     """Writes `directory/<version>` whole or not at all, and returns it; the version is one above the highest.
 
     Its signature `serving_default` takes `inputs`, or each of several inputs by its name: a batch of what the model is
@@ -54,14 +55,11 @@ def save(task: Task, model: Any, data: Source, directory: Path, *, job: str) -> 
     """
     serving = task.serving or Serving(spec=data.input_spec, encode=lambda inputs: inputs)
 
+    forward, serves = rewritten(model), keras3.call_arguments(model, training=False)
     serve = _signature(
-        serving.spec,
-        None,
-        lambda inputs: task.serve(model(serving.encode(inputs), **keras3.call_arguments(model, training=False))),
+        serving.spec, None, lambda inputs: task.serving_outputs(forward(serving.encode(inputs), **serves))
     )
-    serve_one = _signature(
-        data.input_spec, 1, lambda inputs: task.serve(model(inputs, **keras3.call_arguments(model, training=False)))
-    )
+    serve_one = _signature(data.input_spec, 1, lambda inputs: task.serving_outputs(forward(inputs, **serves)))
 
     module = tf.Module()
     module.model = model

@@ -1,1 +1,1 @@
-"""`s3://` URLs in place of directories: a local copy, and what is in the bucket. See docs/object-stores.md."""
+"""URLs of object stores in place of directories: local copies, and what is in the bucket. See docs/object-stores.md."""

@@ -6,9 +6,10 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dtj_trainer.object_store.bucket import Bucket, Entry
-from dtj_trainer.object_store.url import Location, StorePolicy
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.store_url import Location, StorePolicy
+from dtj_trainer.errors import UsageError
+from dtj_trainer.object_store.backend import Entry
+from dtj_trainer.object_store.bucket import Bucket
 
 _WILD = frozenset("*?[")
 _AT_ONCE = 8
@@ -17,7 +18,7 @@ _AT_ONCE = 8
 def fetch(text: str, *, option: str, store: StorePolicy) -> str:
     """The local path, or pattern, of the files that a URL names, which are there when this returns.
 
-    A file is read again if its size or its ETag in the bucket has changed.
+    A file is read again if its size or its version in the bucket has changed.
 
     Args:
         text: the URL of a folder, an object, or a pattern in its last parts.
@@ -42,7 +43,8 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
         entries = [entry for entry in bucket.list(name) if entry.key == location.key]
     if not entries:
         raise UsageError(
-            f"{option}={text}: no files there; give a folder, an object, or a pattern such as '{_EXAMPLE}'"
+            f"{option}={text}: no files there; give a folder, an object, or a pattern such as "
+            f"'{folder.scheme}://bucket/part-*.csv'"
         )
     # The same in all tasks: what they find has to agree.
     root = store.cache / "data" / hashlib.sha256(str(folder).encode()).hexdigest()[:16]
@@ -58,9 +60,6 @@ def fetch(text: str, *, option: str, store: StorePolicy) -> str:
             "room for the files with --store-cache"
         ) from None
     return str(root / pattern) if pattern else str(root)
-
-
-_EXAMPLE = "s3://bucket/part-*.csv"
 
 
 def _split(location: Location) -> tuple[Location, str | None]:

@@ -8,8 +8,8 @@ import json
 import socket
 from pathlib import Path
 
+from dtj_trainer.errors import NotSaved, TrainerError
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.process.errors import NotSaved, TrainerError
 
 MARKER = ".complete"
 CLAIM = ".writer"

@@ -4,8 +4,8 @@ import logging
 import threading
 from pathlib import Path
 
+from dtj_trainer.errors import TrainerError
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.process.errors import TrainerError
 
 log = logging.getLogger(__name__)
 

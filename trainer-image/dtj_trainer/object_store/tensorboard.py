@@ -1,18 +1,19 @@
-"""TensorBoard's logs of a bucket, in a local directory that follows them: TensorBoard opens no `s3://`."""
+"""TensorBoard's logs of a bucket, in a local directory that follows them: TensorBoard opens no URL."""
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dtj_trainer.object_store.bucket import Bucket, Entry
-from dtj_trainer.object_store.url import Location, StorePolicy, default_cache
-from dtj_trainer.process.errors import TrainerError, UsageError
+from dtj_trainer.config.store_url import SCHEMES, Location, StorePolicy, default_cache
+from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.object_store.backend import Entry
+from dtj_trainer.object_store.bucket import Bucket
 
 log = logging.getLogger(__name__)
 
 _OPTION = "--logdir"
-_SCHEME = "s3://"
+_URLS = tuple(f"{scheme}://" for scheme in SCHEMES)
 _EVERY_SECONDS = 15.0
 _RETRY_SECONDS = 60.0
 
@@ -51,7 +52,7 @@ class FolderCopy:
 
 
 def with_local_copies(arguments: Sequence[str], *, follow: Callable[[FolderCopy], None] | None = None) -> list[str]:
-    """The arguments of TensorBoard with a local directory in place of each `s3://` URL, which has its files by then.
+    """The arguments of TensorBoard with a local directory in place of each URL, which has its files by then.
 
     Args:
         follow: what keeps a directory up to date; a thread of this process, if it is None.
@@ -62,9 +63,9 @@ def with_local_copies(arguments: Sequence[str], *, follow: Callable[[FolderCopy]
     store = StorePolicy(cache=default_cache(), retry_seconds=_RETRY_SECONDS)
     found = []
     for argument in arguments:
-        before, scheme, rest = argument.partition(_SCHEME)
-        if scheme and before in ("", f"{_OPTION}="):
-            found.append(f"{before}{_begin(scheme + rest, store, follow or _follow)}")
+        url = argument.removeprefix(f"{_OPTION}=")
+        if url.startswith(_URLS):
+            found.append(f"{argument.removesuffix(url)}{_begin(url, store, follow or _follow)}")
         else:
             found.append(argument)
     return found

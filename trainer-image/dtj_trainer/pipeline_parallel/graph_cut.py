@@ -14,9 +14,9 @@ import keras
 
 from dtj_trainer.compat import keras3
 from dtj_trainer.config import options
+from dtj_trainer.config.pipeline_layout import PIPELINE, Layout
+from dtj_trainer.errors import UsageError
 from dtj_trainer.pipeline_parallel import partition
-from dtj_trainer.pipeline_parallel.layout import PIPELINE, Layout
-from dtj_trainer.process.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Self
 
 import tensorflow as tf
 
-from dtj_trainer.process.errors import PeerLost
+from dtj_trainer.errors import PeerLost
 from dtj_trainer.process.watchdog import LastResort
 
 SILENT_SECONDS = 7.0

@@ -1,28 +1,33 @@
 """The leader of a pipeline: it connects to the workers, drives the steps, saves, and finishes. Imports TensorFlow."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from dtj_trainer import keras_compat
+from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.config.cluster import WORKER, Task
+from dtj_trainer.config.nonfinite import SKIP
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.config.pipeline_layout import Layout
+from dtj_trainer.distribution.build_watch import BuildWatch
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.object_store.checkpoints import mirror_of
+from dtj_trainer.errors import PeerLost
 from dtj_trainer.pipeline_parallel.costs import measure
 from dtj_trainer.pipeline_parallel.graph_cut import Part, cut
 from dtj_trainer.pipeline_parallel.heartbeat import Heartbeat
-from dtj_trainer.pipeline_parallel.layout import Layout
 from dtj_trainer.pipeline_parallel.stages import copies_of, decays_of, make_stages, share_counts, state_of, weights_of
-from dtj_trainer.pipeline_parallel.step import Pipeline
+from dtj_trainer.pipeline_parallel.step import PipelineStep
 from dtj_trainer.pipeline_parallel.worker import leaving_mark
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import PeerLost
 from dtj_trainer.training import optimizers
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
@@ -50,7 +55,8 @@ def train(run: Run) -> None:
     """
     config = run.config
     with peer_loss(config.cluster), _heartbeat(run):
-        training = _Training(run)
+        with BuildWatch(config) as watch, watch.building():
+            training = _Training(run)
         controller = Controller(
             run, training, training.store,
             strategy=None,
@@ -58,8 +64,9 @@ def train(run: Run) -> None:
             batch=training.batch,
             total_steps=training.total_steps,
             # Workers may answer and yet not reach each other.
-            watch=StallWatch(config),
+            watch=StallWatch(config, find_late=training.find_late),
             all_tasks_save=False,
+            after_restore=training.after_restore,
         )  # fmt: skip
         training.introduce()
         controller.introduce()
@@ -97,8 +104,13 @@ class _Training:
         make_optimizer = copies_of(made.optimizer)
         self.stages = make_stages(model, self._parts, devices[0], make_optimizer, decays_of(made.optimizer))
         self.counter, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+        state = state_of(
+            self.stages, model, make_optimizer,
+            step=self.counter, total_steps=total, validation_digest=[run.validation_data.variable],
+        )  # fmt: skip
+        state.refresh = run.validation_data.refresh
         self.store = Store(
-            state_of(self.stages, model, make_optimizer, step=self.counter, total_steps=total),
+            state,
             config.checkpoint.directory,
             keep=config.checkpoint.keep,
             mirror=mirror_of(config.checkpoint),
@@ -107,12 +119,22 @@ class _Training:
             io_device=_device(config.cluster.task),
         )
         self.store.restore_newest()
-        share_counts(self.stages)
-        total.assign(self.total_steps)
-        self._pipeline = Pipeline(
+        if run.validation_data.differs_from_checkpoint():
+            raise run.validation_data.not_those_of_checkpoint(self.store.path())
+        self._total = total
+        self._finite = [
+            FiniteWeights(
+                (variable.value for variable in stage.trainable),
+                (variable.value for variable in stage.state),
+                keras_compat.state(stage.optimizer) if stage.trainable else (),
+            )
+            for stage in self.stages
+        ]
+        self._pipeline = PipelineStep(
             layout=self._layout, task=run.task, stages=self.stages, devices=devices, step=self.counter,
-            batch=self.batch,
+            batch=self.batch, skips=config.on_nan.action == SKIP,
         )  # fmt: skip
+        self.after_restore()
 
     def introduce(self) -> None:
         """Says what is trained how."""
@@ -132,20 +154,42 @@ class _Training:
 
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """See `InnerLoop`."""
-        metrics, not_finite = self._pipeline.run(iterator, steps)
+        taken = self._pipeline.run(iterator, steps)
         now = vote()
         return StepResult(
-            metrics=metrics, steps=steps, stop=now.stop, save=now.save, next_steps=None, not_finite_step=not_finite
-        )
+            metrics=taken.metrics, steps=steps, stop=now.stop, save=now.save, next_steps=None,
+            not_finite_step=taken.not_finite_step,
+            not_finite_workers=[taken.not_finite_stage] if taken.not_finite_stage else (),
+            skipped=taken.skipped,
+        )  # fmt: skip
 
-    def weights_are_finite(self) -> bool:
+    def find_not_finite(self) -> NotFiniteState | None:
         """See `InnerLoop`."""
-        weights = (variable.value for stage in self.stages for variable in stage.trainable)
-        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
+        states = []
+        for stage, finite in zip(self.stages, self._finite, strict=True):
+            # There, and not here: the variables would have to come over the network.
+            with tf.device(stage.device):
+                states.append(finite.find_not_finite())
+        if not (found := next((state for state in states if state), None)):
+            return None
+        first = self._pipeline.gradients_not_finite
+        # The variables of a stage are on its worker of the first replica.
+        of_stages = [self._layout.describe(replica=0, stage=stage) for stage, state in enumerate(states) if state]
+        return replace(found, workers=[first] if first else of_stages)
 
     def stream(self, first_step: int) -> Any:
         """The batches from this step on."""
         return self._run.data.batches(batch=self.batch, seed=self._run.config.seed, first_step=first_step)
+
+    def after_restore(self) -> None:
+        """See `Controller`."""
+        share_counts(self.stages)
+        self._total.assign(self.total_steps)
+        self._pipeline.restored()
+
+    def find_late(self) -> Mapping[Task, str]:
+        """See `StallWatch`."""
+        return self._pipeline.find_late(self._run.config.cluster.task)
 
     def finalize(self) -> None:
         """What the optimizers do after the last step."""
@@ -163,9 +207,8 @@ def _devices(layout: Layout) -> list[list[str]]:
 
 def _device(task: Task) -> str:
     """A task's processor: its GPU, where the workers have one, else its CPU."""
-    prefix = f"/job:{task.role}/replica:0/task:{task.index}/device"
-    gpus = [d.name for d in tf.config.list_logical_devices("GPU") if d.name.startswith(prefix)]
-    return gpus[0] if gpus else f"{prefix}:CPU:0"
+    gpus = [d.name for d in tf.config.list_logical_devices("GPU") if d.name.startswith(task.devices)]
+    return gpus[0] if gpus else task.cpu
 
 
 def _heartbeat(run: Run) -> Heartbeat:
@@ -178,7 +221,7 @@ def _heartbeat(run: Run) -> Heartbeat:
         run.termination.requested = True
 
     return Heartbeat(
-        {str(task): f"/job:{task.role}/replica:0/task:{task.index}/device:CPU:0" for task in peers},
+        {str(task): task.cpu for task in peers},
         {str(task): leaving_mark(address, job_uid=run.config.job_uid) for task, address in peers.items()},
         on_termination=on_termination,
         end_with=end_with,

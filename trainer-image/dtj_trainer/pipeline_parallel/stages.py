@@ -15,9 +15,9 @@ from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import optimizers
+from dtj_trainer.config.pipeline_layout import PIPELINE
+from dtj_trainer.errors import UsageError
 from dtj_trainer.pipeline_parallel.graph_cut import Part
-from dtj_trainer.pipeline_parallel.layout import PIPELINE
-from dtj_trainer.process.errors import UsageError
 from dtj_trainer.training import weight_update
 
 Tensor = Any
@@ -178,7 +178,13 @@ def weights_of(stages: Sequence[Stage]) -> list[Any]:
 
 
 def state_of(
-    stages: Sequence[Stage], model: Any, make_optimizer: Callable[[], Any], *, step: Any, total_steps: Any
+    stages: Sequence[Stage],
+    model: Any,
+    make_optimizer: Callable[[], Any],
+    *,
+    step: Any,
+    total_steps: Any,
+    validation_digest: Sequence[Any],
 ) -> State:
     """What a run must remember, in the same order as one optimizer over the whole model would have it.
 
@@ -205,6 +211,7 @@ def state_of(
         optimizer=[slots[name].value for name in remembered],
         step=step,
         total_steps=total_steps,
+        held_out=validation_digest,
     )
 
 

@@ -6,16 +6,18 @@ second time then (re-materialised). The gradients of all micro-batches and repli
 optimizer gets them. Imports TensorFlow.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.pipeline_parallel.layout import Layout
+from dtj_trainer.config.cluster import Task
+from dtj_trainer.config.pipeline_layout import Layout
+from dtj_trainer.pipeline_parallel.stage_progress import PieceCounter, StageProgress
 from dtj_trainer.pipeline_parallel.stages import Stage
-from dtj_trainer.tasks import Task
+from dtj_trainer.tasks import LearningTask
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
 
 Tensor = Any
@@ -27,6 +29,7 @@ class _ReplicaStage:
 
     stage: Stage
     device: str
+    counter: PieceCounter
     weights: list[Tensor]
     state: list[Tensor]
     start: list[Tensor]
@@ -39,11 +42,18 @@ class _ReplicaStage:
     scale: Tensor | None
     """Of the loss, where it is scaled."""
     gradients: list[Tensor] | None = None
+    finite: list[Tensor] = field(default_factory=list)
+    """Of each micro-batch, whether all that came out is finite; of the last stage, also the loss."""
 
     def take(self, tensor: Tensor, *after: Tensor) -> Tensor:
         """The tensor here, once what was computed last, and more, is there."""
         with tf.control_dependencies([*self.last, *after]):
             return tf.identity(tensor)
+
+    def finite_forward_and_backward(self) -> list[Tensor]:
+        """Whether all that this stage gave in the step is finite: what came out of it, and its gradients."""
+        with tf.device(self.device):
+            return [tf.reduce_all(self.finite), _all_finite(self.gradients or ())]
 
     def add(self, gradients: Sequence[Tensor]) -> None:
         """Sums what one micro-batch gives."""
@@ -59,56 +69,154 @@ class _Kept:
     state: Sequence[Tensor]
 
 
-class Pipeline:
+@dataclass(frozen=True, kw_only=True)
+class StepsTaken:
+    """What a call of several steps gives."""
+
+    metrics: Measured
+    """The mean of each over the examples of all steps."""
+    not_finite_step: int | None
+    """Of these steps, counted from 1, the first whose loss is not finite, or whose update was skipped."""
+    not_finite_stage: str | None
+    """The worker, with its stage, that was the first to give what is not finite."""
+    skipped: int
+    """Steps whose update was not applied; the means leave them out."""
+
+
+class PipelineStep:
     """Runs steps of one model over the stages of a layout."""
 
     def __init__(
-        self, *, layout: Layout, task: Task, stages: Sequence[Stage], devices: Sequence[Sequence[str]], step: Any,
-        batch: int,
+        self, *, layout: Layout, task: LearningTask, stages: Sequence[Stage], devices: Sequence[Sequence[str]],
+        step: Any, batch: int, skips: bool = False,
     ) -> None:  # fmt: skip
         """Args:
         devices: of each replica, of each stage; those of the first replica are where the stages' variables are.
         step: int64 tf.Variable; counts the steps done.
         batch: global batch size; a multiple of `layout.shares`.
+        skips: whether an update is left out on all stages if the loss or a gradient is not finite.
         """
+        self._progress = StageProgress(layout, devices)
         self._layout = layout
         self._task = task
         self._stages = stages
         self._devices = devices
         self._step = step
         self._batch = batch
+        self._skips = skips
+        self._gradients_spoiled_by = -1
+        """The stage whose gradients in the last step are not finite: see `_first_places`."""
 
-    def run(self, iterator: Any, steps: int) -> tuple[Measured, int | None]:
-        """Takes this many steps.
+    def run(self, iterator: Any, steps: int) -> "StepsTaken":
+        """Takes this many steps."""
+        arguments = tf.constant(steps, tf.int64), tf.constant(self._gradients_spoiled_by, tf.int64)
+        found, first, place, spoiled_by, skipped = self._run(iterator, *arguments)
+        self._gradients_spoiled_by = int(spoiled_by)
+        sums = [*found.numpy(), (steps - int(skipped)) * self._batch]
+        return StepsTaken(
+            metrics=Measured(sums, partial(means_by_example, self._task.metrics)),
+            not_finite_step=int(first) or None,
+            not_finite_stage=self._name(int(place)),
+            skipped=int(skipped),
+        )
 
-        Returns:
-            The mean of each metric over their examples; and of these steps, counted from 1, the first whose loss is
-            not finite.
+    def restored(self) -> None:
+        """Notes that the weights are those of a checkpoint: no gradients have spoiled them."""
+        self._gradients_spoiled_by = -1
+
+    def find_late(self, here: Task) -> Mapping[Task, str]:
+        """The tasks that the others wait for in a step that does not end, and what each of them does.
+
+        Args:
+            here: the task of this process, which reads the batches.
         """
-        found, first = self._run(iterator, tf.constant(steps, tf.int64))
-        sums = [*found.numpy(), steps * self._batch]
-        return Measured(sums, partial(means_by_example, self._task.metrics)), int(first) or None
+        return self._progress.find_late(here)
+
+    @property
+    def gradients_not_finite(self) -> str | None:
+        """The worker whose stage was the first to give gradients that are not finite, in the last step."""
+        return self._name(self._gradients_spoiled_by)
+
+    def _name(self, place: int) -> str | None:
+        if place < 0:
+            return None
+        replica, stage = divmod(place, self._layout.stages)
+        return self._layout.describe(replica=replica, stage=stage)
 
     @tf.function(reduce_retracing=True)
-    def _run(self, iterator: Any, steps: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, iterator: Any, steps: Tensor, spoiled_by: Tensor) -> tuple[Tensor, ...]:
         sums, not_finite = tf.zeros(len(self._task.metrics)), tf.constant(0, tf.int64)
+        place, skipped = tf.constant(-1, tf.int64), tf.constant(0, tf.int64)
         for number in tf.range(steps):
-            inputs, labels = next(iterator)
-            gradients, states, metrics = self.gradients(inputs, labels)
+            inputs, labels = self._progress.next_batch(iterator)
+            gradients, states, metrics, all_finite = self.gradients(inputs, labels)
             finite = self._finite(gradients)
-            for stage, sum_, state in zip(self._stages, gradients, states, strict=True):
-                stage.learn(sum_, finite=finite)
-                for variable, value in zip(stage.state, state, strict=True):
-                    variable.assign(value)
-            sums += metrics
+            forward, backward = self._first_places(all_finite)
             # The loss is the first of the metrics.
-            fresh = tf.equal(not_finite, 0) & tf.logical_not(tf.math.is_finite(metrics[0]))
+            is_good = tf.math.is_finite(metrics[0])
+            if self._skips:
+                # Gradients that overflow under loss scaling are the optimizer's: it lowers the scale.
+                is_good = is_good & (backward < 0) if finite is None else is_good
+                self._learn_if(is_good, gradients, states, finite)
+                metrics = tf.where(is_good, metrics, 0.0)
+                skipped += tf.cast(tf.logical_not(is_good), tf.int64)
+                # They are not applied, and so spoil no weights.
+                forward, backward = tf.where(forward < 0, backward, forward), tf.constant(-1, tf.int64)
+            else:
+                self._learn(gradients, states, finite)
+            sums += metrics
+            fresh = tf.equal(not_finite, 0) & tf.logical_not(is_good)
             not_finite = tf.where(fresh, number + 1, not_finite)
+            # Gradients of the step before have spoiled the weights, and so all that follows.
+            place = tf.where(fresh, tf.where(spoiled_by < 0, forward, spoiled_by), place)
+            # Under loss scaling, such a step is left out.
+            spoiled_by = backward if finite is None else spoiled_by
             self._step.assign_add(1)
-        return sums, not_finite
+        return sums, not_finite, place, spoiled_by, skipped
 
-    def gradients(self, inputs: Tensor, labels: Tensor) -> tuple[list[list[Tensor]], list[list[Tensor]], Tensor]:
+    def _learn(
+        self, gradients: Sequence[Sequence[Tensor]], states: Sequence[Sequence[Tensor]], finite: Tensor | None
+    ) -> None:
+        """The update of all stages."""
+        for stage, sum_, state in zip(self._stages, gradients, states, strict=True):
+            stage.learn(sum_, finite=finite)
+            for variable, value in zip(stage.state, state, strict=True):
+                variable.assign(value)
+
+    def _learn_if(
+        self,
+        is_good: Tensor,
+        gradients: Sequence[Sequence[Tensor]],
+        states: Sequence[Sequence[Tensor]],
+        finite: Tensor | None,
+    ) -> None:
+        tf.cond(is_good, lambda: self._learn(gradients, states, finite), lambda: None)
+
+    def _first_places(self, all_finite: Tensor) -> tuple[Tensor, Tensor]:
+        """The stages that were the first to give what is not finite, forward and backward; -1 if none did.
+
+        A stage is counted over all replicas. Of several replicas it is the first; of its stages the first forward,
+        and the last backward, because each stage spoils the ones after it.
+
+        Args:
+            all_finite: of each replica, stage and direction, whether all that came from there is finite.
+        """
+        layout = self._layout
+        bad = tf.cast(tf.logical_not(all_finite), tf.int64)
+        forward, backward = tf.reshape(bad[..., 0], [-1]), bad[..., 1]
+        replica = tf.argmax(tf.reduce_max(backward, 1))
+        last = layout.stages - 1 - tf.argmax(tf.reverse(backward[replica], [0]))
+        return (
+            tf.where(tf.reduce_any(forward > 0), tf.argmax(forward), -1),
+            tf.where(tf.reduce_any(backward > 0), replica * layout.stages + last, -1),
+        )
+
+    def gradients(
+        self, inputs: Tensor, labels: Tensor
+    ) -> tuple[list[list[Tensor]], list[list[Tensor]], Tensor, Tensor]:
         """Of each stage the gradients of the mean loss over the batch and the state after it, and each metric's sum.
+
+        And of each replica, stage and direction (forward, backward), whether all that came from there is finite.
 
         State that every micro-batch moves on, such as moving statistics, is moved on by one after the other within a
         replica, and is the mean over the replicas.
@@ -136,7 +244,8 @@ class Pipeline:
                         )
                     ]
                 )
-        return gradients, states, tf.add_n(metrics)
+        all_finite = tf.stack([[each.finite_forward_and_backward() for each in stages] for stages in replicas])
+        return gradients, states, tf.add_n(metrics), all_finite
 
     def _finite(self, gradients: Sequence[Sequence[Tensor]]) -> Tensor | None:
         """Whether the gradients of all stages are: one that overflowed has all skip the step."""
@@ -160,14 +269,23 @@ class Pipeline:
 
     def _replica_stages(self, replica: int) -> list[_ReplicaStage]:
         replica_stages, scale = [], self._scale()
-        for stage, device in zip(self._stages, self._devices[replica], strict=True):
+        for place, (stage, device) in enumerate(zip(self._stages, self._devices[replica], strict=True)):
+            counter = self._progress.counter(replica=replica, stage=place)
             with tf.device(device):
                 # Read once: the other replicas fetch the weights once a step, not once a micro-batch.
                 weights = [tf.identity(variable.value) for variable in stage.trainable]
                 state = [tf.identity(variable.value) for variable in stage.state]
             replica_stages.append(
                 _ReplicaStage(
-                    stage, device, weights, state, start=state, last=[], share=1 / self._layout.shares, scale=scale
+                    stage,
+                    device,
+                    counter,
+                    weights,
+                    state,
+                    start=state,
+                    last=[],
+                    share=1 / self._layout.shares,
+                    scale=scale,
                 )
             )
         return replica_stages
@@ -187,11 +305,14 @@ class Pipeline:
             for replica_stage, keep in zip(earlier, kept, strict=True):
                 with tf.device(replica_stage.device):
                     keep.append(_Kept(replica_stage.take(tensor), replica_stage.state))
+                    replica_stage.counter.begin(keep[-1].inputs)
                     output = replica_stage.stage.call(
                         replica_stage.weights, replica_stage.state, keep[-1].inputs, draw=draw
                     )
                     tensor, replica_stage.state = output.outputs, output.state
+                    replica_stage.finite.append(_all_finite([tensor]))
                     replica_stage.last = [tensor]
+                    replica_stage.counter.end(replica_stage.last)
             gradient, sums = self._last_stage(last, tensor, label, draw, inward=bool(earlier))
             metrics.append(sums)
             backward.append(gradient)
@@ -207,6 +328,7 @@ class Pipeline:
         """The last stage: forward, the loss and backward at once; returns the gradient of what came in, and sums."""
         with tf.device(replica_stage.device):
             inputs = replica_stage.take(tensor)
+            replica_stage.counter.begin(inputs)
             sources = [*replica_stage.weights, *([inputs] if inward else [])]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(sources)
@@ -216,9 +338,11 @@ class Pipeline:
                 loss = loss if replica_stage.scale is None else loss * replica_stage.scale
             replica_stage.state = output.state
             sums = tf.stack([tf.reduce_sum(metrics[name]) for name in self._task.metrics])
-            return _settle(
-                replica_stage, tape.gradient(loss, sources, unconnected_gradients=_ZERO), inward=inward
-            ), sums
+            replica_stage.finite.append(tf.math.is_finite(sums[0]))
+            found = tape.gradient(loss, sources, unconnected_gradients=_ZERO)
+            gradient = _settle(replica_stage, found, inward=inward)
+            replica_stage.counter.end([*replica_stage.last, sums])
+            return gradient, sums
 
 
 _ZERO = tf.UnconnectedGradients.ZERO
@@ -229,6 +353,7 @@ def _backward(replica_stage: _ReplicaStage, kept: _Kept, gradient: Tensor, draw:
     with tf.device(replica_stage.device):
         # Waits for the gradient: what is computed earlier would have to be kept, and is the same as the first time.
         inputs = replica_stage.take(kept.inputs, gradient)
+        replica_stage.counter.begin(inputs, backward=True)
         sources = [*replica_stage.weights, *([inputs] if inward else [])]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(sources)
@@ -239,7 +364,9 @@ def _backward(replica_stage: _ReplicaStage, kept: _Kept, gradient: Tensor, draw:
             output_gradients=[gradient, tf.ones_like(penalty) if replica_stage.scale is None else replica_stage.scale],
             unconnected_gradients=_ZERO,
         )  # fmt: skip
-        return _settle(replica_stage, found, inward=inward)
+        gradient = _settle(replica_stage, found, inward=inward)
+        replica_stage.counter.end(replica_stage.last, backward=True)
+        return gradient
 
 
 def _settle(replica_stage: _ReplicaStage, found: list[Tensor], *, inward: bool) -> Any:
@@ -248,6 +375,12 @@ def _settle(replica_stage: _ReplicaStage, found: list[Tensor], *, inward: bool) 
     replica_stage.add(found)
     replica_stage.last = [*found, *([gradient] if inward else [])]
     return gradient
+
+
+def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    parts = tf.nest.flatten(list(tensors), expand_composites=True)
+    floating = [part for part in parts if part.dtype.is_floating]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(part)) for part in floating] or True)
 
 
 def _sums(left: Sequence[Tensor], right: Sequence[Tensor]) -> list[Tensor]:

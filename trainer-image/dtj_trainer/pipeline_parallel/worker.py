@@ -4,8 +4,8 @@ It holds variables that only the leader can save. So when it is asked to stop, i
 """
 
 import errno
+import fcntl
 import os
-import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -15,12 +15,13 @@ from dtj_launch.progress import ProgressStore
 from dtj_launch.rendezvous import probe
 from dtj_trainer.config.cluster import Address, Cluster
 from dtj_trainer.distribution import tf_server
-from dtj_trainer.process.errors import Terminated, UsageError
+from dtj_trainer.errors import Terminated, UsageError
 from dtj_trainer.process.signals import Termination
 
 LONGEST_STAY_SECONDS = 20.0
 """Less than the 30 s that Kubernetes gives by default."""
 _LOOK_SECONDS = 0.1
+_MARK = "leaves"
 
 
 def leaving_mark(address: Address, *, job_uid: str) -> Path:
@@ -30,28 +31,69 @@ def leaving_mark(address: Address, *, job_uid: str) -> Path:
     UID of a job is random.
     """
     owner = job_uid or f"user-{os.geteuid()}"
-    return Path(tempfile.gettempdir()) / f"dtj-{owner}-stage-{address.port}" / "leaves"
+    return Path(tempfile.gettempdir()) / f"dtj-{owner}-stage-{address.port}" / _MARK
 
 
-def prepare_mark(mark: Path) -> None:
-    """Makes the directory of a mark, and takes away the mark of an earlier start.
+def prepare_mark(mark: Path) -> int:
+    """Makes the directory of a mark, and removes directories and marks that killed workers left.
+
+    Returns:
+        A file descriptor: while it is open, no other worker removes the directory.
 
     Raises:
         UsageError: the directory is somebody else's.
     """
     try:
-        mark.parent.mkdir(mode=0o700, exist_ok=True)
-        found = mark.parent.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise PermissionError(errno.EPERM, "others may write there")
+        for left in mark.parent.parent.glob("dtj-*-stage-*"):
+            with suppress(OSError):
+                _remove_unused(left)
+        while (held := _hold(mark.parent)) is None:
+            pass
         mark.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
             f"{mark.parent}: cannot be used ({error.strerror}); set TMPDIR to a directory of your own"
         ) from None
+    return held
 
 
-def serve(cluster: Cluster, progress_store: ProgressStore, termination: Termination, *, job_uid: str) -> None:
+def _hold(directory: Path) -> int | None:
+    """A file descriptor of the directory, with a lock; None if another worker removed it at this moment."""
+    directory.mkdir(mode=0o700, exist_ok=True)
+    try:
+        held = _open_own(directory)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(held, fcntl.LOCK_SH)
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(held), directory.lstat()):
+            return held
+    os.close(held)
+    return None
+
+
+def _remove_unused(directory: Path) -> None:
+    """Raises OSError: a worker that runs holds it, or it is somebody else's."""
+    held = _open_own(directory)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (directory / _MARK).unlink(missing_ok=True)
+        directory.rmdir()
+    finally:
+        os.close(held)
+
+
+def _open_own(directory: Path) -> int:
+    """Raises OSError: it is a link, or others may write there, and could keep the lock."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    found = os.fstat(held)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        os.close(held)
+        raise PermissionError(errno.EPERM, "others may write there")
+    return held
+
+
+def serve_stage(cluster: Cluster, progress_store: ProgressStore, termination: Termination, *, job_uid: str) -> None:
     """Serves until the process is asked to stop and the leader has saved what is here; never returns.
 
     Raises:
@@ -60,7 +102,7 @@ def serve(cluster: Cluster, progress_store: ProgressStore, termination: Terminat
     """
     assert cluster.own_address is not None  # a task of a checked cluster
     mark = leaving_mark(cluster.own_address, job_uid=job_uid)
-    prepare_mark(mark)
+    held = prepare_mark(mark)
     tf_server.start(cluster, progress_store)
     termination.saves = True
     while not termination.requested:
@@ -76,6 +118,7 @@ def serve(cluster: Cluster, progress_store: ProgressStore, termination: Terminat
         with suppress(OSError):
             mark.unlink(missing_ok=True)
             mark.parent.rmdir()
+            os.close(held)
     how = "has left" if left else f"is still there after {LONGEST_STAY_SECONDS:g} s"
     raise Terminated(f"{cluster.task}: asked to stop, and {cluster.leader} {how}")
 

@@ -1,17 +1,19 @@
 """How the process ends: the last line, for the log and for the pod's status, and the exit code that goes with it."""
 
+import json
 import logging
 import os
 import re
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from dtj_trainer.errors import TrainerError
+from dtj_trainer.exit_codes import ExitCode
 from dtj_trainer.process import logs
-from dtj_trainer.process.errors import TrainerError
-from dtj_trainer.process.exit_codes import ExitCode
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,23 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def leave_report(document: Mapping[str, Any]) -> None:
+    """Leaves the last report of a completed task, and its exported model, as the last words: one line of JSON.
+
+    The operator puts both into the job's status. Metrics that do not fit are left out.
+
+    Args:
+        document: that GET /status shows.
+    """
+    report = dict(document)
+    parts = {"export": report.pop("export")} if "export" in report else {}
+    line = json.dumps({**parts, "progress": report}, ensure_ascii=False)
+    if len(line.encode()) >= _KUBERNETES_LIMIT:
+        report.pop("metrics", None)
+        line = json.dumps({**parts, "progress": report}, ensure_ascii=False)
+    leave_message(line)
 
 
 def leave_message(words: str) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, WORKER
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.errors import UsageError
 from dtj_trainer.object_store.bucket import Bucket
 from dtj_trainer.object_store.folder import FolderSync
-from dtj_trainer.process.errors import UsageError
 
 RESULT = "result.json"
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from dtj_trainer.process.exit_codes import ExitCode
+from dtj_trainer.exit_codes import ExitCode
 from dtj_trainer.process.watchdog import SIGEV_THREAD, SigEvent
 
 log = logging.getLogger(__name__)

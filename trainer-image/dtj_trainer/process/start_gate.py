@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dtj_launch.rendezvous import Peer, PeersMissing, ReadinessListener, prove_free, rendezvous, wait_for_peers
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.errors import PeerLost, UsageError
 from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import PeerLost, UsageError
 from dtj_trainer.process.watchdog import Watchdog
 
 

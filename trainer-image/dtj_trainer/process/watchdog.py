@@ -14,17 +14,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import ClassVar, Self
 
-from dtj_trainer.process.errors import TrainerError
+from dtj_trainer.errors import TrainerError
 
-_DUMP_AFTER = 1.0
-_EXIT_AFTER = 2.0
+_DUMP_AFTER = 8.0
+"""A machine that stands still for a few seconds makes both timers due at once: Python, which says more, goes first."""
+_EXIT_AFTER = 10.0
 
 
 class Watchdog:
     """Ends the process with an error, from a thread of its own, when it was not fed for this many seconds.
 
-    Where Python is stuck as a whole, the stacks of all threads are printed a second later, and after another one
-    the process ends with the error's exit code all the same. A context manager: it watches from entering to leaving.
+    Where Python is stuck as a whole, the stacks of all threads are printed 8 seconds later, and after two more the
+    process ends with the error's exit code all the same. A context manager: it watches from entering to leaving.
     """
 
     def __init__(self, seconds: float, error: TrainerError, *, end_with: Callable[[BaseException], object]) -> None:

@@ -1,8 +1,8 @@
 """What a model learns: its layers, its loss, its metrics, and what is served of it.
 
-A module of this package offers `prepare(data: Source) -> (Task, Source)`; `dtj_trainer.registry` names it. It fits a
-task to the data (statistics, classes, vocabulary) and returns it with the source that feeds its model. It is called
-once the strategy is made, since it may run TensorFlow, and must come to the same in every process of a job.
+A module of this package offers `prepare(data: Source) -> (LearningTask, Source)`; `dtj_trainer.registry` names it. It
+fits a task to the data (statistics, classes, vocabulary) and returns it with the source that feeds its model. It is
+called once the strategy is made, since it may run TensorFlow, and must come to the same in every process of a job.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class Serving:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Task(Protocol):
+class LearningTask(Protocol):
     """One kind of model, fitted to its data. The same task serves every strategy."""
 
     @property
@@ -56,6 +56,6 @@ class Task(Protocol):
         """Each metric of each example: name -> float32 [batch]. What is shown is the mean over examples."""
         ...
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """What the exported model answers, by name."""
         ...

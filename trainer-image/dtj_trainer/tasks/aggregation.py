@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.tasks import Task
+from dtj_trainer.tasks import LearningTask
 
 Tensor = Any
 
@@ -40,7 +40,7 @@ class Objective(Protocol):
 class ByExample:
     """The objective of a task that judges each example by itself: means over the examples."""
 
-    def __init__(self, task: Task, model: Any, *, batch: int | None) -> None:
+    def __init__(self, task: LearningTask, model: Any, *, batch: int | None) -> None:
         """Args:
         batch: global batch size; None: whatever each batch has, on one replica.
         """
@@ -57,7 +57,9 @@ class ByExample:
         loss = tf.reduce_sum(measured["loss"]) / (rows if self._batch is None else self._batch)
         penalties = self._model.losses
         if penalties:
-            loss += tf.add_n(penalties) / tf.distribute.get_strategy().num_replicas_in_sync
+            # Those of activations are means over a replica's examples.
+            replicas = tf.distribute.get_strategy().num_replicas_in_sync
+            loss += tf.add_n(penalties) * (1 / replicas if self._batch is None else rows / self._batch)
         return loss, tf.stack([*sums, rows])
 
     def by_batch(self) -> AbstractContextManager[None]:
@@ -86,6 +88,11 @@ class Measured(Mapping[str, float]):
         self._sums = np.asarray(sums, np.float64)
         self._means = means
         self._values: Mapping[str, float] | None = None
+
+    @property
+    def sums(self) -> Any:
+        """float64, shape (size of the objective,)."""
+        return self._sums
 
     def __add__(self, other: "Measured") -> "Measured":
         return Measured(self._sums + other._sums, self._means)

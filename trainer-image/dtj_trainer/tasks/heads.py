@@ -35,7 +35,7 @@ class Head(Protocol):
         """Each metric of each example, float32 [batch], of raw outputs [batch, units]."""
         ...
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """What is answered for raw outputs [batch, units], by name."""
         ...
 
@@ -51,7 +51,7 @@ class Regression:
         errors = outputs[:, 0] - tf.cast(_flat(labels), outputs.dtype)
         return {"loss": tf.square(errors), "mean_absolute_error": tf.abs(errors)}
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`value` float32 [batch]."""
         return {"value": outputs[:, 0]}
 
@@ -68,7 +68,7 @@ class Binary:
         losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(_flat(labels), logits.dtype), logits=logits)
         return {"loss": losses, "accuracy": accuracy(outputs, labels, threshold=0.0)}
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, 2] and `class` int64 [batch], as for more classes."""
         logits = outputs[:, :1]
         return {
@@ -93,7 +93,7 @@ class MultiClass:
             losses = tf.nn.softmax_cross_entropy_with_logits(labels=tf.cast(labels, outputs.dtype), logits=outputs)
         return {"loss": losses, "accuracy": accuracy(outputs, labels)}
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
         return {"probabilities": tf.nn.softmax(outputs), "class": tf.argmax(outputs, axis=-1)}
 

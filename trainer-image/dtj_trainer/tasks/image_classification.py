@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from dtj_trainer.data.source import Source
-from dtj_trainer.tasks import Serving, Task, Tensor
+from dtj_trainer.tasks import LearningTask, Serving, Tensor
 from dtj_trainer.tasks.heads import Head, head_for
 from dtj_trainer.tasks.statistics import class_names
 
@@ -38,11 +38,11 @@ class ImageClassification:
         """Cross-entropy, accuracy."""
         return self._head.compute_metrics(outputs, labels)
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
-        return self._head.serve(outputs)
+        return self._head.serving_outputs(outputs)
 
 
-def prepare(data: Source) -> tuple[Task, Source]:
+def prepare(data: Source) -> tuple[LearningTask, Source]:
     """See `dtj_trainer.tasks`."""
     return ImageClassification(head_for(len(class_names(data)))), data

@@ -10,15 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer.data.source import Source
-from dtj_trainer.tasks import Serving, Task, Tensor
+from dtj_trainer.tasks import LearningTask, Serving, Tensor
 from dtj_trainer.tasks.aggregation import ByExample
 from dtj_trainer.tasks.heads import is_sparse
 
 
 class Measuring:
-    """See `dtj_trainer.tasks.Task`."""
+    """See `dtj_trainer.tasks.LearningTask`."""
 
-    def __init__(self, task: Task, names: Sequence[str], *, classes: int) -> None:
+    def __init__(self, task: LearningTask, names: Sequence[str], *, classes: int) -> None:
         """To be called outside of any strategy's scope.
 
         Args:
@@ -40,20 +40,20 @@ class Measuring:
 
     @property
     def serving(self) -> Serving | None:
-        """See `Task`."""
+        """See `LearningTask`."""
         return self._task.serving
 
     def build_model(self, keras: ModuleType, data: Source) -> Any:
-        """See `Task`."""
+        """See `LearningTask`."""
         return self._task.build_model(keras, data)
 
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
-        """See `Task`."""
+        """See `LearningTask`."""
         return self._task.compute_metrics(outputs, labels)
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
-        """See `Task`."""
-        return self._task.serve(outputs)
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
+        """See `LearningTask`."""
+        return self._task.serving_outputs(outputs)
 
     def objective(self, model: Any, data: Source, *, batch: int | None) -> "MeasuredObjective":
         """The loss of the task, and all metrics.
@@ -67,7 +67,7 @@ class Measuring:
 class MeasuredObjective:
     """See `dtj_trainer.tasks.aggregation.Objective`. It sums how much the variables of a metric grow from zero."""
 
-    def __init__(self, task: Task, model: Any, metrics: Sequence[Any], *, batch: int | None) -> None:
+    def __init__(self, task: LearningTask, model: Any, metrics: Sequence[Any], *, batch: int | None) -> None:
         self._task = task
         self._by_example = ByExample(task, model, batch=batch)
         self._metrics = metrics
@@ -77,7 +77,7 @@ class MeasuredObjective:
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """See `Objective`."""
         loss, sums = self._by_example.loss(outputs, labels, weights, inputs)
-        expected, found = _compared(self._task.serve(outputs), labels)
+        expected, found = _compared(self._task.serving_outputs(outputs), labels)
         parts = [sums]
         for metric in self._metrics:
             zeros = [tf.zeros(variable.shape, variable.dtype) for variable in metric.variables]

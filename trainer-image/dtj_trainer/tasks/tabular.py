@@ -47,6 +47,6 @@ class Tabular:
         """See `dtj_trainer.tasks.heads`."""
         return self._head.compute_metrics(outputs, labels)
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """See `dtj_trainer.tasks.heads`."""
-        return self._head.serve(outputs)
+        return self._head.serving_outputs(outputs)

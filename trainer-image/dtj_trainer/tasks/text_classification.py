@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.pipeline import Pipeline
 from dtj_trainer.data.source import Source, Stream
-from dtj_trainer.tasks import Serving, Task, Tensor
+from dtj_trainer.tasks import LearningTask, Serving, Tensor
 from dtj_trainer.tasks.heads import Head, head_for
 from dtj_trainer.tasks.statistics import class_names, training_examples
 from dtj_trainer.tasks.vocabulary import Vocabulary, most_frequent
@@ -55,9 +55,9 @@ class TextClassification:
         """Cross-entropy, accuracy."""
         return self._head.compute_metrics(outputs, labels)
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`probabilities` float32 [batch, classes] and `class` int64 [batch]."""
-        return self._head.serve(outputs)
+        return self._head.serving_outputs(outputs)
 
 
 class Encoded:
@@ -71,6 +71,7 @@ class Encoded:
         self.examples = texts.examples
         self.validation_examples = texts.validation_examples
         self.input_spec = tf.TensorSpec((None, _LENGTH), tf.int32)
+        self.order = getattr(texts, "order", "")
 
     def batches(self, *, batch: int, seed: Any, first_step: int = 0) -> Stream:
         """See `Source`."""
@@ -87,7 +88,7 @@ class Encoded:
         return stream.map(encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(tf.data.AUTOTUNE)
 
 
-def prepare(data: Source) -> tuple[Task, Source]:
+def prepare(data: Source) -> tuple[LearningTask, Source]:
     """See `dtj_trainer.tasks`."""
     words = most_frequent((texts for texts, _ in training_examples(data)), most=_MAX_WORDS)
     vocabulary = Vocabulary(words)

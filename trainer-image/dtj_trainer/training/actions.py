@@ -45,11 +45,6 @@ class Action(Protocol):
         ...
 
     @property
-    def waits_for_others(self) -> bool:
-        """Whether the tasks wait for each other in it, as in a step."""
-        ...
-
-    @property
     def values(self) -> Mapping[str, float]:
         """What it found last, to be shown with the progress."""
         ...

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.nonfinite import NotFiniteStep, last_words, on_which, workers_of
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.distribution.strategies import save_together
+from dtj_trainer.errors import Preempted
 from dtj_trainer.metrics.step_timing import Every
-from dtj_trainer.process.errors import Preempted
 from dtj_trainer.training.inner_loop import Vote
 from dtj_trainer.training.stepping import EverySteps
 
@@ -28,7 +29,7 @@ class Checkpointing:
         strategy: Any,
         *,
         total_steps: int | None,
-        weights_are_finite: Callable[[], bool],
+        find_not_finite: Callable[[], NotFiniteState | None],
         saving: Callable[[], AbstractContextManager[None]],
         all_tasks_save: bool = True,
     ) -> None:
@@ -42,7 +43,7 @@ class Checkpointing:
         self._config = config
         self._store = store
         self._strategy = strategy
-        self._weights_are_finite = weights_are_finite
+        self._find_not_finite = find_not_finite
         self._saving = saving
         self._all_tasks_save = all_tasks_save
         self._by_time = Every(config.checkpoint.every_seconds)
@@ -64,19 +65,24 @@ class Checkpointing:
         return Vote(stop=stop, save=leads and self._by_time.due(), next_steps=next_steps if leads else 0)
 
     def require_finite(self, step: int) -> None:
-        """Makes sure that the weights are finite after this step, at which the loop stands.
+        """Makes sure that weights and optimizer are finite after this step, at which the loop stands.
 
         Raises:
             NotFiniteStep: they are not.
         """
         if self._finite != step:
-            if not self._weights_are_finite():
-                raise self.not_finite("the weights are", step)
+            if found := self._find_not_finite():
+                is_exact = step == 1 or self._finite == step - 1
+                raise self.not_finite(found.what, step, workers=found.workers, is_exact=is_exact)
             self._finite = step
 
     def moved(self) -> None:
         """The weights may have changed without a step."""
         self._saved = self._finite = None
+
+    def restored(self, step: int) -> None:
+        """The weights are those of this step's checkpoint again."""
+        self._saved = self._finite = step
 
     def is_saved(self, step: int) -> bool:
         """Whether `save` has saved this step."""
@@ -118,12 +124,21 @@ class Checkpointing:
         saved = "all tasks saved" if self._all_tasks_save else "saved"
         return Preempted(f"preempted: {saved} step {step}{self._of_all()}; the job resumes there")
 
-    def not_finite(self, what: str, step: int, replicas: Sequence[int] = (), *, is_exact: bool = True) -> NotFiniteStep:
+    def not_finite(
+        self,
+        what: str,
+        step: int,
+        replicas: Sequence[int] = (),
+        *,
+        workers: Sequence[str] = (),
+        is_exact: bool = True,
+    ) -> NotFiniteStep:
         """How a loop ends that must not go on; waits for the checkpoint that is being written, which is finite.
 
         Args:
             what: `the loss is`, `the weights are`.
             replicas: those known to have a value that is not finite.
+            workers: the names of such workers, where workers are no replicas of one another.
             is_exact: whether it is this step, and not one before it.
         """
         path = None
@@ -131,9 +146,9 @@ class Checkpointing:
             self._store.settle()
             path = self._store.path()
         total = 1 if self._strategy is None else self._strategy.num_replicas_in_sync
-        workers = workers_of(self._config.cluster, replicas, total=total)
+        workers = workers or workers_of(self._config.cluster, replicas, total=total)
         where = f"{what} not finite {'at' if is_exact else 'by'} step {step}{on_which(workers)}"
-        return NotFiniteStep(last_words(where, path, self._config.on_nan), step=step, where=where)
+        return NotFiniteStep(last_words(where, path, self._config.on_nan), step=step, where=where, is_exact=is_exact)
 
     def _of_all(self) -> str:
         return f" of {self.total_steps}" if self.total_steps else ""

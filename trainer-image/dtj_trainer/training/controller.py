@@ -20,10 +20,13 @@ from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Action, Pause
 from dtj_trainer.training.checkpointing import Checkpointing
 from dtj_trainer.training.inner_loop import InnerLoop, StepResult, Vote
+from dtj_trainer.training.left_out import LeftOut
 from dtj_trainer.training.reporting import Reporter, Run
 from dtj_trainer.training.stepping import steps_within
 
 log = logging.getLogger(__name__)
+
+_NOTHING = Measured([], lambda _: {})
 
 
 class Controller:
@@ -42,6 +45,7 @@ class Controller:
         watch: StallWatch,
         actions: Sequence[Action] = (),
         all_tasks_save: bool = True,
+        after_restore: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
         store: of the checkpoints, restored.
@@ -50,6 +54,7 @@ class Controller:
         batch: examples of a step.
         watch: of the steps; entered in `train`.
         all_tasks_save: see `Checkpointing`.
+        after_restore: sets what the state holds, but this run decides; called when a checkpoint was restored.
         """
         config = run.config
         self._run = run
@@ -59,21 +64,24 @@ class Controller:
         self._counter = counter
         self._watch = watch
         self._actions = actions
+        self._after_restore = after_restore
         self.total_steps = total_steps
         self.step = self.first_step = int(counter.numpy())
         self._checkpoints = Checkpointing(
             config, store, strategy,
             total_steps=total_steps,
-            weights_are_finite=inner.weights_are_finite,
+            find_not_finite=inner.find_not_finite,
             saving=watch.saving,
             all_tasks_save=all_tasks_save,
         )  # fmt: skip
         self.summaries = Summaries(config.log_dir / "train" if config.log_dir and config.cluster.leads else None)
         self.reporter = Reporter(run, self.summaries, batch=batch, step=self.first_step, total_steps=total_steps)
         self._next_steps = inner.first_steps
+        self.measured: Measured | None = None
+        """What the present call of `advance`, or else the last one, has measured so far."""
         self._wanted = 1
         self._rolled_back = self._skipped = 0
-        self._left_out: set[int] = set()
+        self._left_out = LeftOut()
 
     def introduce(self) -> None:
         """Reports which step the training begins with; to be called by the leader."""
@@ -93,7 +101,8 @@ class Controller:
 
         Args:
             stream: first step -> the batches from there on, distributed.
-            fit: Keras' loop, if it is to call `advance`; it may end before the last step.
+            fit: Keras' loop, if it is to call `advance`; it may end before the last step. After a rollback it is called
+                again, and begins at the step that was restored, as after a restart.
             finalize: what the last step leaves to do with the weights, on all tasks.
 
         Raises:
@@ -107,10 +116,7 @@ class Controller:
             with self._watch:
                 self._watch.begin()
                 self._catch_up()
-                if fit:
-                    fit()
-                else:
-                    self._train(stream)
+                self._go_on_over_batches(fit or (lambda: self.advance(iter(stream(self.step)), self.total_steps)))
                 self.save()
                 run.termination.saves = False
                 finalize()
@@ -130,37 +136,51 @@ class Controller:
         if self.step != self.first_step:
             # A callback of Keras' may have taken its time.
             self._watch.feed()
-        measured: Measured | None = None
-        while self.step < min(until, self.total_steps):
-            here = self._call(iterator, min(until, self.total_steps))
-            measured = here if measured is None else measured + here
-        return Measured([], lambda _: {}) if measured is None else measured
+        self.measured = None
+        until = min(until, self.total_steps)
+        while self.step < until:
+            left_out_after = self._left_out.next(self.step, total_steps=until)
+            if self.step < left_out_after:
+                self._call(iterator, min(until, left_out_after))
+            else:
+                self._leave_out(iterator)
+        return _NOTHING if self.measured is None else self.measured
 
     def save(self) -> None:
         """Saves the step that the loop stands at, unless it is saved; on all tasks, or on none."""
         self._checkpoints.save(self.step)
 
-    def _train(self, stream: Callable[[int], Any]) -> None:
-        if self._run.config.on_nan.action == ROLLBACK and self._store.last_step is None:
+    def _go_on_over_batches(self, train: Callable[[], object]) -> None:
+        """Trains; with `--on-nan=rollback` again from the last checkpoint, as often as it may be.
+
+        Args:
+            train: trains from the present step to the last one.
+        """
+        goes_back = self._run.config.on_nan.action == ROLLBACK
+        if goes_back and self._store.last_step is None:
             self.save()
-        while self.step < self.total_steps:
-            until = min((step for step in self._left_out if step >= self.step), default=self.total_steps)
+        while True:
             try:
-                if self.step < until:
-                    self.advance(iter(stream(self.step)), until)
+                train()
+                return
             except NotFiniteStep as found:
-                if self._run.config.on_nan.action != ROLLBACK:
+                if not goes_back:
                     raise
                 self._go_back(found)
-                continue
-            if self.step < self.total_steps:
-                self._counter.assign_add(1)
-                self.step += 1
 
-    def _call(self, iterator: Any, until: int) -> Measured:
+    def _leave_out(self, iterator: Any) -> None:
+        """Counts the next step, which takes its batch and changes nothing, and does what is due after it."""
+        next(iterator)
+        self._counter.assign_add(1)
+        self.step += 1
+        if self._act(StepResult(metrics=_NOTHING, steps=1, stop=False, save=False, next_steps=None)):
+            raise self._checkpoints.preempted(self.step)
+
+    def _call(self, iterator: Any, until: int) -> None:
         schedules = (self._checkpoints.by_number, *(action.schedule for action in self._actions))
         limits = (schedule.steps_until_due(self.step) for schedule in schedules)
-        steps = min(self._next_steps, until - self.step, *limits)
+        is_alone = self._left_out.is_repeated_alone(self.step)
+        steps = 1 if is_alone else min(self._next_steps, until - self.step, *limits)
         began = time.monotonic()
         self._watch.in_call = True
         result = self._inner.run(iterator, steps, self._vote)
@@ -170,12 +190,15 @@ class Controller:
         self._wanted = steps_within(self._run.config.steps_per_call, result.steps / (time.monotonic() - began))
         self._next_steps = self._wanted if result.next_steps is None else result.next_steps
         self._check_loss(result)
+        if is_alone:
+            self._checkpoints.require_finite(self.step)
+        if measured := _measured_in(result):
+            self.measured = measured if self.measured is None else self.measured + measured
         stops = self._act(result)
         if result.metrics:
             self._report(result)
         if stops:
             raise self._checkpoints.preempted(self.step)
-        return result.metrics
 
     def _vote(self) -> Vote:
         return self._checkpoints.vote(stop=self._run.termination.requested, next_steps=self._wanted)
@@ -190,8 +213,9 @@ class Controller:
             due = [each for each in due if each.changes_training]
         if result.stop or saves or due:
             self._checkpoints.require_finite(self.step)
-        for action in self._actions:
-            action.observe(result.metrics)
+        if measured := _measured_in(result):
+            for action in self._actions:
+                action.observe(measured)
         stops = result.stop
         for action in due:
             stops |= not self._perform(action)
@@ -217,11 +241,9 @@ class Controller:
         began = time.monotonic()
         # The first one traces.
         self._watch.begin()
-        self._watch.in_call = action.waits_for_others
-        done = action.run(Pause(step=self.step, alive=self._watch.feed, save=self.save))
+        done = action.run(Pause(step=self.step, alive=self._watch.begin, save=self.save))
         if action.changes_training:
             self._checkpoints.moved()
-        self._watch.in_call = False
         self._watch.feed()
         self.reporter.pause(time.monotonic() - began)
         return done
@@ -239,8 +261,9 @@ class Controller:
     def _shown(self, result: StepResult) -> Mapping[str, float]:
         """The metrics of a call, and how often the training went on over what was not finite."""
         counts = {"rollbacks": self._rolled_back, "skipped_steps": self._skipped + len(self._left_out)}
+        measured = _measured_in(result)
         return {
-            **{name: value for name, value in result.metrics.items() if math.isfinite(value) or not result.skipped},
+            **{name: value for name, value in measured.items() if math.isfinite(value) or not result.skipped},
             **{name: count for name, count in counts.items() if count},
         }
 
@@ -255,20 +278,28 @@ class Controller:
         policy, cluster = self._run.config.on_nan, self._run.config.cluster
         step, replicas = self.step - result.steps + result.not_finite_step, result.not_finite_replicas
         if policy.action != SKIP:
-            raise self._checkpoints.not_finite("the loss is", step, replicas, is_exact=result.not_finite_is_exact)
+            raise self._checkpoints.not_finite(
+                "the loss is", step, replicas,
+                workers=result.not_finite_workers, is_exact=result.not_finite_is_exact,
+            )  # fmt: skip
         self._skipped += result.skipped
         if self._skipped > policy.limit:
-            raise self._checkpoints.not_finite("the loss or a gradient is", step, replicas)
+            raise self._checkpoints.not_finite(
+                "the loss or a gradient is", step, replicas, workers=result.not_finite_workers
+            )
         if cluster.leads:
-            workers = workers_of(cluster, replicas, total=self._strategy.num_replicas_in_sync)
-            more = f", and of {result.skipped - 1} later ones" if result.skipped > 1 else ""
+            workers = result.not_finite_workers or workers_of(
+                cluster, replicas, total=self._strategy.num_replicas_in_sync
+            )
+            later = result.skipped - 1
+            more = f", and so {'is that' if later == 1 else 'are those'} of {later} of the next steps" if later else ""
             log.warning(
-                f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update{more} is "
-                f"skipped ({self._skipped} of at most {policy.limit})"
+                f"the loss or a gradient is not finite at step {step}{on_which(workers)}: its update is "
+                f"skipped{more} ({self._skipped} of at most {policy.limit})"
             )
 
     def _go_back(self, found: NotFiniteStep) -> None:
-        """To the last checkpoint, on all tasks; the batch of the step is left out from now on.
+        """To the last checkpoint, on all tasks; the batch that is to blame is left out from now on.
 
         Raises:
             NotFinite: too often.
@@ -282,11 +313,17 @@ class Controller:
             # The first replica is the leader's, which knows what was written.
             step = of_each_replica(self._strategy, step)[0]
         store.restore(step)
+        self._after_restore()
         self.step = step
-        self._checkpoints.moved()
-        self._left_out.add(found.step - 1)
+        self._checkpoints.restored(step)
+        then = self._left_out.blame(found)
         if run.config.cluster.leads:
             log.warning(
-                f"{found.where}: back to step {step}, {store.path()}; the batch of step {found.step} is "
-                f"left out (rollback {self._rolled_back} of at most {run.config.on_nan.limit})"
+                f"{found.where}: back to step {step}, {store.path()}; {then} (rollback {self._rolled_back} of at most "
+                f"{run.config.on_nan.limit})"
             )
+
+
+def _measured_in(result: StepResult) -> Measured:
+    """The metrics of a call; nothing if the update of each of its steps was skipped."""
+    return _NOTHING if result.skipped and result.skipped == result.steps else result.metrics

@@ -15,11 +15,14 @@ from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.checkpoint.mirror import CheckpointMirror, mirror_of
 from dtj_trainer.checkpoint.state import State, examine
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.distribution.stall_watch import Stalled
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.object_store.bucket import StoreFailed
-from dtj_trainer.object_store.checkpoints import CheckpointMirror, mirror_of
+from dtj_trainer.process.ending import end_with
+from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps
@@ -42,13 +45,14 @@ def watch(run: Run) -> None:
         optimizer=[],
         step=step,
         total_steps=total,
+        held_out=[run.validation_data.variable],
     )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     mirror = mirror_of(run.config.checkpoint)
+    # The devices of the training are not known here: a global batch is more than each of them takes.
+    evaluate = Evaluation(run.task, model, run.validation_data, batch=min(BATCH, run.config.batch_size.examples))
     log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
-    # The devices of the training are not known here: a global batch is more than each of them takes.
-    evaluate = Evaluation(run.task, model, run.data, batch=min(BATCH, run.config.batch_size.examples))
     seen: set[int] = set()
     last_step = _last_step(run.config, run.data.examples)
     while True:
@@ -58,7 +62,12 @@ def watch(run: Run) -> None:
                 continue
             if mirror:
                 checkpoints.remove(directory, found)
-            score = evaluate()
+            if run.validation_data.differs_from_checkpoint():
+                raise run.validation_data.not_those_of_checkpoint(str(checkpoints.path_of(directory, found)))
+            with _watchdog(run.config) as watchdog:
+                if len(seen) == 1:  # the first batch traces and compiles
+                    watchdog.feed(max(run.config.stall_timeout, run.config.start_timeout))
+                score = evaluate(batch_done=watchdog.feed)
             summaries.write(found, for_result(score))
             summaries.flush()
             last = last_step or int(total.numpy())
@@ -69,6 +78,13 @@ def watch(run: Run) -> None:
                 log.info("evaluator: done, this was the last step")
                 return
         time.sleep(_LOOK_IN_BUCKET_SECONDS if mirror else _LOOK_SECONDS)
+
+
+def _watchdog(config: Config) -> Watchdog:
+    """Ends the evaluator when no batch is evaluated for too long."""
+    what = f"no batch of the held-out examples was evaluated for {config.stall_timeout:g} s (--stall-timeout)"
+    error = Stalled(f"{what}: the evaluator waits for its data, or is in the model")
+    return Watchdog(config.stall_timeout, error, end_with=end_with)
 
 
 def _unseen(mirror: CheckpointMirror | None, directory: Path, seen: set[int]) -> Iterator[int]:
@@ -102,7 +118,8 @@ def _restore(state: State, directory: Path, step: int) -> str | None:
     if problem := examine(directory, step, state.expected(), state.names):
         return problem
     try:
-        state.checkpoint.read(str(checkpoints.path_of(directory, step))).expect_partial()
+        path = checkpoints.path_of(directory, step)
+        state.present_in(path).read(str(path)).expect_partial()
     except tf.errors.OpError as error:
         return type(error).__name__
     return None

@@ -13,16 +13,16 @@ from typing import Any
 import keras
 
 from dtj_launch.progress import Phase
+from dtj_trainer.config.export_formats import SAVED_MODEL
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.export import bundle, conversion, saved_model
 from dtj_trainer.export.bundle import Bundle
 from dtj_trainer.export.conversion import ConversionFailed
-from dtj_trainer.export.formats import SAVED_MODEL
 from dtj_trainer.metrics.formatting import short_number, short_time
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.object_store import exports
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.process.ending import leave_message
+from dtj_trainer.process.ending import leave_report
 from dtj_trainer.process.output_directories import write_result
 from dtj_trainer.training.evaluation import BATCH, evaluate, for_result, format_metrics
 from dtj_trainer.training.reporting import Reporter, Run
@@ -58,7 +58,7 @@ def finish(
     model.set_weights(weights)
 
     run.progress_store.update(phase=Phase.EVALUATING, eta_seconds=None)
-    score = evaluate(run.task, model, run.data, batch=min(batch, BATCH))
+    score = evaluate(run.task, model, run.validation_data, batch=min(batch, BATCH))
     summaries.write(step, for_result(score))
     log.info(f"held-out: {format_metrics(score)}  ({run.data.validation_examples} examples that were not trained on)")
     rate, seconds = reporter.meter.overall_examples_per_second, reporter.seconds
@@ -77,7 +77,8 @@ def finish(
         _export(run, model, run.config.export_dir, result)
     else:
         _keep(run, result)
-    run.progress_store.update(phase=Phase.DONE)
+    run.progress_store.update(phase=Phase.DONE, step=step)
+    leave_report(run.progress_store.document())
     pace = "" if rate is None else f", {short_number(rate)} examples/s on average without compilation and checkpoints"
     log.info(f"done: {step - reporter.first_step} steps in {short_time(seconds)}{pace}")
 
@@ -105,7 +106,6 @@ def _export(run: Run, model: Any, directory: Path, result: Mapping[str, object])
     log.info(f"exported: {exported.path}  {', '.join(made)}  {short_number(exported.size)} bytes  {exported.digest}")
     if failures:
         raise ConversionFailed("; ".join(failures).replace(str(path), exported.path))
-    leave_message(exported.last_words())
 
 
 def _uploaded(config: Config, path: Path, exported: Bundle) -> Bundle:

@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import tensorflow as tf
+
+from dtj_trainer.checkpoint.finite_weights import NotFiniteState
 from dtj_trainer.tasks.aggregation import Measured
 
 
@@ -38,6 +41,8 @@ class StepResult:
     """Whether it is that step, and not one before it."""
     not_finite_replicas: Sequence[int] = ()
     """The replicas with such a loss in that step."""
+    not_finite_workers: Sequence[str] = ()
+    """The workers that had such a loss, where workers are no replicas of one another."""
     skipped: int = 0
     """Steps whose update was not applied; the means leave them out."""
     waited: float | None = None
@@ -66,6 +71,11 @@ class InnerLoop(Protocol):
         """
         ...
 
-    def weights_are_finite(self) -> bool:
-        """Whether all weights that are trained are finite; it is the same on all tasks."""
+    def find_not_finite(self) -> NotFiniteState | None:
+        """What of the weights and of the optimizer's state is not finite and must be; it is the same on all tasks."""
         ...
+
+
+def new_counter() -> Any:
+    """A number of steps as a checkpoint holds it: int64, 0; the replicas of a strategy count it together."""
+    return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)

@@ -5,7 +5,7 @@ under Mirrored as well (keras-team/keras#20585). So `fit` keeps what it is for -
 `train_step` - and three of the model's methods are replaced on the model itself:
 
 - `compute_loss` (public): the task's loss over the global batch, exact where replicas have unequal shares.
-- `make_train_function` (public): the calls of our engine, with its agreement, checkpoints and progress.
+- `make_train_function` (public): the calls of the inner loop, with its agreement, checkpoints and progress.
 - `_maybe_symbolic_build` (private, Keras 3): asks every replica for a batch, which is where it fails. The model and
   its optimizer are built already.
 
@@ -13,6 +13,7 @@ The last is why the version is checked. Imports TensorFlow.
 """
 
 import atexit
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +26,16 @@ import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3, tf_keras
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.aggregation import Measured
+from dtj_trainer.training.callback_state import CallbackState, Progress
 from dtj_trainer.training.stepping import fit_segments
 from dtj_trainer.training.weight_update import Finalization
-from dtj_trainer.user_code.entry_points import Name
 from dtj_trainer.user_code.keras_import import PROVED, is_proved
 from dtj_trainer.user_code.loader import load
+
+log = logging.getLogger(__name__)
 
 
 class Validations(Protocol):
@@ -49,9 +53,14 @@ class Validations(Protocol):
 
 
 class Loop(Protocol):
-    """What drives the engine."""
+    """What drives the inner loop."""
 
     step: int
+
+    @property
+    def measured(self) -> Measured | None:
+        """What the present call of `advance`, or else the last one, has measured so far."""
+        ...
 
     def advance(self, iterator: Any, until: int) -> Measured:
         """Trains up to this step; the means of the metrics over the steps taken."""
@@ -90,7 +99,8 @@ def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_c
     if keras_compat.keras_of(model) is keras:
         check_version(keras.__version__)
         keras3.leave_unbuilt(model)
-    if keras_compat.keras_of(model) is not keras and tf_keras.is_compiled(model):
+        keras3.compile_again(model, optimizer, steps_per_call=steps_per_call)
+    elif tf_keras.is_compiled(model):
         # To compile it once more would leave out its loss and metrics.
         model.optimizer = optimizer
         tf_keras.set_steps_per_call(model, steps_per_call)
@@ -99,7 +109,7 @@ def prepare(model: Any, optimizer: Any, *, loss: Callable[..., Any], steps_per_c
     model.compute_loss = lambda x=None, y=None, y_pred=None, sample_weight=None, training=True: loss(
         y_pred, y, sample_weight, x
     )
-    # The metrics are the engine's, which reduces them once a call.
+    # The metrics are the inner loop's, which reduces them once a call.
     model.compute_metrics = lambda x, y, y_pred, sample_weight=None: {}
 
 
@@ -114,8 +124,12 @@ def fit(
     steps_per_call: int,
     finalization: Finalization,
     validations: Validations | None = None,
+    callback_state: CallbackState | None = None,
 ) -> None:
     """Runs `model.fit` from the step where the loop stands to the last, or until a callback stops the training.
+
+    If it ended with an error, and then a checkpoint was restored, it can be called again. It goes on with new
+    callbacks, as a resumed run does.
 
     An epoch of Keras' is this many whole steps; the stream of examples itself runs on over its end. Where the first or
     the last epoch has fewer steps, `fit` is called for it alone, and the callbacks see one training all the same.
@@ -130,27 +144,35 @@ def fit(
         steps_per_call: as prepared.
         finalization: of the optimizer, done once at the end, before callbacks see it.
         validations: of the loop; callbacks see those of an epoch at its end.
+        callback_state: of the run before this one; None: the callbacks begin again.
 
     Raises:
         UsageError: what should give callbacks does not.
     """
     library = keras_compat.keras_of(model)
-    epoch = _Epoch(loop, steps_per_call=steps_per_call)
+    # A callback may have stopped a training that went back to a checkpoint from before that.
+    model.stop_training = False
+    epoch = _Epoch(loop, model, steps_per_call=steps_per_call, steps_per_epoch=steps_per_epoch)
     begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
     given = _callbacks(callbacks, library)
     strategy = model.distribute_strategy
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not strategy.extended.should_checkpoint:
         _write_elsewhere(given, library)
     epochs = -(-total_steps // steps_per_epoch)
-    callback_list = _whole_training(library, loop, validations)(
+    callback_list = _whole_training(library, epoch, validations, callback_state)(
         [begins, *given],
         add_history=True, model=model, epochs=epochs, steps=steps_per_epoch, verbose=0,
     )  # fmt: skip
+    history = [one for one in callback_list.callbacks if isinstance(one, library.callbacks.History)]
     model.make_train_function = lambda force=False: epoch.train
     model.train_function = epoch.train
     model.get_metrics_result = epoch.means
     finalization.leave_to_us()
-    for first_epoch, end, epoch.steps in fit_segments(loop.step, total_steps, steps_per_epoch):
+    if callback_state:
+        before = callback_state.watch([*given, *history], epoch.progress)
+        _resume(before, callback_state, callback_list, epoch, total_steps=total_steps)
+    segments = fit_segments(loop.step, total_steps, steps_per_epoch)
+    for first_epoch, end, epoch.steps in () if model.stop_training else segments:
         model.fit(
             stream(loop.step),
             initial_epoch=first_epoch, epochs=end, steps_per_epoch=epoch.steps,
@@ -164,29 +186,52 @@ def fit(
     callback_list.end()
 
 
-def _whole_training(library: ModuleType, loop: Loop, validations: Validations | None) -> type:
+def _resume(
+    before: Progress | None, callback_state: CallbackState, callback_list: Any, epoch: "_Epoch", *, total_steps: int
+) -> None:
+    """Goes back to where the callbacks stood at the step of the checkpoint.
+
+    A checkpoint of the last step of an epoch is written before the callbacks see the end of it. They see it here.
+
+    Args:
+        before: where `fit` stood; None: it begins.
+    """
+    if before is None:
+        return
+    if before.stopped:
+        log.info("a callback had stopped the training at this step")
+        callback_list.on_train_begin()
+    elif before.steps_per_epoch == epoch.steps_per_epoch:
+        epoch.resume(callback_state.measured(before.sums), ended=before.ended)
+        ended = epoch.ended_at(total_steps)
+        if before.ended < ended:
+            callback_list.on_train_begin()
+            callback_list.on_epoch_end(ended - 1, epoch.means())
+    epoch.model.stop_training |= before.stopped
+
+
+def _whole_training(
+    library: ModuleType, epochs: "_Epoch", validations: Validations | None, callback_state: CallbackState | None
+) -> type:
     """Callbacks that see one training, of however many calls of `fit` it consists, and its validations."""
 
     class WholeTraining(library.callbacks.CallbackList):  # type: ignore[misc, name-defined]
         _begun = False
         _logs: Mapping[str, float] | None = None
 
-        _first = 0
-
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            self._first = loop.step
-            super().on_epoch_begin(epoch, logs)
-
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            if logs is not None and validations and validations.step > self._first:
+            if logs is not None and validations and epochs.is_of(epoch, validations.step):
                 # Into what Keras itself goes on with, as its `fit` does with validation_data.
                 logs.update(validations.values)
             super().on_epoch_end(epoch, logs)
+            epochs.ended = epoch + 1
 
         def on_train_begin(self, logs: Any = None) -> None:
             if not self._begun:
                 self._begun = True
                 super().on_train_begin(logs)
+                if callback_state:
+                    callback_state.begun()
 
         def on_train_end(self, logs: Any = None) -> None:
             self._logs = logs
@@ -226,23 +271,58 @@ def _write_elsewhere(callbacks: Sequence[Any], library: ModuleType) -> None:
 class _Epoch:
     """The epoch that Keras is in: where it ends, and the means of the metrics since it began."""
 
-    def __init__(self, loop: Loop, *, steps_per_call: int) -> None:
+    def __init__(self, loop: Loop, model: Any, *, steps_per_call: int, steps_per_epoch: int) -> None:
         self._loop = loop
+        self.model = model
         self.steps = 0
         """Of the epochs of this call of `fit`."""
+        self.steps_per_epoch = steps_per_epoch
+        self.ended = loop.step // steps_per_epoch
+        """Epochs of which the callbacks have seen the end."""
         self._steps_per_call = steps_per_call
         self._first = loop.step
         self._measured: Measured | None = None
+        self._in_call = False
+
+    def is_of(self, epoch: int, step: int) -> bool:
+        """Whether a step is one of this epoch, which ends now. A rollback may have come after a later step."""
+        return epoch * self.steps_per_epoch < step <= self._loop.step
+
+    def ended_at(self, total_steps: int) -> int:
+        """Epochs that have ended at the step of the loop; the last one may be shorter."""
+        step, whole = self._loop.step, self.steps_per_epoch
+        return step // whole if step < total_steps else -(-step // whole)
+
+    def resume(self, measured: Measured | None, *, ended: int) -> None:
+        """Goes on in the midst of an epoch, or before its callbacks see its end."""
+        self._measured, self.ended = measured, ended
+
+    def progress(self) -> Progress:
+        """Where `fit` stands, also in the midst of `train`."""
+        measured = self._measured
+        if self._in_call and self._loop.measured is not None:
+            measured = self._loop.measured if measured is None else measured + self._loop.measured
+        return Progress(
+            steps_per_epoch=self.steps_per_epoch,
+            ended=self.ended,
+            stopped=bool(self.model.stop_training),
+            sums=None if measured is None else measured.sums,
+        )
 
     def begin(self, _epoch: int, _logs: object = None) -> None:
-        """As a callback: a new epoch begins."""
-        self._first, self._measured = self._loop.step, None
+        """As a callback: an epoch begins, or its rest does."""
+        self._first = self._loop.step
+        if self._first % self.steps_per_epoch == 0:
+            self._measured = None
 
     def train(self, iterator: Any) -> dict[str, float]:
         """As Keras' train function: some steps, and the metrics of the epoch so far."""
         before = self._loop.step
+        self._in_call = True
         measured = self._loop.advance(iterator, min(before + self._steps_per_call, self._first + self.steps))
-        self._measured = measured if self._measured is None else self._measured + measured
+        self._in_call = False
+        if measured:  # Nothing is, if the update of each of these steps was skipped.
+            self._measured = measured if self._measured is None else self._measured + measured
         return self.means()
 
     def means(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from dtj_trainer import keras_compat
 from dtj_trainer.compat import optimizers as compat
 from dtj_trainer.config.optimizer import WARMED_UP, Learning
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.training import weight_update
 
 _OPTIONS = "--optimizer-options"

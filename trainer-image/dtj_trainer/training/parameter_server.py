@@ -16,14 +16,17 @@ import tf_keras
 
 from dtj_launch.progress import Meter
 from dtj_trainer import keras_compat
+from dtj_trainer.autograph import as_written
 from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import tensorflow as compat
-from dtj_trainer.config.cluster import CHIEF, PS, WORKER
-from dtj_trainer.distribution.stall_watch import StallWatch
+from dtj_trainer.config.cluster import CHIEF, PS, WORKER, Task
+from dtj_trainer.distribution.build_watch import BuildWatch
+from dtj_trainer.distribution.stall_watch import StallWatch, find_silent
 from dtj_trainer.distribution.strategies import peer_loss
-from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.tasks.aggregation import Measured, means_by_example
 from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.controller import Controller
@@ -48,7 +51,7 @@ fails again and again would fill them with copies. A coordinator that was frozen
 """
 
 
-def make_strategy(*, min_shard_bytes: int | None = None) -> Any:
+def make_parameter_server_strategy(*, min_shard_bytes: int | None = None) -> Any:
     """Connects to the servers of TF_CONFIG, new ones or those of a coordinator before; waits for all of them.
 
     Args:
@@ -70,11 +73,13 @@ def train(run: Run, strategy: Any) -> None:
 
     Raises:
         Preempted: asked to stop; the state is saved.
-        PeerLost: a parameter server is gone. The loss of a worker is made good by the others.
+        PeerLost: a parameter server is gone: by exit code 75 `dtj_launch.restart_policy` starts the coordinator again,
+            and the operator starts all tasks (docs/adr/0009). The loss of a worker is made good by the others.
     """
     config = run.config
     with peer_loss(config.cluster):
-        training = _Training(run, strategy)
+        with BuildWatch(config) as watch, watch.building():
+            training = _Training(run, strategy)
         controller = Controller(
             run, training, training.store,
             strategy=None,
@@ -112,6 +117,7 @@ class _Training:
         config = run.config
         self._run = run
         self._strategy = strategy
+        compat.forget_executors_in_silence()
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.batch = config.batch_size.over(1)
         self._steps_per_epoch = -(-run.data.examples // self.batch)
@@ -129,6 +135,10 @@ class _Training:
             with strategy.extended.colocate_vars_with(self._step):
                 # Sums since the start of each metric, and examples. The coordinator reads how they grow.
                 self._sums = tf.Variable(tf.zeros(len(run.task.metrics) + 1, tf.float64), trainable=False)
+                # Index of the worker that had the first loss that is not finite; -1 while there is none.
+                self._not_finite = tf.Variable(-1, dtype=tf.int64, trainable=False)
+                # Of each worker, whether it is in a call of steps.
+                self._in_call = tf.Variable(tf.zeros(config.cluster.count(WORKER), tf.bool), trainable=False)
             self._step_function = self._train_step
             if config.loop == "fit":
                 self._step_function = self.model.train_step
@@ -142,7 +152,9 @@ class _Training:
             optimizer=remembered,
             step=self._step,
             total_steps=total,
+            held_out=[run.validation_data.variable],
         )
+        state.refresh = run.validation_data.refresh
         self.store = Store(
             state,
             config.checkpoint.directory,
@@ -150,15 +162,21 @@ class _Training:
             mirror=mirror_of(config.checkpoint),
             writes=True,
             # Else every parameter server would want to write to the directory itself.
-            io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0",
+            io_device=Task(CHIEF, 0).cpu,
         )
         self.store.restore_newest()
+        if run.validation_data.differs_from_checkpoint():
+            raise run.validation_data.not_those_of_checkpoint(self.store.path())
+        self._weights = FiniteWeights(self.model.trainable_weights, self.model.non_trainable_weights, remembered)
         total.assign(self.total_steps)
         self._done = self._scheduled = int(self._step.numpy())
         self._reported = self._sums.numpy()
         self._meter = Meter(batch=self.batch, step=self._done)
+        self._workers = iter(
+            self._coordinator.create_per_worker_dataset(lambda: tf.data.Dataset.from_tensors(_worker()).repeat())
+        )
         # A worker behind a dead network hangs the coordinator forever: TensorFlow sends it no heartbeat.
-        self.watch = StallWatch(config)
+        self.watch = StallWatch(config, find_late=self._find_late)
         if split := [weight for weight in keras_compat.unshard(self.model.weights) if hasattr(weight, "variables")]:
             log.info(f"split over the parameter servers: {', '.join(f'{w.name} {tuple(w.shape)}' for w in split)}")
 
@@ -209,6 +227,7 @@ class _Training:
         before, self._reported = self._reported, self._sums.numpy()
         metrics = Measured(self._reported - before, self._means)
         is_finite = all(map(math.isfinite, metrics.values()))
+        worker = int(self._not_finite.numpy())
         return StepResult(
             metrics=metrics,
             steps=steps,
@@ -217,12 +236,12 @@ class _Training:
             next_steps=self.total_steps,
             not_finite_step=None if is_finite else steps,
             not_finite_is_exact=False,
+            not_finite_workers=() if worker < 0 else (str(Task(WORKER, worker)),),
         )
 
-    def weights_are_finite(self) -> bool:
+    def find_not_finite(self) -> NotFiniteState | None:
         """See `InnerLoop`."""
-        weights = map(tf.convert_to_tensor, self.model.trainable_weights)
-        return all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in weights)
+        return self._weights.find_not_finite()
 
     def _means(self, sums: Any) -> Mapping[str, float]:
         """The mean of each metric; nothing without an example."""
@@ -231,8 +250,12 @@ class _Training:
     def stream(self, first_step: int) -> Any:
         """The streams of all workers. Each has an order of its own; together they see as much as one would."""
 
+        # Else AutoGraph would add its own lines to one of ours about the data.
+        @as_written
         def examples() -> Any:
-            return self._strategy.distribute_datasets_from_function(lambda context: self._share(context, first_step))
+            return self._strategy.distribute_datasets_from_function(
+                lambda context: _with_worker(self._share(context, first_step))
+            )
 
         return self._coordinator.create_per_worker_dataset(examples)
 
@@ -248,13 +271,14 @@ class _Training:
         )  # fmt: skip
 
     def _schedule(self, iterator: Any, steps: int) -> None:
-        self._coordinator.schedule(self._train_steps, args=(iterator, tf.constant(steps, tf.int64)))
+        self._coordinator.schedule(self._train_steps, args=(iterator, self._workers, tf.constant(steps, tf.int64)))
         self._scheduled += steps
 
     def _creator(self, first_step: int) -> Any:
         """The same for Keras, which distributes it itself."""
         return tf_keras.utils.experimental.DatasetCreator(lambda context: self._share(context, first_step))
 
+    @as_written
     def _share(self, context: Any, first_step: int) -> Any:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         return self._run.data.batches(
@@ -263,11 +287,31 @@ class _Training:
             first_step=first_step,
         )
 
+    def _find_late(self) -> Mapping[Task, str]:
+        """See `StallWatch`."""
+        if silent := find_silent(task for task in self._run.config.cluster.addresses if task.role in (WORKER, PS)):
+            return silent
+        busy = (Task(WORKER, index) for index, in_call in enumerate(self._in_call.numpy()) if in_call)
+        return dict.fromkeys(busy, "waits in a step")
+
     @tf.function(reduce_retracing=True)
-    def _train_steps(self, iterator: Any, steps: Any) -> None:
-        for _ in tf.range(steps):
+    def _train_steps(self, iterator: Any, workers: Any, steps: Any) -> None:
+        worker = next(workers)
+        self._in_call.scatter_update(tf.IndexedSlices([True], [worker]))
+        with tf.control_dependencies([self._take(iterator, steps)]):
+            self._step.assign_add(steps)
+            self._in_call.scatter_update(tf.IndexedSlices([False], [worker]))
+
+    @tf.function(reduce_retracing=True)
+    def _take(self, iterator: Any, steps: Any) -> Any:
+        """A function of its own, so that what is to come after the steps can wait for it."""
+
+        def one(taken: Any) -> tuple[Any]:
             self._strategy.run(self._step_function, args=(next(iterator),))
-        self._step.assign_add(steps)
+            return (taken + 1,)
+
+        # Not `for`: with `--run-eagerly` a function within a function is not rewritten.
+        return tf.while_loop(lambda taken: taken < steps, one, [tf.constant(0, tf.int64)])[0]
 
     def _loss(self, outputs: Any, labels: Any, weights: Any = None, inputs: Any = None) -> Any:
         """The mean over a worker's batch, with the penalties of the layers; notes the metrics on the way."""
@@ -278,9 +322,24 @@ class _Training:
         self._sums.assign_add(tf.cast(sums, tf.float64))
         return tf.add_n([tf.reduce_sum(metrics["loss"]) / self.batch, *self.model.losses])
 
-    def _train_step(self, examples: tuple[Any, Any]) -> None:
-        inputs, labels = examples
+    def _train_step(self, examples: tuple[tuple[Any, Any], Any]) -> None:
+        (inputs, labels), worker = examples
         with tf.GradientTape() as tape:
-            loss = weight_update.scaled(self._optimizer, self._loss(self.model(inputs, training=True), labels))
+            loss = self._loss(self.model(inputs, training=True), labels)
+            scaled = weight_update.scaled(self._optimizer, loss)
+        # Before the update: what follows from it on other workers comes later.
+        if not tf.math.is_finite(loss) and self._not_finite < 0:
+            self._not_finite.assign(worker)
         weights = self.model.trainable_variables
-        weight_update.apply(self._optimizer, tape.gradient(loss, weights), weights)
+        weight_update.apply(self._optimizer, tape.gradient(scaled, weights), weights)
+
+
+def _with_worker(stream: Any) -> Any:
+    """Each element of a worker's stream with the index of that worker."""
+    worker = _worker()
+    return stream.map(lambda *example: (example, worker))
+
+
+def _worker() -> Any:
+    """Index of the worker that this runs on, in the function of a dataset."""
+    return tf.cast(tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int64)

@@ -8,17 +8,19 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 from dtj_launch.progress import Meter, ProgressStore
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.data.held_out_examples import HeldOut
 from dtj_trainer.data.source import Source
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.metrics.tensorboard import Summaries
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.task_context import TaskContext
-from dtj_trainer.tasks import Task
+from dtj_trainer.tasks import LearningTask
 from dtj_trainer.training.stepping import epoch_of
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ class Run:
     """What every part of a run needs to know."""
 
     context: TaskContext
-    task: Task
+    task: LearningTask
     data: Source
 
     @property
@@ -46,6 +48,17 @@ class Run:
     def termination(self) -> Termination:
         """Whether this task was asked to stop."""
         return self.context.termination
+
+    @cached_property
+    def validation_data(self) -> HeldOut:
+        """The held-out examples of the data."""
+        files, own = self.config.data, self.config.user_code.data
+        if own:
+            return HeldOut(self.data, str(own))
+        if files.where:
+            chosen = isinstance(files.validation, str)
+            return HeldOut(self.data, f"--held-out={files.validation}" if chosen else f"--data-dir={files.where}")
+        return HeldOut(self.data, self.data.name)
 
 
 class Reporter:

@@ -27,16 +27,17 @@ from typing import Any
 
 from dtj_launch import progress
 from dtj_launch.progress import DTJCallback, ProgressStore
+from dtj_trainer.checkpoint.mirror import mirror_of
+from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import CHIEF, EVALUATOR, PS, WORKER, Task
 from dtj_trainer.config.parsing import Config, parse
+from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.metrics.formatting import progress_fields, progress_line
 from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.object_store import exports
 from dtj_trainer.object_store.bucket import Bucket
-from dtj_trainer.object_store.checkpoints import mirror_of
 from dtj_trainer.process import environment, logs
-from dtj_trainer.process.ending import end_with, leave
-from dtj_trainer.process.errors import TrainerError, UsageError
+from dtj_trainer.process.ending import end_with, leave, leave_report
 from dtj_trainer.process.output_directories import check_buckets, check_outputs, copied_logs
 from dtj_trainer.process.signals import Termination
 from dtj_trainer.process.start_gate import meet_peers, started_in_time
@@ -48,23 +49,26 @@ environment.prepare(os.environ)
 
 import tensorflow as tf  # noqa: E402 - reads what was set
 
+from dtj_trainer.checkpoint.finite_weights import FiniteWeights  # noqa: E402
 from dtj_trainer.checkpoint.manager import AT_THE_END_SECONDS, Store  # noqa: E402
 from dtj_trainer.checkpoint.state import HEADER  # noqa: E402
 from dtj_trainer.checkpoint.state import State as Saved  # noqa: E402
 from dtj_trainer.distribution import collective_timing, strategies  # noqa: E402
 from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
 from dtj_trainer.training.checkpointing import Checkpointing  # noqa: E402
-from dtj_trainer.training.inner_loop import Vote  # noqa: E402
+from dtj_trainer.training.inner_loop import Vote, new_counter  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
     build_optimizers,
     of_tensorflow,
+    set_by_layers,
+    set_by_optimizers,
     sum_gradients_first,
     trained,
     variables_of,
     warn_of_uncounted,
 )
 from dtj_trainer.user_code.loop_watch import LoopWatch  # noqa: E402
-from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights  # noqa: E402
+from dtj_trainer.user_code.reported_losses import ReportedLosses  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +89,7 @@ def begin() -> Iterator["Session"]:
         with (
             copied_logs(context.config),
             strategies.peer_loss(context.config.cluster, remote=bool(context.config.tpu_runtimes)),
+            strategies.ending_together(context.config, collective=session._agreement is not None),
         ):
             yield session
             session._end()
@@ -107,7 +112,7 @@ def _context() -> TaskContext:
     progress_store, termination = ProgressStore(), Termination(leave=leave)
     termination.listen_openly()
     if config.status_port:
-        progress.serve(progress_store, config.status_port, host=config.bind_address)
+        progress.serve_status(progress_store, config.status_port, host=config.bind_address)
     progress.publish_on(progress_store)
     check_outputs(config)
     meet_peers(config)
@@ -121,7 +126,7 @@ def _strategy(context: TaskContext) -> Any:
     if config.strategy == "ParameterServer" and role in (WORKER, PS):
         from dtj_trainer.distribution import tf_server
 
-        tf_server.serve(config.cluster, context.progress_store)
+        tf_server.serve_cluster(config.cluster, context.progress_store)
     if config.strategy == "Pipeline":
         raise UsageError(
             "session(): strategy Pipeline cuts a model that the trainer drives; give it one with --model, or another "
@@ -134,7 +139,7 @@ def _strategy(context: TaskContext) -> Any:
             if config.strategy == "ParameterServer":
                 from dtj_trainer.training import parameter_server
 
-                return parameter_server.make_strategy()
+                return parameter_server.make_parameter_server_strategy()
             return strategies.make_strategy(config)
         except RuntimeError as error:
             raise UsageError(
@@ -167,7 +172,7 @@ class Session:
         collective = config.strategy == "MultiWorkerMirrored" and self.task.role != EVALUATOR
         self._agreement = _Agreement(strategy) if collective else None
         self._losses = ReportedLosses(strategy)
-        self._weights = Weights(())
+        self._weights = FiniteWeights(())
         self._waiting = collective_timing.of(strategy, counts=True) if collective else None
         self._watch = LoopWatch(config, self._state, kind="-session")
         self._own_part = OwnPart()
@@ -198,7 +203,7 @@ class Session:
             build_optimizers(parts)
             if self.strategy.num_replicas_in_sync > 1 and self._context.config.strategy != "ParameterServer":
                 sum_gradients_first(parts)
-            self._counters = _counter(), _counter()
+            self._counters = new_counter(), new_counter()
             weights = [each for name, part in parts.items() for each in trained(name, part)]
             variables = {name: variables_of(name, part, weights) for name, part in parts.items()}
         step, total = self._counters
@@ -215,13 +220,15 @@ class Session:
             keep=policy.keep,
             mirror=mirror_of(policy),
             writes=self.is_leader,
-            io_device=f"/job:{CHIEF}/replica:0/task:0/device:CPU:0" if coordinates else None,
+            io_device=Task(CHIEF, 0).cpu if coordinates else None,
         )
         self._store.restore_newest()
         self.step = self._agreed_step = int(step.numpy())
-        self._weights = Weights([of_tensorflow(one) for one, _ in weights])
         if self.task.role != EVALUATOR:
             strategies.agree_on_start(self._context.config, self.strategy, self.step)
+        self._weights = FiniteWeights(
+            (of_tensorflow(one) for one, _ in weights), set_by_layers(parts), set_by_optimizers(parts)
+        )
         self._checkpoints = self._checkpointing(self._store)
         if self.is_leader and (line := self._checkpoints.resumed(self.step)):
             log.info(line)
@@ -327,7 +334,7 @@ class Session:
         return Checkpointing(
             self._context.config, store, self.strategy,
             total_steps=None,
-            weights_are_finite=lambda: evaluates or self._weights.are_finite(),
+            find_not_finite=lambda: None if evaluates else self._weights.find_not_finite(),
             saving=self._saving,
         )  # fmt: skip
 
@@ -377,7 +384,8 @@ class Session:
         self._save_last()
         self._context.termination.saves = False
         self._upload_exports()
-        self._context.progress_store.update(phase=progress.Phase.DONE)
+        self._context.progress_store.update(phase=progress.Phase.DONE, eta_seconds=None)
+        leave_report(self._context.progress_store.document())
         if self._agreement:
             strategies.exit_barrier(self._context.config)
 
@@ -458,7 +466,3 @@ class _FitCallback(DTJCallback):
         override = sys.modules.get("dtj_trainer.compat.keras_override")
         not_finite = override.losses.replicas_of(self._model) if override else None
         self._session._report(numbers, epoch=self._epoch, batch_size=self._batch_size, not_finite=not_finite)
-
-
-def _counter() -> Any:
-    return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)

@@ -6,7 +6,7 @@ from typing import Any
 
 from dtj_trainer import rng_state
 from dtj_trainer.checkpoint import variable_names
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.training import weight_update
 
 log = logging.getLogger(__name__)
@@ -97,6 +97,21 @@ def trained(name: str, part: Any) -> list[tuple[Any, str]]:
     weights = part.trainable_variables
     names = variable_names.of_model(part, weights)
     return [(one, f"{name}/{each}") for one, each in zip(weights, names, strict=True)]
+
+
+def set_by_layers(part: Any) -> list[Any]:
+    """The tf.Variables that a part's models set by themselves, such as the statistics of a normalization."""
+    if isinstance(part, Mapping | list | tuple):
+        return [one for _, within in _items(part) for one in set_by_layers(within)]
+    return [of_tensorflow(one) for one in part.non_trainable_variables] if hasattr(part, "layers") else []
+
+
+def set_by_optimizers(part: Any) -> list[Any]:
+    """The tf.Variables that a part's optimizers set, and those of the models in it."""
+    if isinstance(part, Mapping | list | tuple):
+        return [one for _, within in _items(part) for one in set_by_optimizers(within)]
+    optimizer = part if hasattr(part, "apply_gradients") else getattr(part, "optimizer", None)
+    return [of_tensorflow(one) for one in getattr(optimizer, "variables", ())]
 
 
 def warn_of_uncounted(parts: Mapping[str, Any]) -> None:

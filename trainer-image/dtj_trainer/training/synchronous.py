@@ -1,40 +1,46 @@
 """The synchronous strategies: every task runs this, in step with the others. Imports TensorFlow."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from dtj_launch.progress import Phase
 from dtj_trainer import keras_compat, rng_state
 from dtj_trainer.checkpoint import variable_names
 from dtj_trainer.checkpoint.manager import Store
+from dtj_trainer.checkpoint.mirror import mirror_of
 from dtj_trainer.checkpoint.state import State
 from dtj_trainer.compat import keras3
-from dtj_trainer.config.nonfinite import SKIP
+from dtj_trainer.config.nonfinite import ROLLBACK, SKIP
 from dtj_trainer.config.parsing import Config
 from dtj_trainer.data.sharding import distributed
+from dtj_trainer.distribution.build_watch import BuildWatch, limit_seconds
+from dtj_trainer.distribution.held_out_agreement import agree_on_held_out, leave_verdict, verdict
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import (
     agree_on_data,
     agree_on_start,
+    ending_together,
     exit_barrier,
     peer_loss,
 )
-from dtj_trainer.object_store.checkpoints import mirror_of
-from dtj_trainer.process.ending import end_with
-from dtj_trainer.process.errors import PeerLost, UsageError
+from dtj_trainer.errors import DataChanged, PeerLost, UsageError
+from dtj_trainer.process.ending import end_with, leave_report
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.tasks.aggregation import ByExample, Objective
 from dtj_trainer.training import keras_fit, optimizers, weight_update
 from dtj_trainer.training.actions import Action
+from dtj_trainer.training.callback_state import CallbackState
 from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
+from dtj_trainer.training.inner_loop import new_counter
 from dtj_trainer.training.reporting import Run
 from dtj_trainer.training.stepping import total_steps as count_steps
-from dtj_trainer.training.synchronous_step import Engine
+from dtj_trainer.training.synchronous_step import SynchronousLoop
 from dtj_trainer.training.user_actions import load_actions
 from dtj_trainer.training.validations import Validations
 from dtj_trainer.user_code.objective import overrides
@@ -43,16 +49,17 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Session:
+class _Training:
     """What is built before the first step."""
 
     strategy: Any
     model: Any
-    engine: Engine
+    inner: SynchronousLoop
     store: Store
     finalization: weight_update.Finalization
     validations: Validations | None
     batch: int
+    callback_state: CallbackState | None
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
     learning: str
@@ -60,6 +67,8 @@ class _Session:
     step: Any
     """int64 tf.Variable; counts the steps done."""
     total_steps: int
+    after_restore: Callable[[], object]
+    """See `Controller`."""
 
     @property
     def best_step(self) -> int | None:
@@ -75,35 +84,58 @@ def train(run: Run, strategy: Any) -> None:
         PeerLost: another task went away.
         NotFinite: the loss or the weights are not finite, and the training must not go on.
         UsageError: the batch or the checkpoint directory does not fit the job.
+        DataChanged: the held-out examples are not those of the first reading.
     """
     run = _in_single_steps_if_ragged(run, strategy.num_replicas_in_sync)
     config = run.config
-    with peer_loss(config.cluster, remote=bool(config.tpu_runtimes)):
-        session = _build(run, strategy)
+    collective = config.strategy == "MultiWorkerMirrored"
+    with (
+        peer_loss(config.cluster, remote=bool(config.tpu_runtimes)),
+        ending_together(config, collective=collective),
+    ):
+        _agree_on_data(run, strategy)
+        with BuildWatch(config) as watch, watch.building():
+            training = _build(run, strategy, watch)
         controller = Controller(
-            run, session.engine, session.store,
+            run, training.inner, training.store,
             strategy=strategy,
-            counter=session.step,
-            batch=session.batch,
-            total_steps=session.total_steps,
-            watch=StallWatch(config, batches=lambda: session.engine.batches),
-            actions=session.actions,
+            counter=training.step,
+            batch=training.batch,
+            total_steps=training.total_steps,
+            watch=StallWatch(
+                config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
+            ),
+            actions=training.actions,
+            after_restore=training.after_restore,
         )  # fmt: skip
-        _introduce(run, session, controller, strategy.num_replicas_in_sync)
-        _train(run, strategy, session, controller)
+        _introduce(run, training, controller, strategy.num_replicas_in_sync)
+        _train(run, strategy, training, controller)
         # All tasks read: what tf_keras' BatchNormalization keeps by replica is reduced over all of them.
-        weights = [weight.numpy() for weight in session.model.weights]
+        weights = [weight.numpy() for weight in training.model.weights]
+        changed = None
         if config.cluster.leads:
-            finish(
-                run, controller.reporter, controller.summaries,
-                weights=weights,
-                step=controller.step,
-                best_step=session.best_step,
-                checkpoint=session.store.path(),
-                batch=-(-session.batch // strategy.num_replicas_in_sync),
-            )  # fmt: skip
-        if config.strategy == "MultiWorkerMirrored":
+            try:
+                finish(
+                    run, controller.reporter, controller.summaries,
+                    weights=weights,
+                    step=controller.step,
+                    best_step=training.best_step,
+                    checkpoint=training.store.path(),
+                    batch=-(-training.batch // strategy.num_replicas_in_sync),
+                )  # fmt: skip
+            except DataChanged as error:
+                changed = error
+        if collective:
+            if config.cluster.leads:
+                leave_verdict(has_changed=changed is not None)
             exit_barrier(config)
+            if not config.cluster.leads and verdict():
+                changed = run.validation_data.changed()
+        if changed:
+            raise changed
+        if not config.cluster.leads:
+            run.progress_store.update(phase=Phase.DONE, step=controller.step, eta_seconds=None)
+            leave_report(run.progress_store.document())
 
 
 def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
@@ -121,9 +153,8 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
     return replace(run, context=replace(run.context, config=replace(run.config, steps_per_call=1)))
 
 
-def _build(run: Run, strategy: Any) -> _Session:
+def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     config = run.config
-    _agree_on_data(run, strategy)
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
     total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
@@ -137,8 +168,9 @@ def _build(run: Run, strategy: Any) -> _Session:
         optimizer.build(model.trainable_variables)
         weight_update.sum_first(optimizer, packed=config.pack_gradients)
         finalization = weight_update.Finalization(optimizer, model.trainable_variables)
-        step, total = _counter(), _counter()
+        step, total = new_counter(), new_counter()
         rate = made.settable_rate() if fits else None
+    callback_state = CallbackState(writes=config.cluster.leads) if fits and config.user_code.callbacks else None
     remembered = keras_compat.state(optimizer)
     state = State(
         variable_names.of_training(model, optimizer, remembered),
@@ -146,24 +178,41 @@ def _build(run: Run, strategy: Any) -> _Session:
         optimizer=remembered,
         step=step,
         total_steps=total,
+        held_out=[run.validation_data.variable],
         **({"rate": rate.state} if rate else {}),
+        **({"callbacks": [callback_state.variable]} if callback_state else {}),
     )
+    state.refresh = _refresh(run, callback_state)
     store = _restored(state, config)
-    if rate:
-        rate.restored()
-    total.assign(total_steps)
+
+    def after_restore() -> None:
+        if rate:
+            rate.restored()
+        total.assign(total_steps)
+
+    after_restore()
     first_step = int(step.numpy())
-    agree_on_start(config, strategy, first_step)
+    with watch.waiting():
+        agree_on_start(config, strategy, first_step)
+        agree_on_held_out(
+            config, strategy,
+            differs=run.validation_data.differs_from_checkpoint(),
+            error=lambda where: run.validation_data.not_those_of_checkpoint(store.path(), where),
+        )  # fmt: skip
     _check_train_step(config, model)
     objective = _objective(run, strategy, model, optimizer, batch=batch)
-    engine = Engine(
+    if callback_state:
+        callback_state.objective = objective
+    skips = config.on_nan.action == SKIP
+    inner = SynchronousLoop(
         strategy=strategy, task=run.task, model=model, optimizer=optimizer, step=step, batch=batch,
-        max_steps=config.steps_per_call, train_step=model.train_step if fits else None, objective=objective,
-        skips=config.on_nan.action == SKIP,
+        # Keras' own train step does the same as that of the loop, which can leave out its update.
+        max_steps=config.steps_per_call, train_step=model.train_step if fits and not skips else None,
+        objective=objective, skips=skips,
     )  # fmt: skip
     if fits:
         with strategy.scope():
-            keras_fit.prepare(model, optimizer, loss=engine.loss, steps_per_call=config.steps_per_call)
+            keras_fit.prepare(model, optimizer, loss=inner.loss, steps_per_call=config.steps_per_call)
     actions = load_actions(config.user_code.actions, model, total_steps=total_steps)
     validations = None
     if config.validation.every:
@@ -171,18 +220,30 @@ def _build(run: Run, strategy: Any) -> _Session:
             run, strategy, store, model=model, objective=objective, batch=batch, total_steps=total_steps,
             first_step=first_step,
         )  # fmt: skip
-    return _Session(
-        strategy=strategy, model=model, engine=engine, store=store, finalization=finalization,
-        validations=validations, actions=[*actions, *([validations] if validations else [])],
+    return _Training(
+        strategy=strategy, model=model, inner=inner, store=store, finalization=finalization,
+        validations=validations, callback_state=callback_state,
+        actions=[*actions, *([validations] if validations else [])],
         batch=batch, learning=made.description,
-        step=step, total_steps=total_steps,
+        step=step, total_steps=total_steps, after_restore=after_restore,
     )  # fmt: skip
+
+
+def _refresh(run: Run, callback_state: CallbackState | None) -> Callable[[], object]:
+    """What brings the parts of a checkpoint up to date whose values are kept elsewhere."""
+
+    def refresh() -> None:
+        run.validation_data.refresh()
+        if callback_state:
+            callback_state.refresh()
+
+    return refresh
 
 
 def _agree_on_data(run: Run, strategy: Any) -> None:
     """Waits until all tasks have read their data, and agrees with them on it."""
     config = run.config
-    limit = 2 * max(config.stall_timeout, config.start_timeout)
+    limit = 2 * limit_seconds(config)
     late = PeerLost(f"the data of another task are not ready after {limit:g} s (--stall-timeout)")
     with Watchdog(limit, late, end_with=end_with):
         agree_on_data(config, strategy, run.data)
@@ -213,7 +274,14 @@ def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: in
 
 
 def _check_train_step(config: Config, model: Any) -> None:
-    if config.loop != "fit" and config.user_code.model and overrides(model, "train_step"):
+    if not config.user_code.model or not overrides(model, "train_step"):
+        return
+    if config.on_nan.action == SKIP:
+        raise UsageError(
+            f"--on-nan={SKIP}: {type(model).__name__} of {config.user_code.model} has a train_step of its own, whose "
+            f"update cannot be left out; use --on-nan={ROLLBACK}"
+        )
+    if config.loop != "fit":
         raise UsageError(
             f"{config.user_code.model}: {type(model).__name__} has a train_step of its own, which --loop=custom does "
             "not call; give --loop=fit"
@@ -241,54 +309,51 @@ def _check_library(config: Config, model: Any) -> None:
         )
 
 
-def _counter() -> Any:
-    return tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-
-
-def _introduce(run: Run, session: _Session, controller: Controller, replicas: int) -> None:
+def _introduce(run: Run, training: _Training, controller: Controller, replicas: int) -> None:
     config = run.config
     if not config.cluster.leads:
         log.info(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
         return
-    least, rest = divmod(session.batch, replicas)
+    least, rest = divmod(training.batch, replicas)
     share = f"{least} or {least + 1}" if rest else f"{least}"
     log.info(
-        f"batch {session.batch} global, {share} per replica  replicas {replicas}  "
-        f"{session.learning}  {session.total_steps} steps: "
+        f"batch {training.batch} global, {share} per replica  replicas {replicas}  "
+        f"{training.learning}  {training.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     controller.introduce()
-    if session.store.enabled and config.user_code.model and (layers := rng_state.unseeded_layers(session.model)):
+    if training.store.enabled and config.user_code.model and (layers := rng_state.unseeded_layers(training.model)):
         log.warning(
             f"{config.user_code.model}: {', '.join(layers)} draw random numbers that no checkpoint holds, so "
             'a resumed run draws others; make them without rng_type="legacy_stateful"'
         )
 
 
-def _train(run: Run, strategy: Any, session: _Session, controller: Controller) -> None:
+def _train(run: Run, strategy: Any, training: _Training, controller: Controller) -> None:
     config = run.config
 
     def stream(first_step: int) -> Any:
-        return distributed(run.data, strategy, batch=session.batch, seed=config.seed, first_step=first_step)
+        return distributed(run.data, strategy, batch=training.batch, seed=config.seed, first_step=first_step)
 
     def fit() -> None:
         keras_fit.fit(
-            session.model, controller, stream,
+            training.model, controller, stream,
             callbacks=config.user_code.callbacks,
-            validations=session.validations,
-            total_steps=session.total_steps,
-            steps_per_epoch=-(-run.data.examples // session.batch),
+            validations=training.validations,
+            callback_state=training.callback_state,
+            total_steps=training.total_steps,
+            steps_per_epoch=-(-run.data.examples // training.batch),
             steps_per_call=config.steps_per_call,
-            finalization=session.finalization,
+            finalization=training.finalization,
         )  # fmt: skip
 
     def finalize() -> None:
-        if best := session.best_step:
-            session.store.restore(best)
-            session.finalization.undone()
+        if best := training.best_step:
+            training.store.restore(best)
+            training.finalization.undone()
             if config.cluster.leads:
                 log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
-        session.finalization.do()
+        training.finalization.do()
 
     controller.train(stream, fit=fit if config.loop == "fit" else None, finalize=finalize)
 

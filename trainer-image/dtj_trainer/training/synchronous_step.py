@@ -6,34 +6,38 @@ So all tasks save and leave at the same step without a word on another channel. 
 reduced. Imports TensorFlow.
 """
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
+from dtj_trainer.checkpoint.finite_weights import FiniteWeights, NotFiniteState
 from dtj_trainer.compat import keras3
 from dtj_trainer.distribution import collective_timing
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.rng_state import RngState
-from dtj_trainer.tasks import Task
+from dtj_trainer.tasks import LearningTask
 from dtj_trainer.tasks.aggregation import ByExample, Measured, Objective
 from dtj_trainer.training import weight_update
 from dtj_trainer.training.inner_loop import StepResult, Vote
 from dtj_trainer.user_code.objective import overrides
-from dtj_trainer.user_code.train_step import watched
+from dtj_trainer.user_code.train_step import show_whole_losses, watched
+
+log = logging.getLogger(__name__)
 
 
-class Engine:
+class SynchronousLoop:
     """Runs steps of one model under one strategy."""
 
     def __init__(
         self,
         *,
         strategy: Any,
-        task: Task,
+        task: LearningTask,
         model: Any,
         optimizer: Any,
         step: Any,
@@ -47,25 +51,37 @@ class Engine:
         step: int64 tf.Variable, made under the strategy; counts the steps done.
         batch: global batch size.
         max_steps: that one call may take.
-        train_step: learns from one replica's share of a batch, in place of this engine's own step. It has to take
+        train_step: learns from one replica's share of a batch, in place of the own step of this loop. It has to take
             its loss from `loss`.
         skips: whether an update is left out on all replicas where a loss or a gradient is not finite; not with a
             `train_step`.
         objective: the loss and the metrics, where they are not the means of what the task judges by example.
         """
         self._strategy = strategy
+        self._task = task
+        self._returned: list[str] = []
+        """The names that a train step of the user's has returned."""
         self._objective = objective or ByExample(task, model, batch=batch)
         self._model = model
         self._optimizer = optimizer
         self._step = step
-        self._step_function = train_step or self._train_step
+        # Of ours, AutoGraph rewrites only the model that it calls.
+        self._step_function = self._train_step if train_step is None else rewritten(train_step)
         self._forward = rewritten(model)
         self._training = keras3.call_arguments(model, training=True)
-        # A train step of the user's is rewritten with all that calls it; of ours, only the model that it calls.
-        self._run = tf.function(self._train_steps, autograph=train_step is not None, reduce_retracing=True)
+        self._run = tf.function(self._train_steps, autograph=False, reduce_retracing=True)
         self._own_step = train_step is not None and overrides(model, "train_step")
-        self._own_step_is_checked = False
+        self._own_step_is_checked = not self._own_step
         self._losses: list[Any] = []
+        """What `loss` has given to a train step of the user's, in each trace."""
+        if self._own_step and strategy.num_replicas_in_sync > 1:
+            metrics = getattr(objective, "own_metrics", ())
+            show_whole_losses(metrics, self._is_share, strategy.num_replicas_in_sync)
+        self._weights = FiniteWeights(
+            keras_compat.variables(model.trainable_variables),
+            keras_compat.variables(model.non_trainable_weights),
+            keras_compat.state(optimizer),
+        )
         self._skips = skips
         self._max_steps = max_steps
         self._place: Any = None
@@ -92,7 +108,7 @@ class Engine:
     def run(self, iterator: Any, steps: int, vote: Callable[[], Vote]) -> StepResult:
         """See `InnerLoop`."""
         arguments = iterator, tf.constant(steps, tf.int64), tf.constant(vote().vector())
-        if self._own_step:
+        if not self._own_step_is_checked:
             self._check_step(*arguments)
         reduced, skipped, waited = self._run(*arguments)
         reduced = reduced.numpy()
@@ -119,11 +135,10 @@ class Engine:
         The loss of `compute_loss` is divided by the global batch. Whatever else it took gradients of would be added up
         over the replicas undivided.
         """
-        self._own_step, self._own_step_is_checked = False, True
+        self._own_step_is_checked = True
         with watched(self._optimizer) as gradients:
             self._run.get_concrete_function(*arguments)
-        right = gradients.are_of(self._losses)
-        self._losses, self._own_step_is_checked = [], False
+        right, as_taken = gradients.are_of(self._losses), gradients.are_applied()
         replicas = self._strategy.num_replicas_in_sync
         if replicas > 1 and not right:
             raise UsageError(
@@ -131,11 +146,33 @@ class Engine:
                 f"self.compute_loss, and {replicas} replicas would add them up undivided; take them of that result "
                 "alone (add your own terms with add_loss), or use strategy OneDevice"
             )
+        if replicas > 1 and not as_taken:
+            raise UsageError(
+                f"{type(self._model).__name__}.train_step does something else with gradients than to give them to "
+                f"self.optimizer as they are, and each of {replicas} replicas would do it with its own share; let the "
+                "optimizer do it (clipnorm, weight_decay), or use strategy OneDevice"
+            )
+        shown = self._objective.means([0.0] * self._objective.size)
+        if names := [name for name in self._returned if name not in shown]:
+            log.log(
+                getattr(self._task, "log_level", logging.INFO),
+                f"{type(self._model).__name__}.train_step returns {', '.join(names)}, which is not shown; update a "
+                "metric of the model with it",
+            )
+
+    @tf.autograph.experimental.do_not_convert
+    def _is_share(self, value: Any) -> bool:
+        return any(value is loss for loss in self._losses)
 
     @property
     def batches(self) -> int:
         """How many batches this task's data gave so far; can be read while a call is under way."""
         return int(self._batches.numpy())
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether this task waits for the others outside of a call, such as when Keras begins an epoch."""
+        return self._waiting is not None and self._waiting.in_eager_sum
 
     def _count(self, examples: Any) -> None:
         if self._waiting is None:
@@ -145,13 +182,9 @@ class Engine:
         with tf.control_dependencies(tf.nest.flatten(tensors, expand_composites=True)):
             self._batches.assign_add(1)
 
-    def weights_are_finite(self) -> bool:
-        """Whether all weights that are trained are finite here; it is the same on all tasks.
-
-        Not as a traced function: most trainings ask a few times only, and a trace costs more than the answers.
-        """
-        weights = [tf.convert_to_tensor(weight) for weight in keras_compat.variables(self._model.trainable_variables)]
-        return bool(tf.reduce_all([_is_finite(weight) for weight in weights]))
+    def find_not_finite(self) -> NotFiniteState | None:
+        """See `InnerLoop`."""
+        return self._weights.find_not_finite()
 
     def _train_steps(self, iterator: Any, steps: Any, vote: Any) -> tuple[Any, Any, Any]:
         def step(taken: Any, skipped: Any) -> tuple[Any, Any]:
@@ -173,7 +206,8 @@ class Engine:
 
     def _replica_step(self, examples: tuple[Any, Any], taken: Any) -> None:
         self._begin_step(taken)
-        self._step_function(examples)
+        returned = self._step_function(examples)
+        self._returned = list(returned) if isinstance(returned, Mapping) else []
         # A train step of the user's may have metrics of its own.
         after = getattr(self._objective, "after_step", None)
         if after is not None and (sums := after()) is not None:
@@ -242,7 +276,7 @@ class Engine:
         self._sums.assign_add(sums)
         if not self._skips:
             self._note(loss)
-        if self._own_step_is_checked:
+        if self._own_step:
             self._losses.append(loss)
         return loss
 

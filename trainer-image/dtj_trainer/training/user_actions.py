@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.stepping import EverySteps
-from dtj_trainer.user_code.entry_points import Name
 from dtj_trainer.user_code.loader import guarded, load
 
 
@@ -36,7 +36,6 @@ class UserAction:
     changes_training = True
     """It may: nobody knows."""
     is_overdue = False
-    waits_for_others = False
     values: Mapping[str, float] = {}
 
     def __init__(self, name: Name, callee: Callee, model: Any, *, total_steps: int) -> None:

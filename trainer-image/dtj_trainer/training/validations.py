@@ -16,10 +16,11 @@ from dtj_launch.progress import Phase
 from dtj_trainer.checkpoint import files as checkpoints
 from dtj_trainer.checkpoint.manager import Store
 from dtj_trainer.config.validation_options import VALIDATION
+from dtj_trainer.distribution.held_out_agreement import agree_on_held_out
 from dtj_trainer.distribution.strategies import of_each_replica
+from dtj_trainer.errors import TrainerError, UsageError
 from dtj_trainer.metrics.formatting import short_time
 from dtj_trainer.metrics.tensorboard import Summaries
-from dtj_trainer.process.errors import TrainerError, UsageError
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.actions import Pause
 from dtj_trainer.training.evaluation import format_metrics
@@ -36,7 +37,6 @@ class Validations:
 
     changes_training = False
     """The record holds which step was validated last."""
-    waits_for_others = True
 
     def __init__(
         self,
@@ -65,7 +65,13 @@ class Validations:
         self._run, self._strategy, self._store = run, strategy, store
         self.schedule = EverySteps(policy.every.steps(-(-run.data.examples // batch)), total_steps)
         self._keep_best = policy.keep_best
-        self._validate = Validator(strategy, model, objective, run.data, batch=policy.batch or min(batch, BATCH))
+        self._validate = Validator(
+            strategy, model, objective, run.validation_data,
+            batch=policy.batch or min(batch, BATCH),
+            agree_on_data=lambda differs: agree_on_held_out(
+                config, strategy, differs=differs, error=run.validation_data.changed
+            ),
+        )  # fmt: skip
         names = [f"{VALIDATION}{name}" for name in self._validate.names()]
         if self._keep_best and self._keep_best.metric not in names:
             raise UsageError(

@@ -14,12 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
-from dtj_trainer.autograph import as_written, rewritten
-from dtj_trainer.compat import keras3
-from dtj_trainer.data.source import Source
+from dtj_trainer.data.held_out_examples import HeldOut, Reading
 from dtj_trainer.distribution.strategies import of_each_replica
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.aggregation import Objective
+from dtj_trainer.training.evaluation import EvaluationStep
 from dtj_trainer.training.stepping import steps_within
 
 BATCH = 512
@@ -31,30 +30,37 @@ _MAX_ROUNDS = 512
 class Validator:
     """Evaluates one model, as often as its weights have changed. All workers have to call it together."""
 
-    def __init__(self, strategy: Any, model: Any, objective: Objective, data: Source, *, batch: int) -> None:
+    def __init__(
+        self,
+        strategy: Any,
+        model: Any,
+        objective: Objective,
+        validation_data: HeldOut,
+        *,
+        batch: int,
+        agree_on_data: Callable[[bool], None],
+    ) -> None:
         """Args:
         strategy: that the model is trained under.
         objective: of the training.
         batch: examples that a replica takes at once.
+        agree_on_data: whether the examples have changed on this worker; raises on all if they have on one.
         """
         self._strategy = strategy
         self._model = model
-        self._objective = objective
-        self._data = data
+        self._step = EvaluationStep(model, objective)
+        self._validation_data = validation_data
+        self._agree_on_data = agree_on_data
         self._batch = batch
         self._replicas = strategy.num_replicas_in_sync
         self._own: list[int] = []
         strategy.experimental_distribute_values_from_function(self._note_replica)
-        self._rounds = -(-data.validation_examples // (batch * self._replicas))
+        self._rounds = -(-validation_data.data.validation_examples // (batch * self._replicas))
         self._filler: Any = None
         self._moved: list[Any] | None = None
-        training = keras3.call_arguments(model, training=False)
-        forward = rewritten(model)
 
         def replica(examples: Any, counts: Any) -> Any:
-            inputs, labels, *weights = examples
-            outputs = forward(inputs, **training)
-            _, sums = objective.loss(outputs, labels, weights[0] if weights else None, inputs)
+            sums = self._step.sums(examples)
             return tf.where(counts, sums, tf.zeros_like(sums))
 
         @tf.function(reduce_retracing=True, autograph=False)
@@ -70,7 +76,7 @@ class Validator:
 
     def names(self) -> list[str]:
         """Of the metrics that it gives."""
-        return list(self._objective.means(np.ones(self._objective.size)))
+        return list(self._step.means(np.ones(self._step.size)))
 
     def __call__(self, stops: Callable[[], bool], alive: Callable[[], object]) -> Mapping[str, float] | None:
         """Evaluates every held-out example once.
@@ -84,9 +90,10 @@ class Validator:
 
         Raises:
             UsageError: a batch does not fit into the memory of a device.
+            DataChanged: the examples are not those of the first reading, on any worker.
         """
-        sums = np.zeros(self._objective.size)
-        batches, ahead, done = self._batches(), 1, 0
+        sums = np.zeros(self._step.size)
+        batches, ahead, done = self._reading(), 1, 0
         with self._without_a_trace():
             while done < self._rounds:
                 began = time.monotonic()
@@ -97,7 +104,8 @@ class Validator:
                 stop, ahead = self._agree(stops(), steps_within(_MAX_ROUNDS, ahead / (time.monotonic() - began)))
                 if stop:
                     return None
-        return dict(self._objective.means(self._summed(sums)))
+        self._agree_on_data(self._validation_data.has_changed(batches.finish()))
+        return self._step.means(self._summed(sums))
 
     def _round(self, batches: Iterator[Any]) -> Any:
         """One batch on each replica; what the batches of this worker add to the sums."""
@@ -121,22 +129,19 @@ class Validator:
             ) from None
         return sum(part.astype(np.float64) for part in parts)
 
-    @as_written
-    def _batches(self) -> Iterator[Any]:
-        """Those of this worker's replicas: each replica has one of every few."""
-        first, last = self._own[0], self._own[-1]
-        stream = self._data.validation(batch=self._batch)
-        if len(self._own) < self._replicas:
-            turn = stream.enumerate().filter(
-                lambda number, _: (number % self._replicas >= first) & (number % self._replicas <= last)
-            )
-            stream = turn.map(lambda _, examples: examples)
-        return iter(stream.prefetch(tf.data.AUTOTUNE))
+    def _reading(self) -> Reading:
+        """The batches of this worker's replicas: each replica has one of every few."""
+        first, last, replicas = self._own[0], self._own[-1], self._replicas
+        if len(self._own) == replicas:
+            return self._validation_data.reading(batch=self._batch)
+        return self._validation_data.reading(
+            batch=self._batch, takes=lambda number: (number % replicas >= first) & (number % replicas <= last)
+        )
 
     def _fill(self) -> Any:
         """For a replica that has no batch left; it counts for nothing."""
         if self._filler is None:
-            self._filler = next(iter(self._data.validation(batch=1)))
+            self._filler = next(iter(self._validation_data.data.validation(batch=1)))
         return self._filler
 
     @contextmanager

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import optimizers as compat
+from dtj_trainer.compat import tf_keras
 from dtj_trainer.distribution import gradient_packing
 
 
@@ -39,7 +40,7 @@ def sum_first(optimizer: Any, *, packed: bool) -> None:
     if not is_of_keras_3(optimizer):
         # It sums first by itself.
         if packed:
-            gradient_packing.pack_gradients(inner(optimizer))
+            tf_keras.sum_gradients_by(inner(optimizer), gradient_packing.reduce_packed)
         return
     one = inner(optimizer)
     reduce = gradient_packing.reduce_packed if packed else gradient_packing.reduce_each

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+from dtj_launch.progress import ProgressStore
 from dtj_trainer.config.cluster import CHIEF, WORKER
 from dtj_trainer.config.parsing import Config
 
@@ -20,8 +21,8 @@ THREAD = "alone"
 """Name of the thread that looks."""
 
 
-def warn_if_alone(config: Config, script: str) -> None:
-    """Prints a warning, once, when the script has begun to compute and the workers do not form one cluster.
+def warn_if_alone(config: Config, script: str, progress_store: ProgressStore) -> None:
+    """Warns, once, in the log and on `progress_store`, when the script computes and the workers form no cluster.
 
     Looks from a thread of its own, which ends with the process. A job of one worker and other strategies than
     MultiWorkerMirrored are left alone.
@@ -35,12 +36,14 @@ def warn_if_alone(config: Config, script: str) -> None:
         while (alone := _computes_alone()) is None:
             time.sleep(LOOK_SECONDS)
         if alone:
-            log.warning(
+            warning = (
                 f"{script} trains alone: the job has {workers} workers and strategy MultiWorkerMirrored, but "
                 "the script began to compute without a tf.distribute.MultiWorkerMirroredStrategy, so each worker "
                 "trains a model of its own on all the data. Make the strategy before any other TensorFlow operation, "
                 "or set one worker and strategy OneDevice or Mirrored"
             )
+            log.warning(warning)
+            progress_store.update(warning=warning)
 
     threading.Thread(target=look, name=THREAD, daemon=True).start()
 

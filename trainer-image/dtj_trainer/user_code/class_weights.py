@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dtj_trainer.data.sharding import Divisible, Share
 from dtj_trainer.data.source import Source, Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 _AT_ONCE = 512
 """Held-out examples whose labels are looked at together."""

@@ -3,6 +3,7 @@
 Imports TensorFlow.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -11,10 +12,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from dtj_trainer.autograph import rewritten_within
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.data.held_out_examples import BATCH, Digest, Reading
 from dtj_trainer.data.source import Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.user_code import dataset_order
-from dtj_trainer.user_code.entry_points import Name
+
+log = logging.getLogger(__name__)
 
 _HELD_OUT_EVERY = 5
 _WINDOW = 10_000
@@ -22,7 +27,8 @@ _WINDOW = 10_000
 _EPOCH_SEEDS = 1_000_003
 
 _AGAIN_WITHIN_SECONDS = 30.0
-"""A function that takes longer is not called a second time to see whether it gives the same."""
+"""A function that takes longer is not called a second time to see whether it gives the same; nor are held-out examples
+that take longer read a second time before the training."""
 
 _PARTS = ("inputs", "labels", "weights")
 TRAINING, HELD_OUT = "training", "held_out"
@@ -53,15 +59,23 @@ class OwnData:
         """
         self.name = str(name)
         self._origin = name
-        self._function = function
+        self._function = rewritten_within(function)
         self._shuffle = shuffle
         began = time.monotonic()
         self._parts = self._open()
         seconds = time.monotonic() - began
-        self.order = self._check_order(self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts)
-        """Of the first examples that are trained on, the same on all workers."""
+        again = self._open() if seconds < _AGAIN_WITHIN_SECONDS else self._parts
+        self.inputs_stay = True
+        """Whether inputs have the same bits each time they are read."""
+        self.order = self._check_order(again)
+        """Of the first examples that are trained on, and of all that are held out; the same on all workers."""
         self.examples = self._count(self._parts.training, TRAINING)
         self.validation_examples = self._count(self._parts.validation, HELD_OUT)
+        self.validation_digest = self._read_held_out(again)
+        """Of the first reading; None: they cannot be read."""
+        if self.validation_digest:
+            found = self.validation_digest
+            self.order += f" {found.examples} {found.labels} {found.inputs if self.inputs_stay else ''}"
         self.weighted = len(self._parts.training.element_spec) == 3
         self.input_spec = _named(_in_batches(self._parts.training, 1).element_spec[0])
 
@@ -89,6 +103,25 @@ class OwnData:
         """See `Source`."""
         return _in_batches(self._parts.validation, batch).with_options(_options())
 
+    def _read_held_out(self, again: _Parts) -> Digest | None:
+        """Reads all held-out examples, and once more if that is quick.
+
+        Raises:
+            UsageError: the second reading differs from the first.
+        """
+        began = time.monotonic()
+        try:
+            first = Reading(self.validation(batch=BATCH), batch=BATCH).finish()
+            if time.monotonic() - began > _AGAIN_WITHIN_SECONDS:
+                return first
+            second = Reading(_in_batches(again.validation, BATCH).with_options(_options()), batch=BATCH).finish()
+        except tf.errors.OpError:
+            # Who evaluates them says why.
+            return None
+        if not second.is_in_order_of(first, inputs_stay=self.inputs_stay):
+            raise self._order_changes()
+        return first
+
     def _check_order(self, again: _Parts) -> str:
         """That what is held out is so each time the data are read, here and wherever the function is called.
 
@@ -99,20 +132,40 @@ class OwnData:
         if self._parts.whole is None:
             first, *others = map(dataset_order.read, (self._parts.validation, self._parts.validation, again.validation))
             if not first.is_in_order_of(*others):
-                raise UsageError(
-                    f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
-                    "would be judged by examples that it was trained on; shuffle(…, seed=…, "
-                    "reshuffle_each_iteration=False) before you take them out"
-                )
-            return dataset_order.read(self._parts.training).digest(dataset_order.read(again.training))
+                raise self._order_changes()
+            self.inputs_stay = all(first.inputs == other.inputs for other in others)
+            training = dataset_order.read(self._parts.training)
+            self._warn_of_overlap(training, first)
+            return training.digest(dataset_order.read(again.training))
         first, *others = map(dataset_order.read, (self._parts.whole, self._parts.whole, again.whole))
         if not first.is_in_order_of(*others):
-            raise UsageError(
-                f"{self._origin}: the order of the examples changes from one reading to the next, so that held-out "
-                f"examples would be trained on; return {{'{TRAINING}': …, '{HELD_OUT}': …}} of separate examples, or "
-                "shuffle(…, seed=…, reshuffle_each_iteration=False)"
-            )
+            raise self._order_changes()
+        self.inputs_stay = all(first.inputs == other.inputs for other in others)
         return first.digest(*others)
+
+    def _order_changes(self) -> UsageError:
+        if self._parts.whole is None:
+            return UsageError(
+                f"{self._origin}: the {HELD_OUT} examples change from one reading to the next, so that the model "
+                "would be judged by examples that it was trained on; shuffle(…, seed=…, "
+                "reshuffle_each_iteration=False) before you take them out"
+            )
+        return UsageError(
+            f"{self._origin}: the order of the examples changes from one reading to the next, so that held-out "
+            f"examples would be trained on; return {{'{TRAINING}': …, '{HELD_OUT}': …}} of separate examples, or "
+            "shuffle(…, seed=…, reshuffle_each_iteration=False)"
+        )
+
+    def _warn_of_overlap(self, training: dataset_order.Reading, validation: dataset_order.Reading) -> None:
+        def examples(reading: dataset_order.Reading) -> set[tuple[str, str]]:
+            return set(zip(reading.inputs, reading.labels, strict=True))
+
+        if twice := len(examples(training) & examples(validation)):
+            log.warning(
+                f"{self._origin}: {twice} of the first {len(validation.inputs)} {HELD_OUT} examples are among "
+                f"the first {len(training.inputs)} {TRAINING} examples as well; the evaluation is of examples that are "
+                "trained on"
+            )
 
     def _open(self) -> _Parts:
         made = self._function()
@@ -152,7 +205,12 @@ class OwnData:
                         f"{self._origin}: gives {_PARTS[number]} with a {type(part).__name__}, which the trainer does "
                         f"not take there; make them dense, as by {remedy}"
                     )
-                if not all(isinstance(size, int) for size in part.shape):
+                if part.shape.rank is None:
+                    raise UsageError(
+                        f"{self._origin}: gives {_PARTS[number]} of unknown shape, as numpy_function and py_function "
+                        "make them; say the shape of each tensor, by tensor.set_shape([...]) in the same function"
+                    )
+                if not part.shape.is_fully_defined():
                     raise self._refusal(f"gives a tensor of shape {part.shape}, which looks like batches")
         if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise UsageError(f"{self._origin}: the dataset has no end; leave .repeat() out, --epochs says how often")

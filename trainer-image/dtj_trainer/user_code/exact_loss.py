@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.compat.loss_of_parts import Parts, loss_of_parts
+from dtj_trainer.errors import UsageError
 
 Tensor = Any
 _MEANS = ("sum_over_batch_size", "mean", "auto")
@@ -35,6 +36,7 @@ class Exact:
         self.batch = batch
         self.loss = loss
         self.keras_loss = _made(self, library)
+        self._parts: Parts | None = None
         # The replicas of a process are threads, which take turns wherever they meet.
         self._last = threading.local()
 
@@ -69,16 +71,18 @@ class Exact:
             labels, outputs = (keras.tree.map_structure(_cast(loss.dtype), one) for one in (labels, outputs))
             if before is not None:
                 keras3.put_mask(outputs, before)
-        values = rewritten(loss.call)(labels, outputs)
-        if values.shape.rank == 0:
-            raise UsageError(
-                f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
-                "so that it can be divided by the global batch"
-            )
+        call = rewritten(loss.call)
+        with keras3.as_on_one_replica():  # a loss may be made of others, which Keras would divide by the replicas
+            values = call(labels, outputs)
         self._check(labels, outputs, values)
         mask = _both(before, keras3.mask_of(values))
         values = values if values.dtype.is_floating else tf.cast(values, tf.float32)
-        value = self._reduced(values, mask, weights, reduction)
+        if self._parts is None:
+            self._parts = self._of_parts(call, labels, outputs)
+        if values.shape.rank == 0:
+            value = self._of_one_number(values, outputs, counted=mask is None and weights is None)
+        else:
+            value = self._reduced(values, mask, weights, reduction)
         self._last.mask, self._last.value = mask, value
         return value
 
@@ -90,6 +94,36 @@ class Exact:
                     f"{self._name}: its loss combines labels of shape [batch] with outputs of shape [batch, 1], which "
                     "gives [batch, batch]; return labels of shape [1] for each example"
                 )
+
+    def _of_parts(self, call: Callable[[Any, Any], Any], labels: Tensor, outputs: Tensor) -> Parts:
+        """How the loss divides over replicas; with one replica, nothing has to be divided."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas == 1:
+            return Parts.MEAN
+        found = loss_of_parts(call, labels, outputs)
+        if found is Parts.NONE:
+            raise UsageError(
+                f"{self._name}: its loss is neither the mean nor the sum of what the examples give each by itself, so "
+                f"{replicas} replicas cannot divide it; return one value for each example, such as "
+                "Dice(axis=(1, 2, 3)), or use strategy OneDevice"
+            )
+        return found or Parts.EACH
+
+    def _of_one_number(self, value: Tensor, outputs: Tensor, *, counted: bool) -> Tensor:
+        """A loss that is one number for a batch.
+
+        Args:
+            counted: whether each example counts, and counts the same.
+        """
+        if not counted or self._parts is Parts.EACH:
+            raise UsageError(
+                f"{self._name}: its loss gives one number for a whole batch; return one for each example, "
+                "so that weights, masks and replicas can divide it"
+            )
+        if self.batch is None or self._parts is Parts.SUM or tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            return value
+        rows = tf.shape(tf.nest.flatten(outputs)[0])[0]
+        return value * tf.cast(rows, value.dtype) / tf.cast(self.batch, value.dtype)
 
     def _reduced(self, values: Tensor, mask: Tensor, weights: Tensor, reduction: str) -> Tensor:
         count = tf.cast(tf.size(values), values.dtype)

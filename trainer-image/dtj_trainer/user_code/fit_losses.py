@@ -9,11 +9,13 @@ from weakref import WeakKeyDictionary
 
 import tensorflow as tf
 
+from dtj_trainer.checkpoint.finite_weights import FiniteWeights
+from dtj_trainer.compat import LOSS
 from dtj_trainer.config.cluster import Cluster
 from dtj_trainer.config.nonfinite import on_which, workers_of
-from dtj_trainer.keras_compat import variables
-from dtj_trainer.process.errors import NotFinite
-from dtj_trainer.user_code.reported_losses import LOSS, ReportedLosses, Weights
+from dtj_trainer.errors import NotFinite
+from dtj_trainer.keras_compat import state, variables
+from dtj_trainer.user_code.reported_losses import ReportedLosses
 
 _LOOK_BATCHES = 16
 """So often losses are looked at: to read one waits for the device. All workers have to do it at the same batch."""
@@ -36,7 +38,10 @@ class FitLosses:
 
     def epoch(self, model: Any, epoch: int) -> None:
         """Notes that an epoch begins; they count from 0."""
-        self._of(model).epoch = epoch
+        fit = self._of(model)
+        fit.epoch = epoch
+        if model.built:
+            fit.weights_of(model)
 
     def batch(self, model: Any, batch: int, logs: Any) -> None:
         """Notes the loss of a batch, or of the epoch up to it.
@@ -68,9 +73,9 @@ class FitLosses:
         if found := fit.losses.first_not_finite():
             epoch, batch = fit.places[found.step]
             raise NotFinite(self._line("the loss is", epoch, batch, found.replicas, model))
-        if weights and not Weights(variables(model.trainable_variables)).are_finite():
+        if weights and (found_state := fit.weights_of(model).find_not_finite()):
             epoch, batch = fit.places[-1] if fit.places else (0, 0)
-            raise NotFinite(self._line("the weights are", epoch, batch, (), model))
+            raise NotFinite(self._line(found_state.what, epoch, batch, (), model))
         fit.losses, fit.places = ReportedLosses(_strategy_of(model)), fit.places[-1:]
 
     def _line(self, what: str, epoch: int, batch: int, replicas: Sequence[int], model: Any) -> str:
@@ -94,6 +99,21 @@ class _Fit:
         """Epoch and batch of each loss."""
         self.epoch = 0
         self.replicas: Any = None
+        self._weights: FiniteWeights | None = None
+        self._knows_optimizer = False
+
+    def weights_of(self, model: Any) -> FiniteWeights:
+        """What of the model has to be finite; the first call decides it, but for an optimizer that is built later."""
+        optimizer = getattr(model, "optimizer", None)
+        slots = state(optimizer) if getattr(optimizer, "built", False) and not self._knows_optimizer else []
+        if self._weights is None:
+            self._weights = FiniteWeights(
+                variables(model.trainable_variables), variables(model.non_trainable_variables), slots
+            )
+        elif slots:
+            self._weights.require(slots)
+        self._knows_optimizer |= bool(slots)
+        return self._weights
 
 
 def _strategy_of(model: Any) -> Any:

@@ -20,6 +20,20 @@ def is_proved(version: str) -> bool:
     return ".".join(version.split(".")[:2]) in PROVED
 
 
+def install(config: Config) -> None:
+    """Installs the override. Imports Keras and TensorFlow.
+
+    Args:
+        config: of this task.
+    """
+    from dtj_trainer.compat import keras_override
+    from dtj_trainer.user_code.fit_losses import FitLosses
+    from dtj_trainer.user_code.fit_models import FitModels
+    from dtj_trainer.user_code.fit_watch import FitWatch
+
+    keras_override.install(FitLosses(config.cluster), FitWatch(config), FitModels())
+
+
 def override(config: Config) -> None:
     """Installs the override now, or when Keras is imported.
 
@@ -28,15 +42,13 @@ def override(config: Config) -> None:
             known is reported.
     """
 
-    def install() -> None:
+    def install_if_proved() -> None:
         import keras
 
         if keras.backend.backend() != "tensorflow":
             return
         if is_proved(keras.__version__):
-            from dtj_trainer.compat import keras_override
-
-            keras_override.install(config)
+            install(config)
         elif config.strategy == "MultiWorkerMirrored":
             log.warning(
                 f"Keras {keras.__version__} is installed, and fit, evaluate and predict with several replicas "
@@ -45,11 +57,11 @@ def override(config: Config) -> None:
             )
 
     if "keras" in sys.modules:
-        install()
+        install_if_proved()
     elif any(isinstance(finder, _Finder) for finder in sys.meta_path):
         return
     else:
-        sys.meta_path.insert(0, _Finder(install))
+        sys.meta_path.insert(0, _Finder(install_if_proved))
 
 
 class _Finder:

@@ -1,7 +1,7 @@
 """What the layers of a user's model need where several replicas of a process share them. Imports TensorFlow."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
-from dtj_trainer.compat import keras3, tf_keras
+from dtj_trainer.compat import keras3
 
 
 def separate_losses(model: Any) -> None:
     """Lets each replica of a process have its own list of the losses that layers add, as tf_keras does.
 
-    The replicas are threads, which take turns in the midst of a model wherever they meet, as in a synchronised
+    The replicas are threads, which take turns in the midst of a model wherever they meet, as in a synchronized
     BatchNormalization; with one list, one clears or counts what the other has added.
     """
     if keras_compat.keras_of(model) is not keras:
@@ -67,50 +67,6 @@ class _Set(threading.local):
         return len(self._items)
 
 
-def exact_moments(layer: Any) -> None:
-    """Lets a synchronised BatchNormalization compute its statistics over all replicas in two passes.
-
-    Both Kerases compute the variance as the mean of squares less the square of the mean, which has no digit left where
-    the mean is large; and Keras 3 does not synchronise what a mask selects.
-    """
-    if isinstance(layer, keras.Layer):
-
-        def moments(inputs: Any, axes: Any, mask: Any) -> tuple[Any, Any]:
-            small = keras.config.epsilon() if mask is not None else 0.0
-            mean, variance = _moments(inputs, axes, mask, small=small)
-            return tf.reshape(mean, [-1]), tf.reshape(variance, [-1])
-
-        keras3.replace_moments(layer, moments)
-        return
-
-    def sync(x: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> tuple[Any, Any]:
-        whole = tf.cast(x, tf.float32) if x.dtype in (tf.float16, tf.bfloat16) else x
-        mean, variance = _moments(whole, reduction_axes, mask, small=0.0)
-        if not keep_dims:
-            mean, variance = (tf.squeeze(one, reduction_axes) for one in (mean, variance))
-        return tf.cast(mean, x.dtype), tf.cast(variance, x.dtype)
-
-    tf_keras.replace_moments(layer, sync)
-
-
-def _moments(inputs: Any, axes: Any, mask: Any, *, small: float) -> tuple[Any, Any]:
-    axes = list(axes)
-    counts = tf.ones_like(inputs)
-    if mask is not None:
-        counts *= tf.cast(mask, inputs.dtype)[..., tf.newaxis]
-    total = tf.reduce_sum(tf.where(counts > 0, inputs, 0), axes, keepdims=True)
-    total, count = tf.unstack(_summed(tf.stack([total, tf.reduce_sum(counts, axes, keepdims=True)])))
-    mean = tf.math.divide_no_nan(total, count + small)
-    squares = tf.where(counts > 0, tf.math.squared_difference(inputs, mean), 0)
-    return mean, tf.math.divide_no_nan(_summed(tf.reduce_sum(squares, axes, keepdims=True)), count + small)
-
-
-def _summed(value: Any) -> Any:
-    """Over all replicas."""
-    context = tf.distribute.get_replica_context()
-    return value if context is None else context.all_reduce(tf.distribute.ReduceOp.SUM, value)
-
-
 def changed_by_data(model: Any, inputs: Any) -> list[str]:
     """The variables that a forward pass in training sets to something that depends on the examples.
 
@@ -139,20 +95,88 @@ def changed_by_data(model: Any, inputs: Any) -> list[str]:
     ]
 
 
+def unsaved_state(model: Any, inputs: Any) -> list[str]:
+    """The `tf.Variable`s in layers of Keras 3 that a forward pass in training changes; Keras saves none of them."""
+    if keras_compat.keras_of(model) is not keras:
+        return []
+    found = {
+        f"{layer.name}.{name}": value
+        for layer in (model, *keras3.sublayers(model, recursive=True))
+        for name, value in vars(layer).items()
+        if isinstance(value, tf.Variable)
+    }
+    if not found:
+        return []
+    before = {name: variable.numpy() for name, variable in found.items()}
+    _after(model, [], inputs, keras)
+    changed = [name for name, variable in found.items() if not np.array_equal(variable.numpy(), before[name])]
+    for name in changed:
+        found[name].assign(before[name])
+    return changed
+
+
+_TIMES = 8
+
+
+def losses_that_grow(model: Any, inputs: Any) -> tuple[float, float] | None:
+    """A loss that a layer adds which is not the mean over the examples: its value for these, and for 8 times these.
+
+    A weight's penalty is the same for both. What draws random numbers may differ a little.
+    """
+    library = keras_compat.keras_of(model)
+    more = tf.nest.map_structure(lambda one: tf.concat([one] * _TIMES, 0), inputs)
+    (few, many), draws = (_added(model, examples, library) for examples in (inputs, more)), _draws(model, library)
+    for one, other in zip(few, many, strict=False):
+        limit = (_TIMES / 2 - 1) * abs(one) + 1e-6 if draws else 1e-3 * abs(one) + 1e-6
+        if abs(other - one) > limit:
+            return one, other
+    return None
+
+
+def adds_losses(model: Any, inputs: Any) -> bool:
+    """Whether a forward pass in training adds losses, or weights have penalties."""
+    return bool(_added(model, inputs, keras_compat.keras_of(model)))
+
+
+def _added(model: Any, inputs: Any, library: Any) -> list[float]:
+    values: list[float] = []
+
+    def note() -> None:
+        values.extend(float(tf.reduce_sum(tf.convert_to_tensor(loss))) for loss in model.losses)
+
+    _after(model, [], inputs, library, then=note)
+    return values
+
+
+def _draws(model: Any, library: Any) -> bool:
+    """Whether a model may draw random numbers."""
+    if library is keras:
+        return any(keras3.is_seed(variable) for variable in model.variables)
+    return True
+
+
 def _aggregated(weight: Any) -> bool:
     return str(getattr(weight, "aggregation", "none")).rpartition(".")[2].lower() not in ("none", "0")
 
 
-def _after(model: Any, weights: list[Any], inputs: Any, library: Any) -> list[Any]:
-    """The values of these weights after a forward pass, which changes nothing."""
+def _after(
+    model: Any, weights: list[Any], inputs: Any, library: Any, *, then: Callable[[], object] = lambda: None
+) -> list[Any]:
+    """The values of these weights after a forward pass, which changes nothing.
+
+    Args:
+        then: called after the pass.
+    """
     training = keras3.call_arguments(model, training=True)
     if library is keras:
         mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in model.variables]
-        with keras.StatelessScope(state_mapping=mapping) as scope:
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             model(inputs, **training)
+            then()
             return [np.asarray(scope.get_current_value(weight)) for weight in weights]
     before = model.get_weights()
     model(inputs, **training)
+    then()
     values = [weight.numpy() for weight in weights]
     model.set_weights(before)
     return values

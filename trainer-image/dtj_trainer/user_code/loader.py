@@ -5,8 +5,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from dtj_trainer.process.errors import TrainerError, UsageError
-from dtj_trainer.user_code.entry_points import Name
+from dtj_trainer.config.entry_points import Name
+from dtj_trainer.errors import TrainerError, UsageError
+from dtj_trainer.process import user_call
 
 _LONGEST = 300
 _NOT_THEIRS = ("site-packages", "dtj_trainer/", "<", "/importlib/")
@@ -37,8 +38,10 @@ def guarded(name: Name, what: str, call: Callable[[], Any]) -> Any:
     Raises:
         UsageError: it raised something.
     """
+    doing = f"is in {what}" if what.endswith("()") else f"is {what}"
     try:
-        return call()
+        with user_call.running(f"{doing} of {name}"):
+            return call()
     except TrainerError:
         raise
     # Whatever a user's code may raise.

@@ -12,12 +12,19 @@ import tensorflow as tf
 from dtj_trainer import keras_compat
 from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3, tf_keras
+from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks import Serving, Tensor
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.user_code.entry_points import Name
-from dtj_trainer.user_code.layers import changed_by_data, exact_moments, separate_losses
+from dtj_trainer.user_code.batch_normalization import synchronize_batch_normalization
+from dtj_trainer.user_code.layers import (
+    adds_losses,
+    changed_by_data,
+    losses_that_grow,
+    separate_losses,
+    unsaved_state,
+)
 from dtj_trainer.user_code.loader import guarded
 from dtj_trainer.user_code.objective import CompiledObjective, DefaultMetric, compiled_metrics, given_losses, overrides
 
@@ -38,7 +45,7 @@ BY_EXAMPLE = ("ParameterServer", "Pipeline")
 
 
 class OwnTask:
-    """See `dtj_trainer.tasks.Task`. The exported model answers `outputs`, what the model itself gives."""
+    """See `dtj_trainer.tasks.LearningTask`. The exported model answers `outputs`, what the model itself gives."""
 
     serving: Serving | None = None
 
@@ -63,24 +70,25 @@ class OwnTask:
         """
         self._name = name
         self._build = build
-        self._log_level = log_level
+        self.log_level = log_level
         self._asked = loss
+        self._reported = False
         model = self._new(data)
         self._changed: list[str] = []
-        if hasattr(data, "validation") and model.non_trainable_weights:
+        self._grows: tuple[float, float] | None = None
+        self._has_another_loss = False
+        if hasattr(data, "validation"):
             inputs = next(iter(data.validation(batch=2)))[0]
-            self._changed = guarded(name, "calling the model", lambda: changed_by_data(model, inputs))
-        self._loss = _Loss(name, model, loss)
-        if overrides(model, "test_step"):
-            log.log(
-                self._log_level,
-                f"{name}: evaluations do not call {type(model).__name__}.test_step; they show the loss and the metrics "
-                "that the model was compiled with",
-            )
+            guarded(name, "calling the model", lambda: self._look_at_layers(model, inputs))
+        self._loss = _Loss(name, model, loss, has_another=self._has_another_loss)
         self.metrics = ("loss", *([self._loss.metric] if self._loss.metric else []))
         self._output_names: list[str] = list(getattr(model, "output_names", None) or [])
         if strategy in BY_EXAMPLE:
             self._check_by_example(model, data, strategy)
+            if overrides(model, "test_step"):
+                # The training itself does not call it; the evaluation at the end does.
+                self._compile(model)
+                self.objective(model, data, batch=None)
 
     def build_model(self, keras: ModuleType, data: Source) -> Any:
         """The user's model; of the Keras that it was made with."""
@@ -105,11 +113,17 @@ class OwnTask:
                     f"and each of {replicas} replicas would have its own; give add_weight an aggregation, such as "
                     "'mean', or use strategy OneDevice"
                 )
+            if self._grows:
+                raise UsageError(
+                    f"{self._name}: a loss of add_loss is {self._grows[0]:.4g} for 2 examples and {self._grows[1]:.4g} "
+                    f"for 8 times the same 2, and nothing says how {replicas} replicas divide it; add the mean over "
+                    "the examples, or use strategy OneDevice"
+                )
             separate_losses(model)
-        if replicas > 1 and (count := synchronise_batch_normalization(model)):
+        if replicas > 1 and (count := synchronize_batch_normalization(model)):
             # Else each replica would keep statistics of its own share of a batch.
             log.log(
-                self._log_level,
+                self.log_level,
                 f"{self._name}: statistics of {count} BatchNormalization are made over all {replicas} replicas",
             )
         return model
@@ -125,7 +139,22 @@ class OwnTask:
         default = None
         if self._loss.metric:
             default = DefaultMetric(self._loss.metric, threshold=self._loss.threshold, binary=self._loss.binary)
-        return CompiledObjective(self._name, model, data, batch=batch, default=default)
+        objective = CompiledObjective(self._name, model, data, batch=batch, default=default)
+        if batch is not None and (names := objective.not_shown()):
+            log.log(
+                self.log_level,
+                f"{self._name}: {', '.join(names)} cannot be shown, because the model updates it when it is called; "
+                "compile the model with metrics",
+            )
+        own = objective.test_step
+        if own and own.not_shown and (batch is not None or not self._reported):
+            log.log(
+                self.log_level,
+                f"{self._name}: {type(model).__name__}.test_step returns {', '.join(own.not_shown)} of single batches, "
+                "which is not shown; update a metric of the model with it",
+            )
+            self._reported = True
+        return objective
 
     def compute_metrics(self, outputs: Tensor, labels: Tensor) -> Mapping[str, Tensor]:
         """The model's own loss, and its metric."""
@@ -137,7 +166,7 @@ class OwnTask:
             measured[_ERROR] = _mean(tf.abs(outputs - tf.cast(_like(labels, outputs), outputs.dtype)))
         return measured
 
-    def serve(self, outputs: Tensor) -> dict[str, Tensor]:
+    def serving_outputs(self, outputs: Tensor) -> dict[str, Tensor]:
         """`outputs`; of several outputs each by its name."""
         if tf.is_tensor(outputs):
             return {"outputs": outputs}
@@ -175,6 +204,18 @@ class OwnTask:
                 )
         return model
 
+    def _look_at_layers(self, model: Any, inputs: Any) -> None:
+        if model.non_trainable_weights:
+            self._changed = changed_by_data(model, inputs)
+        self._grows = losses_that_grow(model, inputs)
+        if isinstance(model, keras.Model) and model.compiled:
+            self._has_another_loss = overrides(model, "compute_loss") or adds_losses(model, inputs)
+        if unsaved := unsaved_state(model, inputs):
+            raise UsageError(
+                f"{self._name}: {unsaved[0]} is a tf.Variable that the model sets when it is called, and Keras 3 saves "
+                "only variables of its own; make it with add_weight"
+            )
+
     def _check_by_example(self, model: Any, data: Source, strategy: str) -> None:
         if found := self._loss.more_than_a_mean(model, data):
             raise UsageError(
@@ -183,7 +224,7 @@ class OwnTask:
             )
         if names := compiled_metrics(model):
             log.log(
-                self._log_level,
+                self.log_level,
                 f"{self._name}: strategy {strategy} shows no {', '.join(names)} during the training, only in the "
                 "evaluation at its end",
             )
@@ -212,33 +253,20 @@ def _call_on_zeros(model: Any, spec: Any) -> None:
     model(tf.nest.map_structure(lambda one: tf.zeros([2, *one.shape[1:]], one.dtype), spec))
 
 
-def synchronise_batch_normalization(model: Any) -> int:
-    """Lets every BatchNormalization of a model take its statistics over all replicas; returns how many there are."""
-    library = keras_compat.keras_of(model)
-    found = [
-        layer
-        for layer in keras3.sublayers(model, recursive=True)
-        if isinstance(layer, library.layers.BatchNormalization)
-    ]
-    for layer in found:
-        layer.synchronized = True
-        exact_moments(layer)
-        if library is not keras:
-            # The fused kernel of tf_keras knows one replica only.
-            layer.fused = False
-    return len(found)
-
-
 class _Loss:
     """The loss of a user's model by example, and which metric is shown next to it."""
 
-    def __init__(self, name: Name, model: Any, asked: str | None) -> None:
+    def __init__(self, name: Name, model: Any, asked: str | None, *, has_another: bool) -> None:
+        """Args:
+        has_another: whether a model that is compiled without a loss has one by `add_loss` or its own `compute_loss`.
+        """
         self._name = name
         self._given = asked or getattr(model, "loss", None) or None
         if asked is not None and asked not in LOSSES:
             raise UsageError(f"--loss={asked}: no such loss; this trainer knows {', '.join(LOSSES)}")
-        if self._given is None and not overrides(model, "train_step"):
-            raise UsageError(f"{name}: the model is not compiled; compile it with a loss, or give --loss")
+        if self._given is None and not has_another and not overrides(model, "train_step"):
+            how = "compiled without a loss" if getattr(model, "compiled", False) else "not compiled"
+            raise UsageError(f"{name}: the model is {how}; compile it with a loss, or give --loss")
         loss = keras_compat.keras_of(model).losses.get(self._given) if isinstance(self._given, str) else self._given
         # A Loss of Keras' reduces what its `call` gives by example. Several losses are not for `each`.
         self._function: Callable[..., Any] | None = None
@@ -262,6 +290,7 @@ class _Loss:
         weights = given_losses(model)[1]
         outputs = getattr(model, "outputs", None) or []
         found = {
+            "loss of add_loss alone": loss is None,
             "several outputs": len(outputs) > 1 or self._function is None,
             "several inputs": tf.nest.is_nested(data.input_spec),
             "weights of the examples": getattr(data, "weighted", False),

@@ -7,7 +7,7 @@ the increase of its variables is summed over steps, replicas and workers; its re
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -15,13 +15,24 @@ import numpy as np
 import tensorflow as tf
 
 from dtj_trainer import keras_compat
+from dtj_trainer.autograph import rewritten
 from dtj_trainer.compat import keras3, tf_keras
+from dtj_trainer.config.entry_points import Name
 from dtj_trainer.data.source import Source
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.heads import right
-from dtj_trainer.user_code.entry_points import Name
 from dtj_trainer.user_code.exact_loss import Exact
 from dtj_trainer.user_code.loader import guarded
+from dtj_trainer.user_code.loss_division import EXAMPLES, Division, division
+from dtj_trainer.user_code.metric_values import (
+    check_added_up,
+    check_sums_from_zero,
+    flat,
+    numbers,
+    size_of,
+    values_of,
+)
+from dtj_trainer.user_code.test_step import OwnTestStep
 
 Tensor = Any
 
@@ -46,27 +57,31 @@ class CompiledObjective:
         self._batch = batch
         self._library = keras_compat.keras_of(model)
         self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if overrides(model, "compute_loss") and self._replicas > 1:
-            raise UsageError(
-                f"{name}: {type(model).__name__}.compute_loss is not known to be right over {self._replicas} replicas, "
-                "since nothing says how it divides; compile the model with a loss instead, or use strategy OneDevice"
-            )
+        compute = type(model).compute_loss
+        self._compute = rewritten(compute) if overrides(model, "compute_loss") else compute
+        self._divides = overrides(model, "compute_loss") and self._replicas > 1
+        """Whether a loss of the model's own is divided over replicas: each then has whole batches, its own parts."""
         self._exact: list[Exact] = []
         self._replace_losses()
         sample = next(iter(data.validation(batch=2)))
         # What a user's code raises here, it would raise in the midst of the first step.
         guarded(name, "computing its loss and metrics", lambda: self._build(sample))
+        self._division = self._own_division(data) if self._divides else None
         self._outputs = self._output_names()
         self._default = default if default is not None and not self._compiled_metrics() else None
         self._variables = self._metric_variables()
-        self._sizes = [int(np.prod(variable.shape)) for variable in self._variables]
         self._own = self._metrics_of_own_step()
         self._own_variables = [variable for metric in self._own for variable in metric.variables]
-        self._own_sizes = [int(np.prod(variable.shape)) for variable in self._own_variables]
-        self._check_metrics()
+        self._own_size = size_of(self._own_variables)
+        check_sums_from_zero(name, [*self._metrics(), *self._own])
+        guarded(name, "computing its metrics", lambda: self._check_that_metrics_add_up(sample))
         self._copies: list[Any] | None = None
-        self.size = 2 + len(self._outputs) + (2 if self._default else 0) + sum(self._sizes)
-        self.size += sum(self._own_sizes)
+        self.test_step: OwnTestStep | None = None
+        """The model's own, where it has one."""
+        if overrides(model, "test_step"):
+            with self.by_batch():
+                self.test_step = guarded(name, "calling its test_step", lambda: OwnTestStep(name, model, sample))
+        self.size = 2 + len(self._outputs) + (2 if self._default else 0) + size_of(self._variables) + self._own_size
 
     def loss(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """See `dtj_trainer.tasks.aggregation.Objective`."""
@@ -78,22 +93,24 @@ class CompiledObjective:
             sums += [tf.cast(exact.value, tf.float32) * batch for exact in self._exact]
         if self._default:
             sums += self._default.sums(labels, outputs, self._exact[0].mask)
-        gained = _flat(self._gained(outputs, labels, weights, inputs))
-        rest = tf.zeros(sum(self._own_sizes))
+        gained = flat(self._gained(outputs, labels, weights, inputs))
+        rest = tf.zeros(self._own_size)
         return total, tf.stop_gradient(tf.concat([tf.stack(sums), *gained, rest], axis=0))
 
     @contextmanager
     def by_batch(self) -> Iterator[None]:
         """See `dtj_trainer.tasks.aggregation.Objective`."""
         batch, self._batch = self._batch, None
+        batches = [exact.batch for exact in self._exact]
         for exact in self._exact:
             exact.batch = None
         try:
-            yield
+            with self.test_step.undisturbed() if self.test_step else nullcontext():
+                yield
         finally:
             self._batch = batch
-            for exact in self._exact:
-                exact.batch = batch
+            for exact, before in zip(self._exact, batches, strict=True):
+                exact.batch = before
 
     def after_step(self) -> Tensor | None:
         """What a train step of the model's own adds to the sums, by metrics of its own; None if it has none."""
@@ -103,12 +120,12 @@ class CompiledObjective:
         with tf.control_dependencies(gained):
             for variable in self._own_variables:
                 variable.assign(tf.zeros(variable.shape, variable.dtype))
-        return tf.concat([tf.zeros(self.size - sum(self._own_sizes)), *_flat(gained)], axis=0)
+        return tf.concat([tf.zeros(self.size - self._own_size), *flat(gained)], axis=0)
 
     def means(self, sums: Any) -> Mapping[str, float]:
         """See `dtj_trainer.tasks.aggregation.Objective`."""
         sums = np.asarray(sums, np.float64)
-        own = self._results_of_own_step(sums[self.size - sum(self._own_sizes) :])
+        own = self._results_of_own_step(sums[self.size - self._own_size :])
         if not sums[1] and own:
             # Its train step took the loss from elsewhere.
             return own
@@ -121,29 +138,31 @@ class CompiledObjective:
         if self._default:
             found[self._default.name] = float(sums[at]) / (float(sums[at + 1]) or math.nan)
             at += 2
-        values = []
-        for variable, size in zip(self._variables, self._sizes, strict=True):
-            values.append(tf.cast(tf.reshape(tf.constant(sums[at : at + size]), variable.shape), variable.dtype))
-            at += size
-        return own | self._results(values) | found
+        return own | self._results(values_of(sums[at:], self._variables)) | found
 
     def _total(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> Tensor:
         # Of the class: under `fit` the model's own attribute is this very function.
-        compute = type(self._model).compute_loss
-        evaluates = self._batch is None
-        training = keras3.compute_loss_arguments(self._model, training=not evaluates)
-        total = compute(self._model, inputs, labels, outputs, weights, **training)
-        if evaluates and self._replicas > 1 and (penalties := self._model.losses):
-            # Keras divides them by the number of replicas.
-            left = tf.add_n([tf.reduce_sum(tf.cast(one, total.dtype)) for one in penalties])
-            total += left * (1 - 1 / self._replicas)
+        training = keras3.compute_loss_arguments(self._model, training=self._batch is not None)
+        if self._divides:
+            with keras3.as_on_one_replica():
+                total = self._compute(self._model, inputs, labels, outputs, weights, **training)
+            if self._batch is None or self._division is Division.SUM:
+                return total
+            return total * (tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], total.dtype) / self._batch)
+        total = self._compute(self._model, inputs, labels, outputs, weights, **training)
+        if self._replicas > 1 and (penalties := self._model.losses):
+            # Keras divides them by the number of replicas. Those of activations are means over a replica's examples.
+            whole = tf.add_n([tf.reduce_sum(tf.cast(one, total.dtype)) for one in penalties])
+            rows = tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], total.dtype)
+            total += whole * ((1 if self._batch is None else rows / self._batch) - 1 / self._replicas)
         return total
 
     def _replace_losses(self) -> None:
         def exact(loss: Any) -> Any:
             if loss is None:
                 return None
-            self._exact.append(Exact(str(self._name), loss, self._library, batch=self._batch))
+            batch = None if self._divides else self._batch
+            self._exact.append(Exact(str(self._name), loss, self._library, batch=batch))
             return self._exact[-1].keras_loss
 
         model = self._model
@@ -167,6 +186,30 @@ class CompiledObjective:
             model.compiled_loss = type(before)(
                 tf.nest.map_structure(exact, losses), weights, output_names=model.output_names
             )
+
+    def _own_division(self, data: Source) -> Division | None:
+        """How the model's own compute_loss divides; None where nothing is divided.
+
+        Raises:
+            UsageError: it does not.
+        """
+        model = self._model
+        found: Division | None = None
+        if self._library is keras:
+            examples = unpacked(next(iter(data.validation(batch=EXAMPLES))))
+            training = keras3.compute_loss_arguments(model, training=True)
+
+            def compute(inputs: Any, labels: Any, outputs: Any, weights: Any) -> Any:
+                return self._compute(model, inputs, labels, outputs, weights, **training)
+
+            found = guarded(self._name, "calling its compute_loss", lambda: division(model, compute, examples))
+        if found is None:
+            raise UsageError(
+                f"{self._name}: {type(model).__name__}.compute_loss is not known to be right over {self._replicas} "
+                "replicas, since it is neither the mean nor the sum over the examples of a batch; make it so, compile "
+                "the model with a loss instead, or use strategy OneDevice"
+            )
+        return found
 
     def _build(self, sample: Any) -> None:
         """Makes what Keras makes of losses and metrics with the first batch."""
@@ -205,48 +248,68 @@ class CompiledObjective:
         return list(keras3.metrics_of(self._model).metrics)
 
     def _metrics_of_own_step(self) -> list[Any]:
+        return self._other_metrics() if self._library is keras and overrides(self._model, "train_step") else []
+
+    @property
+    def own_metrics(self) -> list[Any]:
+        """Those that a train step of the model's own updates."""
+        return self._own
+
+    def not_shown(self) -> list[str]:
+        """The names of metrics that layers update when they are called, which nobody adds up."""
+        return [] if overrides(self._model, "train_step") else [metric.name for metric in self._other_metrics()]
+
+    def _other_metrics(self) -> list[Any]:
+        """What the model is not compiled with."""
         model = self._model
-        if self._library is not keras or not overrides(model, "train_step"):
-            return []
-        known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
-        losses = keras3.losses_of(model)
-        if losses is not None:
-            known += losses.metrics
+        if self._library is keras:
+            known = [keras3.loss_tracker(model), keras3.metrics_of(model), *self._metrics()]
+            losses = keras3.losses_of(model)
+            known += [] if losses is None else losses.metrics
+        else:
+            compiled = (model.compiled_loss, model.compiled_metrics)
+            known = [metric for each in compiled if each is not None for metric in each.metrics]
         return [metric for metric in model.metrics if all(metric is not one for one in known)]
 
     def _results_of_own_step(self, sums: Any) -> dict[str, float]:
         if not self._own:
             return {}
-        mapping, at = [], 0
-        for variable, size in zip(self._own_variables, self._own_sizes, strict=True):
-            value = tf.reshape(tf.constant(sums[at : at + size]), variable.shape)
-            mapping.append((variable, tf.cast(value, variable.dtype)))
-            at += size
+        mapping = list(zip(self._own_variables, values_of(sums, self._own_variables), strict=True))
         with keras.StatelessScope(state_mapping=mapping):
-            return _numbers({metric.name: metric.result() for metric in self._own})
+            return numbers({metric.name: metric.result() for metric in self._own})
 
     def _metric_variables(self) -> list[Any]:
         return [variable for metric in self._metrics() for variable in metric.variables]
 
-    def _check_metrics(self) -> None:
-        for metric in [*self._metrics(), *self._own]:
-            for variable in metric.variables:
-                start = keras.ops.convert_to_numpy(tf.convert_to_tensor(keras_compat.variables([variable])[0]))
-                summed = str(getattr(variable, "aggregation", "sum")).rpartition(".")[2].lower() in ("sum", "none")
-                if not summed or start.any():
-                    raise UsageError(
-                        f"{self._name}: the metric {metric.name} keeps {variable.name}, which is no sum from zero, and "
-                        "cannot be added up over steps and replicas; leave the metric out, or keep sums"
-                    )
+    def _check_that_metrics_add_up(self, sample: Any) -> None:
+        """That a metric of a user's gains the same from the same examples, whatever it has seen before."""
+        if self._library is not keras or not self._variables:
+            return
+        inputs, labels, weights = unpacked(sample)
+        here = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
+        with keras.StatelessScope(state_mapping=here):
+            outputs = self._model(inputs, **keras3.call_arguments(self._model, training=False))
+        once = self._gained(outputs, labels, weights, inputs)
+        twice = self._gained(outputs, labels, weights, inputs, before=once)
+        at = 0
+        for metric in self._metrics():
+            part = slice(at, at := at + len(metric.variables))
+            check_added_up(self._name, metric, once[part], twice[part])
 
-    def _gained(self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor) -> list[Tensor]:
-        """By how much each variable of the metrics grows with these examples."""
+    def _gained(
+        self, outputs: Tensor, labels: Tensor, weights: Tensor, inputs: Tensor, *, before: list[Tensor] | None = None
+    ) -> list[Tensor]:
+        """What each variable of the metrics is after these examples.
+
+        Args:
+            before: what it was; None: zero.
+        """
         if not self._variables:
             return []
         model = self._model
         if self._library is keras:
-            zeros = [(variable, tf.zeros(variable.shape, variable.dtype)) for variable in self._variables]
-            with keras.StatelessScope(state_mapping=zeros) as scope:
+            before = before or [tf.zeros(variable.shape, variable.dtype) for variable in self._variables]
+            with keras.StatelessScope(state_mapping=list(zip(self._variables, before, strict=True))) as scope:
                 if overrides(model, "compute_metrics"):
                     type(model).compute_metrics(model, inputs, labels, outputs, sample_weight=weights)
                 else:
@@ -269,7 +332,7 @@ class CompiledObjective:
                     results = {metric.name: metric.result() for metric in self._metrics()}
                 else:
                     results = keras3.metrics_of(self._model).result()
-            return _numbers(results)
+            return numbers(results)
         if self._copies is None:
             self._copies = [type(metric).from_config(metric.get_config()) for metric in self._metrics()]
         left, results = list(values), {}
@@ -277,7 +340,7 @@ class CompiledObjective:
             for variable in metric.variables:
                 variable.assign(left.pop(0))
             results[metric.name] = metric.result()
-        return _numbers(results)
+        return numbers(results)
 
 
 class DefaultMetric:
@@ -345,21 +408,3 @@ def _shape_of_outputs(model: Any) -> Any:
     if outputs is not None:
         return keras.tree.map_structure(lambda _: 0, outputs)
     return [0] * len(names) if len(names) > 1 else 0
-
-
-def _flat(values: list[Tensor]) -> list[Tensor]:
-    return [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values]
-
-
-def _numbers(results: Mapping[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, value in results.items():
-        if isinstance(value, Mapping):
-            found |= _numbers(value)
-            continue
-        array = np.asarray(value, np.float64)
-        if array.ndim == 0:
-            found[name] = float(array)
-        else:
-            found |= {f"{name}_{index}": float(one) for index, one in enumerate(array.ravel())}
-    return found

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-LOSS = "loss"
-"""The metric that has to be finite. Others may be NaN for good reasons, such as a precision of no examples."""
 _WAITING_AT_MOST = 1000
 
 
@@ -71,22 +68,3 @@ def is_finite(loss: Any, strategy: Any) -> bool:
         return all(bool(np.all(np.isfinite(np.asarray(each)))) for each in strategy.experimental_local_results(loss))
     except (TypeError, ValueError, NotImplementedError):
         return True
-
-
-class Weights:
-    """What a training changes, and whether it is finite."""
-
-    def __init__(self, variables: Sequence[Any]) -> None:
-        """Args:
-        variables: tf.Variables; those of integers are left out.
-        """
-        self._variables = [one for one in variables if one.dtype.is_floating]
-        self._finite = tf.function(self._are_finite, autograph=False)
-
-    def are_finite(self) -> bool:
-        """Whether all numbers of all of them are."""
-        return not self._variables or bool(self._finite())
-
-    def _are_finite(self) -> Any:
-        values = [tf.convert_to_tensor(one) for one in self._variables]
-        return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in values])

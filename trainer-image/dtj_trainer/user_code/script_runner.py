@@ -19,17 +19,20 @@ from types import TracebackType
 from typing import NoReturn
 
 from dtj_launch import progress
+from dtj_trainer.compat import require_tf_keras
+from dtj_trainer.config.script import Script
+from dtj_trainer.errors import PeerLost, TrainerError, UsageError
+from dtj_trainer.exit_codes import ExitCode
 from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
-from dtj_trainer.process.errors import PeerLost, TrainerError, UsageError
-from dtj_trainer.process.exit_codes import ExitCode
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
 from dtj_trainer.user_code import keras_import
 from dtj_trainer.user_code.alone import warn_if_alone
-from dtj_trainer.user_code.script import Script
 
 log = logging.getLogger(__name__)
+
+_LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
 _TEAR_DOWN_SECONDS = 30.0
 """What the end of the interpreter may take after the script's own exit handlers; TensorFlow's part of it is 1 to 15."""
@@ -39,9 +42,12 @@ def prepare(script: Script, environ: MutableMapping[str, str]) -> None:
     """Sets the environment, and proves that there is something to run.
 
     Raises:
-        UsageError: there is no such file or module, it cannot be read, or it is not Python.
+        UsageError: there is no such file or module, it cannot be read, or it is not Python; or the Keras that the
+            environment asks for is not installed.
     """
     environ.update(script.environ)
+    if environ.get(_LEGACY_KERAS) in ("1", "true", "True"):  # as TensorFlow reads it
+        require_tf_keras(f"{_LEGACY_KERAS}={environ[_LEGACY_KERAS]} needs")
     environment.set_threads(environ)
     if script.path is None:
         sys.path.insert(0, os.getcwd())
@@ -71,6 +77,12 @@ def _check_module(name: str) -> None:
     try:
         found = importlib.util.find_spec(name)
     except (ImportError, ValueError) as error:
+        missing = getattr(error, "name", None)
+        if missing and not f"{name}.".startswith(f"{missing}."):
+            raise UsageError(
+                f"--script={name}: its package cannot be imported ({error}); install what it needs, or put it on "
+                "PYTHONPATH"
+            ) from None
         raise UsageError(
             f"--script={name}: no such module ({error}); give the path of a file, ending in .py, or put the module "
             "on PYTHONPATH"
@@ -95,7 +107,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     sys.argv = [script.name, *script.arguments]
     if context.config.keras_override:
         keras_import.override(context.config)
-    warn_if_alone(context.config, script.name)
+    warn_if_alone(context.config, script.name, context.progress_store)
     tear_down = _TearDown()
     try:
         if script.path is None:

@@ -16,6 +16,7 @@ import click
 
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.terminal import say
+from dtj.cli.common.values import NamespaceName
 
 if TYPE_CHECKING:
     from dtj.client import ApiError, AsyncClient, ClientError
@@ -41,7 +42,13 @@ class Place:
 def place_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command kubectl's options for the cluster, and what they mean together as its argument ``place``."""
 
-    @click.option("-n", "--namespace", metavar="NAME", help="The namespace. Default: that of the kubeconfig's context.")
+    @click.option(
+        "-n",
+        "--namespace",
+        type=NamespaceName(),
+        metavar="NAME",
+        help="The namespace. Default: that of the kubeconfig's context.",
+    )
     @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
     @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Default: $KUBECONFIG or ~/.kube/config.")
     @functools.wraps(command)
@@ -80,7 +87,7 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
     try:
         return asyncio.run(connected())
     except ConfigError as error:
-        say(str(error), err=True)
+        say(f"{error}{_runs_here() if place == Place(None, None, None) else ''}", err=True)
         return Exit.USAGE
     except ClientError as error:
         for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
@@ -91,6 +98,17 @@ def with_client(place: Place, work: Callable[[AsyncClient], Coroutine[Any, Any, 
         return Exit.API
     except KeyboardInterrupt:
         return Exit.SIGNAL + signal.SIGINT
+
+
+def _runs_here() -> str:
+    """Where to look instead if there are runs on this machine; empty if there are none."""
+    from dtj.cli.common.run_options import RUNS
+    from dtj.local.run_directory import jobs_with_runs
+
+    return "".join(
+        f"; for a run on this machine, use dtj report --run {name} --html or dtj logs --run {name}"
+        for name in jobs_with_runs(RUNS)[:1]
+    )
 
 
 def format_api_error(error: ApiError) -> str:

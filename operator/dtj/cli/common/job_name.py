@@ -33,6 +33,8 @@ class JobName(click.ParamType):  # type: ignore[type-arg]  # not generic in the 
             self.fail(f'"{value}" is of another kind: write NAME or {names.SHORT_NAME}/NAME', param, ctx)
         if not name:
             self.fail("the name of a job must not be empty", param, ctx)
+        if name != one_line(name):
+            self.fail(f"{name!a} cannot be the name of a job: use lower-case letters, digits and '-'", param, ctx)
         return name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from itertools import pairwise
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -35,6 +39,35 @@ class Entry:
     """The first sentence of the command's help."""
 
 
+_EMPTY_OPTION: Final = re.compile(r"--[a-z-]+=")
+
+
+def _refuse_empty(args: Sequence[str]) -> None:
+    for before, argument in pairwise(args):
+        if not argument:
+            named = before if before.startswith("-") else "an argument"
+        elif _EMPTY_OPTION.fullmatch(argument):
+            named = argument
+        else:
+            continue
+        raise click.UsageError(f"{named}: empty; give a value, or leave it out")
+
+
+_LONGEST_NAME: Final = 255
+"""What a file system takes, and what a name of Kubernetes may have at most."""
+
+
+def _refuse_long(args: Sequence[str]) -> None:
+    for before, argument in pairwise(args):
+        option, equals, value = argument.partition("=") if argument.startswith("-") else ("", "", argument)
+        longest = max(len(os.fsencode(part)) for part in value.split("/"))
+        if longest > _LONGEST_NAME:
+            named = option + equals if equals else before if before.startswith("-") else "an argument"
+            raise click.UsageError(
+                f"{named}: has a name of {longest} bytes; names of files and objects have {_LONGEST_NAME} at most"
+            )
+
+
 class SectionedGroup(click.Group):
     """A group whose help lists its commands by section, and which imports a command only to run or complete it."""
 
@@ -52,7 +85,15 @@ class SectionedGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Takes ``help`` and ``version``, which other programs have as commands, for the options of these names."""
+        """Takes ``help`` and ``version``, which other programs have as commands, for the options of these names.
+
+        Raises:
+            UsageError: an argument is empty, as that of a variable which is not set. Click takes an empty path for the
+                working directory. Or it is longer than any file system takes.
+        """
+        if not ctx.resilient_parsing:  # a Tab
+            _refuse_empty(args)
+            _refuse_long(args)
         if args[0] == "help" and len(args) > 1:
             return super().resolve_command(ctx, [args[1], "--help"])
         if args[0] == "help":

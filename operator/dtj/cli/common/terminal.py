@@ -38,13 +38,14 @@ def copy_line(line: str) -> None:
 
 
 def show_error(error: click.ClickException) -> None:
-    """Print what click says of wrong arguments, which others may have chosen: ``dtj logs $(...)``."""
+    """Print what click says of wrong arguments, which others may have chosen (``dtj logs $(...)``), in one line."""
+    message = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is not None:
-        say_lines(context.get_usage(), err=True)
-        say(f"Try '{context.command_path} {context.help_option_names[0]}' for help.", err=True)
-        say("", err=True)
-    say(f"Error: {error.format_message()}", err=True)
+    if context is None:
+        say(message, err=True)
+        return
+    use = "lists the commands" if isinstance(context.command, click.Group) else "shows the options"
+    say(f"{context.command_path}: {message} ({context.command_path} -h {use})", err=True)
 
 
 class SafeHandler(logging.Handler):

@@ -21,10 +21,14 @@ def completion(shell: str) -> int:
     """Print a script by which a shell completes commands and jobs.
 
     \b
-    bash:  source <(dtj completion bash)         in ~/.bashrc
-    zsh:   source <(dtj completion zsh)          in ~/.zshrc, after compinit
-    fish:  dtj completion fish > ~/.config/fish/completions/dtj.fish
-    PowerShell:  dtj completion powershell | Out-String | Invoke-Expression         in $PROFILE
+    bash, in ~/.bashrc:
+      source <(dtj completion bash)
+    zsh, in ~/.zshrc after compinit:
+      source <(dtj completion zsh)
+    fish:
+      dtj completion fish > ~/.config/fish/completions/dtj.fish
+    PowerShell, in $PROFILE:
+      dtj completion powershell | Out-String | Invoke-Expression
 
     For `kubectl dtj`, kubectl finds `kubectl_complete-dtj` on the PATH by itself.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
-from dtj.api.json import JsonObject
+from dtj.api import names
+from dtj.api.json import JsonObject, text
 from dtj.api.printable import one_line
 from dtj.api.strategies import Strategy
+from dtj.cli.common.formatting import counted, listed
 from dtj.cli.common.terminal import say
 from dtj.cli.common.yaml_text import as_yaml
 from dtj.cli.convert.tfjob import Conversion, convert
 from dtj.cli.convert.tfjob_pods import NotConvertible
-from dtj.client.manifest_files import Document, read
+from dtj.client.manifest_files import STDIN, Document, read
 from dtj.client.other_objects import TFJOB, TFJOB_GROUP, is_tfjob
 
 _NOTHING_TO_CHECK: Final = "Nothing was left out."
@@ -21,9 +24,24 @@ def converted(files: tuple[str, ...], strategy: Strategy | None) -> list[str]:
     """The objects of these files as YAML. Raises UnreadableFile, NotConvertible."""
     found = [item for file in files for document in read(file) for item in document.items()]
     if not any(is_tfjob(document.body) for document in found):
-        first = found[0].title if found else ", ".join(files)
-        raise NotConvertible(f"{first}: not a TFJob: expected apiVersion {TFJOB_GROUP}/… and kind {TFJOB}")
+        raise NotConvertible(_no_tfjob(files, found))
     return [_as_yaml(document, strategy) for document in found]
+
+
+def _no_tfjob(files: tuple[str, ...], found: list[Document]) -> str:
+    """What there is instead of a TFJob."""
+    names_of_files = listed("standard input" if file == STDIN else file for file in files)
+    missing = f"{names_of_files}: there is no {TFJOB} ({TFJOB_GROUP}/…) here"
+    if not found:
+        return f"{missing}: the list has no items"
+    kinds = Counter((text(d.body.get("kind")), text(d.body.get("apiVersion"))) for d in found)
+    present = listed(
+        f"{counted(number, kind) if kind else counted(number, 'object') + ' without a kind'} "
+        f"({version or 'no apiVersion'})"
+        for (kind, version), number in kinds.items()
+    )
+    ours = all(kind == names.KIND for kind, _ in kinds)
+    return f"{missing}, but {present}" + (", which needs no conversion" if ours and len(found) == 1 else "")
 
 
 def _as_yaml(document: Document, strategy: Strategy | None) -> str:

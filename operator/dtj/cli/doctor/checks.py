@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from dtj import __version__
 from dtj.api import names, quantities
-from dtj.api.crd import job_schema
+from dtj.api.generated_schema import generated_job_schema
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.api.profiles import SHIPPED_PROFILES, Profile
 from dtj.cli.common.formatting import counted, listed, short_time
-from dtj.client.installation import OF_A_PERSON, Answered, Installation, Operator
+from dtj.cli.doctor import queues, tested_sizes
+from dtj.cli.doctor.findings import Finding, Verdict
+from dtj.client.installation import OF_A_PERSON, Answered, Installation, LeaseSeen, Operator
 from dtj.convert.profile_file import ProfilesError, read_profiles
 from dtj.core.observed import GangApi
-from dtj.kube.rbac import FOR_GANGS
+from dtj.kube.rbac import FOR_GANGS, FOR_KUEUE
 
 OLDEST_KUBERNETES: Final = (1, 30)
 """The oldest Kubernetes that is supported: what the chart's kubeVersion says, too."""
@@ -30,25 +30,6 @@ _LITTLE_MEMORY: Final = 2**30
 
 _MAX_NAMED: Final = 3
 """This many fields or rights are named; of more, only the number."""
-
-
-class Verdict(StrEnum):
-    """What came of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    UNKNOWN = "not checked"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What came of one check, in a sentence, and what to do where it is not well."""
-
-    verdict: Verdict
-    title: str
-    words: str
-    remedy: str = ""
 
 
 def findings(found: Installation) -> tuple[Finding, ...]:
@@ -94,7 +75,7 @@ def schema_differences(crd: JsonObject) -> tuple[str, ...]:
     if not versions:
         return (f"version {names.VERSION} is missing",)
     theirs = dig(versions[0], "schema", "openAPIV3Schema")
-    return tuple(dict.fromkeys(_differences(job_schema(), theirs, ())))
+    return tuple(dict.fromkeys(_differences(generated_job_schema(), theirs, ())))
 
 
 def _differences(ours: object, theirs: object, path: tuple[str, ...]) -> Iterator[str]:
@@ -155,10 +136,18 @@ def _operator(operator: Operator, found: Installation) -> Iterator[Finding]:
         age = f"{short_time((found.at - lease.renewed_at).total_seconds())} ago" if lease.renewed_at else "never"
         if lease.alive(found.at):
             yield Finding(Verdict.OK, "leader", f"{lease.holder} leads")
+            yield from _throttling(lease)
         else:
             holder = lease.holder or "no process"
             words = f"{holder} holds the lease of {_place(operator)}, renewed {age}: no operator is working"
             yield Finding(Verdict.FAIL, "leader", words, logs)
+
+
+def _throttling(lease: LeaseSeen) -> Iterator[Finding]:
+    if lease.throttled:
+        words = f"the API server answers calls of {lease.holder} with 429 (Too Many Requests): it makes fewer of them"
+        remedy = "give its service account a FlowSchema with a larger share, or lower workers of its chart"
+        yield Finding(Verdict.WARN, "API server", words, remedy)
 
 
 def _operator_rights(found: Installation) -> Iterator[Finding]:
@@ -166,7 +155,7 @@ def _operator_rights(found: Installation) -> Iterator[Finding]:
         if operator.rights.unread:
             yield Finding(Verdict.UNKNOWN, "operator's rights", operator.rights.unread)
             continue
-        optional = {right for rights in FOR_GANGS.values() for right in rights}
+        optional = {*FOR_KUEUE, *(right for rights in FOR_GANGS.values() for right in rights)}
         missing = [each for each in operator.rights.items if not each.allowed and each.right not in optional]
         if missing:
             words = f"{_place(operator)} may not {_described(missing)} in namespace {found.namespace}"
@@ -202,10 +191,12 @@ def _gangs(found: Installation) -> Iterator[Finding]:
     if found.gangs.unread:
         yield Finding(Verdict.UNKNOWN, "gang schedulers", found.gangs.unread)
         return
-    if not found.gangs.items:
+    if not found.gangs.items and not found.unknown_gangs:
         words = "none: pods of a job are scheduled one by one"
         yield Finding(Verdict.OK, "gang schedulers", words)
-        return
+    if found.unknown_gangs:
+        words = f"the cluster serves {listed(found.unknown_gangs)}, which dtj {__version__} does not know"
+        yield Finding(Verdict.WARN, "gang schedulers", words, "upgrade what is older, the operator or the scheduler")
     for api in found.gangs.items:
         yield _gang(api, found)
 
@@ -329,6 +320,17 @@ def _limits(found: Installation) -> Iterator[Finding]:
         yield Finding(Verdict.OK, "limits", f"namespace {found.namespace}: no LimitRange is too small")
 
 
+def _size(found: Installation) -> Iterator[Finding]:
+    near = [count for count in found.counts.items if tested_sizes.share(count) >= tested_sizes.NEARLY]
+    if near:
+        words = f"close to or above what Kubernetes is tested with: {'; '.join(map(tested_sizes.words, near))}"
+        yield Finding(Verdict.WARN, "size", words, "delete jobs that have ended, or use further namespaces or clusters")
+    elif found.counts.items:
+        yield Finding(Verdict.OK, "size", "; ".join(map(tested_sizes.words, found.counts.items)))
+    if found.counts.unread:
+        yield Finding(Verdict.UNKNOWN, "size", found.counts.unread)
+
+
 def _admission(found: Installation) -> Iterator[Finding]:
     if found.refusal.unread:
         yield Finding(Verdict.UNKNOWN, "submitting", found.refusal.unread)
@@ -347,7 +349,9 @@ _CHECKS: Final[tuple[Callable[[Installation], Iterator[Finding]], ...]] = (
     _rights,
     _admission,
     _gangs,
+    queues.findings,
     _profiles,
     _quotas,
     _limits,
+    _size,
 )

@@ -8,6 +8,7 @@ import click
 
 from dtj.cli.common.connection import cluster_command
 from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.values import NamespaceName
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--operator-namespace", metavar="NAME", help="The namespace of the operator. Default: search all namespaces."
+    "--operator-namespace",
+    type=NamespaceName(),
+    metavar="NAME",
+    help="The namespace of the operator. Default: search all namespaces.",
 )
 @cluster_command
 async def doctor(client: AsyncClient, operator_namespace: str | None) -> int:
@@ -26,7 +30,8 @@ async def doctor(client: AsyncClient, operator_namespace: str | None) -> int:
     Exit codes: 0 no check failed, 1 a check failed, 2 bad input, 4 the cluster does not answer.
     """
     from dtj.cli.common.console import Console
-    from dtj.cli.doctor.checks import Verdict, findings
+    from dtj.cli.doctor.checks import findings
+    from dtj.cli.doctor.findings import Verdict
     from dtj.cli.doctor.render import report
     from dtj.client.installation import inspect
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from dtj.cli.common.console import Text, stacked
-from dtj.cli.doctor.checks import Finding, Verdict
+from dtj.cli.doctor.findings import Finding, Verdict
 
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.UNKNOWN: "dim"}
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from dtj.api.strategies import Role
 from dtj.cli.common.choices import OneOf
 from dtj.cli.common.platform_option import platform_option
+from dtj.cli.common.values import NamespaceName, WholeNumber
 
 if TYPE_CHECKING:
     from dtj.core.platform import Platform
+
+
+MAX_ATTEMPT: Final = 2**31 - 1
+"""The largest number that status.attempt can hold."""
 
 
 def _complete_field(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -32,8 +37,16 @@ def _complete_field(context: click.Context, parameter: click.Parameter, incomple
     help="Sections for people, or the objects themselves.",
 )
 @click.option("--role", type=OneOf(Role), help="Show only the pods of this role, with the TF_CONFIG of each.")
-@click.option("--attempt", type=click.IntRange(min=1), default=1, metavar="N", help="Show the pods of this attempt.")
-@click.option("-n", "--namespace", metavar="NAME", help="The namespace of manifests that name none. Default: default.")
+@click.option(
+    "--attempt", type=WholeNumber(1, MAX_ATTEMPT), default=1, metavar="N", help="Show the pods of this attempt."
+)
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(),
+    metavar="NAME",
+    help="The namespace of manifests that name none. Default: default.",
+)
 @platform_option
 @click.option(
     "--field",

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from dtj.api import names
-from dtj.api.crd import job_schema
+from dtj.api.generated_schema import generated_job_schema
 from dtj.api.json import JsonObject, dig
 from dtj.api.profiles import SHIPPED_PROFILES
 from dtj.cli.explain.field_names import ANY_KEY
@@ -59,7 +59,7 @@ def names_below(schema: JsonObject) -> JsonObject:
 def _find(path: str) -> tuple[JsonObject, str]:
     """The schema at a path, and the path in full: ``spec.`` may be left out."""
     steps = [step for step in path.replace("[]", "").split(".") if step]
-    schema = job_schema()
+    schema = generated_job_schema()
     if steps and steps[0] not in dict(_below(schema)):
         steps.insert(0, "spec")
     for place, step in enumerate(steps):
@@ -76,7 +76,7 @@ def _suggestion(name: str, known: dict[str, JsonObject]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f'; did you mean "{close[0]}"?'
-    elsewhere = [path for path in _paths(job_schema(), "") if path.rpartition(".")[2] == name]
+    elsewhere = [path for path in _paths(generated_job_schema(), "") if path.rpartition(".")[2] == name]
     if elsewhere:
         return f"; did you mean {elsewhere[0]}?"
     return f"; there are {', '.join(known)}" if known else ""

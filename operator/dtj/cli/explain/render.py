@@ -53,7 +53,7 @@ def explanation(
     for title, body in (
         ("Pods", _pods(simulation, roles)),
         *((f"Each {one}", _container(_pods_of(simulation, one)[0])) for one in roles if _pods_of(simulation, one)),
-        *((f"Pod {_name(pod)}", _container(pod)) for pod in _beside(simulation)),
+        *((f"Pod {_name(pod)}", _container(pod)) for pod in _next_to(simulation)),
         *_shared(simulation),
         *_environments(simulation, roles, every=role is not None),
         ("When a pod is lost", [*_columns(_losses(spec, roles)), *_remarks(spec)]),
@@ -95,7 +95,7 @@ def _pods(simulation: Simulation, roles: Sequence[Role]) -> list[str]:
         rows += map(_pod_row, _few(pods))
         if len(pods) > _SHOWN:
             rows[-1:] = [(f"… {len(pods) - _SHOWN + 1} more …",), rows[-1]]
-    rows += map(_pod_row, _beside(simulation))
+    rows += map(_pod_row, _next_to(simulation))
     return _columns(rows)
 
 
@@ -214,7 +214,16 @@ def _environments(simulation: Simulation, roles: Sequence[Role], *, every: bool)
 
 
 def _variables(pod: JsonObject) -> dict[str, str]:
-    return {text(variable.get("name")): text(variable.get("value")) for variable in objects(_main(pod).get("env"))}
+    return {
+        text(variable.get("name")): text(variable.get("value")) or _source_of(variable)
+        for variable in objects(_main(pod).get("env"))
+    }
+
+
+def _source_of(variable: JsonObject) -> str:
+    """The ConfigMap that a variable of ours comes from; empty for other sources."""
+    config_map = text(dig(variable, "valueFrom", "configMapKeyRef", "name"))
+    return f"from ConfigMap {config_map}" if config_map else ""
 
 
 def _value(name: str, shown: dict[str, dict[str, str]]) -> str:
@@ -373,7 +382,7 @@ def _pods_of(simulation: Simulation, role: Role) -> list[JsonObject]:
     return [pod for pod in simulation.pods if _label(pod, Label.ROLE) == role]
 
 
-def _beside(simulation: Simulation) -> list[JsonObject]:
+def _next_to(simulation: Simulation) -> list[JsonObject]:
     """The pods that are no replica's."""
     return [pod for pod in simulation.pods if as_role(_label(pod, Label.ROLE)) is None]
 

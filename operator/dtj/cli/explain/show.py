@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dtj.api.json import JsonObject, dig, object_at
+from dtj.api.kueue_labels import priority_class
 from dtj.api.managed_by import other_controller
+from dtj.api.multikueue import is_dispatched
 from dtj.api.names import Label
 from dtj.api.spec import Gang
 from dtj.api.strategies import Role
@@ -70,7 +72,11 @@ def _caveats(manifest: Manifest, simulation: Simulation) -> list[str]:
     policy = manifest.spec.run_policy
     caveats = []
     manager = other_controller(manifest.job.raw_spec)
-    if manager is not None:
+    if is_dispatched(manifest.job.raw_spec):
+        caveats.append(
+            f"managedBy is {manager}: our operator creates the Workload here, and the rest where MultiKueue runs it"
+        )
+    elif manager is not None:
         caveats.append(f"managedBy is {manager}: our operator creates nothing for this job")
     elif policy.suspend:
         caveats.append("runPolicy.suspend is true: nothing is created until it is false; then this")
@@ -78,6 +84,8 @@ def _caveats(manifest: Manifest, simulation: Simulation) -> list[str]:
         how = "which your cluster may lack" if policy.scheduling and policy.scheduling.gang is not Gang.AUTO else ""
         words = how or "the first choice of gang Auto: your cluster may have another one, or none"
         caveats.append(f"runPolicy.scheduling: as on a cluster with {simulation.gang.gang}, {words}")
+        if simulation.gang.gang is Gang.KUEUE and (name := priority_class(manifest.job.labels)):
+            caveats.append(f"the cluster has the value of WorkloadPriorityClass {name}; spec.priority is 0 here")
     return [f"{manifest.document.title}: {line}" for line in caveats]
 
 

@@ -19,11 +19,13 @@ from dtj.core.actions import (
     BestEffort,
     CheckPods,
     CreateClaim,
+    CreateConfigMap,
     CreateGang,
     CreatePod,
     CreateService,
     LookForGangs,
     PatchStatus,
+    ReadPriorityClass,
 )
 from dtj.core.gang.discovery import APIS
 from dtj.core.manifests.claim import claim_name
@@ -96,6 +98,7 @@ class _SimulatedCluster:
     verdict: TemplateVerdict | None = None
     found: GangsFound | None = None
     api: GangApi | None = None
+    priorities: dict[str, int] = field(default_factory=dict)
 
     def observed(self) -> Observed:
         pods = tuple(_pod(item) for item in self.objects.values() if item["kind"] == "Pod")
@@ -109,27 +112,34 @@ class _SimulatedCluster:
             verdict=self.verdict,
             gangs=self.found,
             gang=self._gang(),
+            workload_priorities=self.priorities,
         )
 
     def apply(self, actions: tuple[Action, ...]) -> bool:
         """Answer what is asked; whether anything was."""
-        before = len(self.objects), self.verdict, self.found, self.job.status.ready_time
+        before = self._filling()
         for action in actions:
             match action.action if isinstance(action, BestEffort) else action:
                 case CheckPods(generation=generation, restricted=restricted):
                     self.verdict = TemplateVerdict(generation, self.now, restricted=restricted)
                 case LookForGangs():
                     self.found = GangsFound(APIS, self.now)
+                case ReadPriorityClass(name=name):
+                    self.priorities[name] = 0
                 case PatchStatus(status=status):
                     self.job = replace(self.job, status=status)
                 case CreateGang(api=api, manifest=manifest):
                     self.api = api
                     self._add(manifest)
-                case CreateService(manifest=manifest) | CreateClaim(manifest=manifest):
-                    self._add(manifest)
+                case CreateService() | CreateClaim() | CreateConfigMap() as creation:
+                    self._add(creation.manifest)
                 case CreatePod(render=render):
                     self._add(render())
-        return (len(self.objects), self.verdict, self.found, self.job.status.ready_time) != before
+        return self._filling() != before
+
+    def _filling(self) -> tuple[object, ...]:
+        """What a plan may change."""
+        return len(self.objects), self.verdict, self.found, self.job.status.ready_time, len(self.priorities)
 
     def _add(self, manifest: JsonObject) -> None:
         self.objects.setdefault((str(manifest["kind"]), text(dig(manifest, "metadata", "name"))), manifest)

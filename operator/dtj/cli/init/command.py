@@ -13,6 +13,7 @@ from dtj.cli.common.choices import OneOf
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted
 from dtj.cli.common.terminal import say
+from dtj.cli.common.values import WholeNumber
 from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, starter
 
 
@@ -27,7 +28,7 @@ from dtj.cli.init.starter import MANIFEST, SCRIPT, Starter, Style, Unsuitable, s
 )
 @click.option(
     "--workers",
-    type=click.IntRange(1, MAX_REPLICAS),
+    type=WholeNumber(1, MAX_REPLICAS),
     metavar="N",
     help="Number of workers. Default: what suits the strategy.",
 )
@@ -52,19 +53,20 @@ def init(directory: Path, strategy: Strategy, workers: int | None, style: Style,
 
     from dtj.api.validation import validate
 
-    name = name or job_name_from(directory.absolute().name)
+    job_name = name or job_name_from(directory.absolute().name)
     try:
-        made = starter(name=name, strategy=strategy, style=style, workers=workers)
+        made = starter(name=job_name, strategy=strategy, style=style, workers=workers)
     except Unsuitable as error:
         say(str(error), err=True)
         return Exit.USAGE
     # The name is written into the manifest unchecked: an invalid one could change the manifest's structure.
     plain = starter(name="plain", strategy=strategy, style=style, workers=workers)
-    found = validate({**yaml.safe_load(plain.manifest), "metadata": {"name": name}})
+    found = validate({**yaml.safe_load(plain.manifest), "metadata": {"name": job_name}})
     present = [directory / file for file in (MANIFEST, SCRIPT) if (directory / file).exists()]
     if found or (present and not force):
         for violation in found:
-            say(str(violation), err=True)
+            named = f'--name "{name}"' if name and violation.field == "metadata.name" else violation.field
+            say(f"{named}: {violation.message}", err=True)
         for file in () if found else present:
             say(f"{file}: already exists: use --force to overwrite it, or name another directory", err=True)
         return Exit.USAGE

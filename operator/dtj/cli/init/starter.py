@@ -91,7 +91,7 @@ spec:
 {_roles(strategy, workers)}{_accelerator(strategy)}
   # With a volume that all pods can write to, an interrupted job resumes from its last checkpoint:
   # checkpoint:
-  #   claimTemplate: {{storage: 1Gi}}
+  #   claimTemplate: {{spec: {{resources: {{requests: {{storage: 1Gi}}}}}}}}
   #   everySeconds: 60
   template:
     spec:

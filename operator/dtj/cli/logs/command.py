@@ -10,18 +10,19 @@ from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.job_name import JobName
 from dtj.cli.common.run_options import check_one_is_given, job_or_run
+from dtj.cli.common.values import WholeNumber
 
 
 @click.command()
 @click.argument("name", type=JobName(), required=False)
 @job_or_run
 @click.option("--role", metavar="ROLE", help="Show only replicas of this role: chief, worker, ps, …")
-@click.option("--index", type=click.IntRange(min=0), metavar="N", help="Show only the replica with this index.")
+@click.option("--index", type=WholeNumber(min=0), metavar="N", help="Show only the replica with this index.")
 @click.option("-c", "--container", metavar="NAME", help="Show this container. Default: the one that trains.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines, across restarts, until the job ends.")
 @click.option("-p", "--previous", is_flag=True, help="Show the previous pod of each replica, if it still exists.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines of each pod.")
-@click.option("--since", type=Duration(), metavar="TIME", help="Show only lines newer than 30s, 5m, 1h30m, …")
+@click.option("--tail", type=WholeNumber(min=0), metavar="N", help="Show only the last N lines of each pod.")
+@click.option("--since", type=Duration(), metavar="DURATION", help="Show only lines newer than 30s, 5m, 1h30m, …")
 @click.option("--timestamps", is_flag=True, help="Start each line with the time at which it was written.")
 @click.option(
     "--first-error", "only_error", is_flag=True, help="Show the first error of the replica that failed first."
@@ -47,7 +48,7 @@ def logs(
     Each line starts with the replica's name; with --role and --index there is no prefix. Ctrl-C ends the command, not
     the job. With --run, the logs are those of a run on this machine.
 
-    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 Ctrl-C.
+    Exit codes: 0 done, 2 bad input, 4 the cluster refused or did not answer, 130 after Ctrl-C.
     """
     from dtj.client.logs import LogSelection
 

@@ -18,7 +18,7 @@ from dtj.cli.common.terminal import say
 from dtj.cli.logs.output import Output
 from dtj.cli.logs.render import first_error_lines
 from dtj.client.container_log import StampedLine
-from dtj.client.diagnosis import how_it_ended
+from dtj.client.diagnosis import how_job_ended
 from dtj.client.first_error import find_error, no_failure
 from dtj.client.logs import LogLine, LogNote, LogSelection, NothingToRead, check_replica
 from dtj.local import run_directory
@@ -120,7 +120,7 @@ async def followed(
 def _end(directory: RunDirectory) -> str:
     job = Job.from_object(read_job(directory))
     if job.status.terminal:
-        return how_it_ended(job)
+        return how_job_ended(job)
     if job.status.state == run_directory.STOPPED:
         return f"{job.name} was stopped"
     return f"{job.name} is not running: it has ended without a record"

@@ -8,7 +8,7 @@ from typing import Final
 from dtj.cli.common.console import Text, coloured
 from dtj.client.first_error import FirstError
 from dtj.client.logs import LogLine
-from dtj.core.outcome import how_it_ended
+from dtj.core.outcome import how_replica_ended
 
 _COLOURS: Final = {
     "chief": "magenta",
@@ -40,7 +40,7 @@ def first_error_lines(found: FirstError, *, more: str) -> Iterator[Text]:
     """Who failed and how, the lines around the first error, and what to do; ``more`` shows the whole log."""
     cause = found.cause
     node = f" on node {cause.node}" if cause.node else ""
-    how = how_it_ended(cause)
+    how = how_replica_ended(cause)
     yield Text.assemble((f"{cause.role}-{cause.index}", "bold"), f" {how}", (f"  pod {cause.pod}{node}", "dim"))
     if found.note:
         yield Text(found.note, style="yellow")

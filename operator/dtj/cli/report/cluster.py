@@ -17,8 +17,9 @@ from dtj.api.names import Condition, Label
 from dtj.cli.common.console import Console
 from dtj.cli.doctor.checks import findings
 from dtj.cli.doctor.render import report as doctor_lines
-from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Unread, by_time, replica_named
+from dtj.cli.report.evidence import LOG_BYTES, LOG_LINES, Evidence, Log, Setting, Unread, by_time, replica_named
 from dtj.cli.report.phases import phases_of_logs
+from dtj.cli.report.trainer_versions import HEAD_BYTES, trainer_versions
 from dtj.client import ApiError, AsyncClient
 from dtj.client.installation import inspect
 from dtj.client.partial_reads import all_of, one, part
@@ -50,6 +51,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
     )
     claims = await asyncio.gather(*(gathering.get(f"claim {c}", CLAIMS, c) for c in _claims(pods)))
     logs = await gathering.logs(pods)
+    versions = await gathering.versions(pods)
     texts = await gathering.texts()
     operator_logs = [
         log for operator in operators for log in await gathering.log(operator, main_container(_spec(operator)))
@@ -69,6 +71,7 @@ async def gather(client: AsyncClient, name: str) -> Evidence:
         texts=texts,
         logs=(*logs, *(_about(log, f"{client.namespace}/{name}") for log in operator_logs)),
         phases=phases_of_logs(logs, job=name),
+        settings=versions,
         unread=tuple(gathering.unread),
     )
 
@@ -114,6 +117,19 @@ class _Gathering:
             self.unread.append(Unread(f"logs of {len(ran) - MAX_LOGS} more containers", f"{MAX_LOGS} are read"))
         found = await asyncio.gather(*(self.log(pod, container) for pod, container in ran[:MAX_LOGS]))
         return [log for of_container in found for log in of_container]
+
+    async def versions(self, pods: list[JsonObject]) -> tuple[Setting, ...]:
+        """The versions that the newest pod of the leader printed at its start; a log that cannot be read has none."""
+        led = [
+            pod for pod in pods if replica_named(text(dig(pod, "metadata", "name")), job=self._job.name) == self._leader
+        ]
+        if not led:
+            return ()
+        pod = max(led, key=lambda each: text(dig(each, "metadata", "creationTimestamp")))
+        query = LogQuery(container=text(main_container(_spec(pod)).get("name")), limit_bytes=HEAD_BYTES)
+        read = self._gateway.log(query, namespace=self._namespace, pod=text(dig(pod, "metadata", "name")))
+        head = await part(one(_last(read)))
+        return tuple(setting for content in head.items for setting in trainer_versions(content))
 
     async def log(self, pod: JsonObject, container: JsonObject) -> list[Log]:
         """The output of a container, and its output before its kubelet restarted it."""

@@ -57,7 +57,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class EarlierPart:
     """The job and its pods as they were at the end of one start of a run that was resumed."""
 
     job: JsonObject
@@ -94,7 +94,7 @@ class Evidence:
     phases: tuple[PhaseChange, ...] = ()
     settings: tuple[Setting, ...] = ()
     on_this_machine: bool = False
-    earlier: tuple[Part, ...] = ()
+    earlier: tuple[EarlierPart, ...] = ()
     unread: tuple[Unread, ...] = ()
 
     @property

@@ -12,7 +12,7 @@ from typing import Final
 from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, text
 from dtj.api.names import Condition, Label, Reason
-from dtj.cli.report.evidence import Evidence, Part, began
+from dtj.cli.report.evidence import EarlierPart, Evidence, began
 from dtj.cli.report.look import Bar, History, Look, Row
 from dtj.cli.report.pod_rows import pod_rows, ran_since
 
@@ -55,7 +55,7 @@ def _parts(evidence: Evidence) -> tuple[Evidence, ...]:
     return (*(_part(evidence, part) for part in evidence.earlier), evidence)
 
 
-def _part(evidence: Evidence, part: Part) -> Evidence:
+def _part(evidence: Evidence, part: EarlierPart) -> Evidence:
     over = parse_time(Job.from_object(part.job).status.completion_time) or evidence.taken_at
     return replace(evidence, job=part.job, pods=part.pods, events=part.events, earlier=(), taken_at=over)
 

@@ -19,7 +19,7 @@ from dtj.cli.report.markup import safe
 from dtj.cli.report.plots import plot, short_value
 from dtj.cli.report.values import ValueRow
 from dtj.cli.report.view import EventLine, PageView, clock
-from dtj.core.outcome import how_it_ended
+from dtj.core.outcome import how_replica_ended
 
 _VALIDATION: Final = ' <span class="dim">held-out</span>'
 
@@ -90,7 +90,7 @@ def _cause(view: PageView) -> str:
 
 def _root_cause(cause: RootCause) -> str:
     where = f"{cause.role}-{cause.index}" + (f" on {cause.node}" if cause.node else "")
-    how = ", ".join(filter(None, (how_it_ended(cause), cause.kind)))
+    how = ", ".join(filter(None, (how_replica_ended(cause), cause.kind)))
     hint = f'<p class="hint">{safe(cause.hint)}</p>' if cause.hint else ""
     tail = cause.log_tail or cause.message
     words = f"<pre>{safe(tail)}</pre>" if tail else ""

@@ -14,9 +14,9 @@ from dtj.api.names import KIND, State
 from dtj.cli.common.local_run import NoObjects, read_manifest, read_objects
 from dtj.cli.report.evidence import (
     LOG_BYTES,
+    EarlierPart,
     Evidence,
     Log,
-    Part,
     PhaseChange,
     Scalar,
     Setting,
@@ -87,10 +87,10 @@ def _created(items: list[JsonObject]) -> str:
     return next((text(dig(job, "metadata", "creationTimestamp")) for job in _of_kind(items, KIND)), "")
 
 
-def _part(directory: RunDirectory, manifest: JsonObject, stored: _Stored, *, last: bool) -> Part:
+def _part(directory: RunDirectory, manifest: JsonObject, stored: _Stored, *, last: bool) -> EarlierPart:
     start, items = stored
     status = _status(directory, start, last=last) if start is not None else {}
-    return Part(
+    return EarlierPart(
         job=next(iter(_of_kind(items, KIND)), {**manifest, "status": status}),
         pods=tuple(_of_kind(items, "Pod")),
         events=tuple(by_time(_of_kind(items, "Event"))),

@@ -34,9 +34,8 @@ def cluster_view(job: Job, spec: JobSpec, pods: Iterable[Pod], *, now: datetime)
     decider = deciding_replica(spec)
     if decider is not None and job.status.progress is not None and job.status.progress.reported:
         progress[decider] = job.status.progress
-    return run_view(
-        job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), stopped=job.status.terminal
-    )
+    started = [replica.hostname for replica in replicas(spec)] if job.status.terminal else ()
+    return run_view(job, spec, pods=newest, progress=progress, elapsed=lasted(job, now=now), started=started)
 
 
 def lasted(job: Job, *, now: datetime) -> float:

@@ -8,9 +8,10 @@ import click
 from click.core import ParameterSource
 
 from dtj.cli.common import connection
-from dtj.cli.common.code_option import CLAIM_OPTION, OPTION, CodeSource, code_option
+from dtj.cli.common.code_option import code_option
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.run_options import runs_option
+from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeSource
 from dtj.cli.init.starter import MANIFEST
 
 

@@ -25,33 +25,33 @@ async def follow(client: AsyncClient, job: Job, shown: Screen) -> Job:
 
     Raises JobGone where it is deleted meanwhile, and ApiError.
     """
-    scene = _Scene(job, shown)
+    followed = _FollowedJob(job, shown)
     async with aclosing(client.follow(job.name, namespace=job.namespace)) as jobs:
-        watching = (asyncio.create_task(scene.see_job(jobs)), asyncio.create_task(scene.see_pods(client)))
+        watching = (asyncio.create_task(followed.see_job(jobs)), asyncio.create_task(followed.see_pods(client)))
         try:
             while True:
-                scene.changed.clear()
-                scene.show()
-                if scene.over:
-                    return scene.job
+                followed.changed.clear()
+                followed.show()
+                if followed.over:
+                    return followed.job
                 for task in watching:
                     if task.done():
                         task.result()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(scene.changed.wait(), TICK)
+                    await asyncio.wait_for(followed.changed.wait(), TICK)
         finally:
             for task in watching:
                 task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
 
 
-class _Scene:
+class _FollowedJob:
     """The job and its pods as they were seen last, and whether there is more to see."""
 
     def __init__(self, job: Job, shown: Screen) -> None:
         self.job = job
         self.changed = asyncio.Event()
-        self._told = job
+        self._shown_job = job
         self._pods: tuple[Pod, ...] = ()
         self._shown = shown
 
@@ -63,9 +63,9 @@ class _Scene:
     def show(self) -> None:
         """The job as it is now, and what has happened to it since the last time."""
         view = self._view()
-        for words in news(self._told, self.job):
+        for words in news(self._shown_job, self.job):
             self._shown.say(stamped(view, words))
-        self._told = self.job
+        self._shown_job = self.job
         self._shown.show(view)
 
     async def see_job(self, jobs: AsyncGenerator[Job, None]) -> None:

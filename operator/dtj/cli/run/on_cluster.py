@@ -9,18 +9,17 @@ from datetime import UTC, datetime
 from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.api.spec import JobSpec
-from dtj.cli.common.code_option import CodeSource, Submission, submissions
 from dtj.cli.common.connection import Place, format_api_error, with_client
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed
 from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.submission import CodeSource, Submission, create_or_report, submissions
 from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow
 from dtj.cli.run.render_cluster_end import end_of_job, next_commands
-from dtj.cli.run.screen import print_summary, screen
-from dtj.cli.submit.command import refusal
-from dtj.client import ApiError, AsyncClient, Unavailable
+from dtj.cli.run.screen import print_summary, screen, width_of
+from dtj.client import ApiError, AsyncClient
 from dtj.client.checks import check
 from dtj.client.manifests import sound
 
@@ -54,13 +53,10 @@ def run_files(files: tuple[str, ...], place: Place, *, code: CodeSource | None, 
 async def _run_one(
     client: AsyncClient, submission: Submission, namespace: str, *, timeout: float | None, console: Console
 ) -> int:
-    try:
-        job, _ = await submission.create(client, namespace=namespace)
-    except Unavailable:
-        raise
-    except ApiError as error:
-        say(refusal(submission.manifest, error), err=True)
+    submitted = await create_or_report(submission, client, namespace=namespace)
+    if submitted is None:
         return Exit.API
+    job, _ = submitted
     shown = screen(console)
     shown.say(_first_line(job, submission.manifest.spec))
     try:
@@ -79,7 +75,7 @@ async def _run_one(
         say(format_api_error(error), err=True)
         _say_going_on(job, "The job can no longer be followed.", console)
         return Exit.API
-    print_summary(console, end_of_job(job, again=next_command, now=datetime.now(UTC)))
+    print_summary(console, end_of_job(job, again=next_command, now=datetime.now(UTC), width=width_of(console)))
     return _exit_code(job)
 
 
@@ -97,7 +93,7 @@ def _first_line(job: Job, spec: JobSpec) -> str:
 def _say_going_on(job: Job, why: str, console: Console) -> None:
     """Print that the command ends but the job does not, and how to come back to it."""
     console.print(Text(f"{why} {job.name} continues to run on the cluster."), soft_wrap=True)
-    for line in next_commands(job, again=next_command):
+    for line in next_commands(job, again=next_command, width=width_of(console)):
         console.print(line, soft_wrap=True)
 
 

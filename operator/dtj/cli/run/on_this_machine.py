@@ -20,10 +20,11 @@ from dtj.cli.common.cluster_needs import cluster_needs
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed, shown_path
-from dtj.cli.run.render_end import Place, end_lines
+from dtj.cli.common.signals import signals_that_end
+from dtj.cli.run.render_end import RunPlace, end_lines
 from dtj.cli.run.render_lines import stamped
 from dtj.cli.run.resume_line import ResumeLine
-from dtj.cli.run.screen import Screen, print_summary, screen
+from dtj.cli.run.screen import Screen, print_summary, screen, width_of
 from dtj.client.checks import Manifest, check
 from dtj.client.manifest_files import STDIN
 from dtj.core.manifests.accelerators import accelerator_of
@@ -109,7 +110,8 @@ def _run_all(jobs: tuple[Manifest, ...], options: Options, console: Console) -> 
 
 def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     """Run one job to its end. Raises Refused if it cannot start."""
-    pods = first_pods(manifest.job, manifest.spec, platform=Platform())
+    # As on this machine, where each process has the addresses of all in its own environment.
+    pods = first_pods(manifest.job, manifest.spec, platform=Platform(inline_addresses=None))
     _check_environment(manifest, pods)
     if not options.ignore_memory:
         _check_memory(manifest)
@@ -117,7 +119,9 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
     needs = cluster_needs(pods, base)
     with ExitStack() as stack:
         earlier, directory = _directory(manifest, options, stack)
-        place = Place(document=manifest.document, directory=directory, base=base, command=options.command, needs=needs)
+        place = RunPlace(
+            document=manifest.document, directory=directory, base=base, command=options.command, needs=needs
+        )
         shown = screen(console)
         for line in _first_lines(manifest, pods, options.trainer, place):
             shown.say(line)
@@ -125,7 +129,8 @@ def _run_one(manifest: Manifest, options: Options, console: Console) -> int:
             shown.say("There is no earlier run to resume: this is the first.")
         stack.enter_context(_logging_to(directory.runner_log))
         ended, code = asyncio.run(_follow(manifest, directory, options, shown, resumed=earlier))
-    print_summary(console, end_lines(ended, place, warnings=warnings_of(replica_logs(directory))))
+    warnings = warnings_of(replica_logs(directory))
+    print_summary(console, end_lines(ended, place, warnings=warnings, width=width_of(console)))
     return code
 
 
@@ -175,13 +180,14 @@ class _StopSignals:
     def installed(self, *, timeout: float | None) -> Iterator[None]:
         """Handle signals and the timeout until the end of the block."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        numbers = signals_that_end()
+        for number in numbers:
             loop.add_signal_handler(number, partial(self._on_signal, number))
         timer = loop.call_later(timeout, self._on_timeout) if timeout is not None else None
         try:
             yield
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in numbers:
                 loop.remove_signal_handler(number)
             if timer is not None:
                 timer.cancel()
@@ -255,7 +261,7 @@ def _directory(manifest: Manifest, options: Options, stack: ExitStack) -> tuple[
     return earlier is not None, directory
 
 
-def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: Place) -> Iterator[str]:
+def _first_lines(manifest: Manifest, pods: tuple[JsonObject, ...], trainer: Trainer, place: RunPlace) -> Iterator[str]:
     """What will be run, where, and which fields of the manifest have no effect on this machine."""
     spec = manifest.spec
     roles = listed(counted(spec.replicas(role), role) for role in spec.roles())

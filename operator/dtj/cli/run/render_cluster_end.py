@@ -10,16 +10,17 @@ from dtj.api.job import Job
 from dtj.api.names import Condition
 from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import restarts, short_number, short_time
+from dtj.cli.common.next_steps import TERMINAL_WIDTH, Step, next_block
 from dtj.cli.run.cluster_view import lasted
-from dtj.cli.run.render_end import cause_lines, command, field, headline, measures
+from dtj.cli.run.render_end import cause_lines, field, headline, measures
 from dtj.client.diagnosis import explaining_condition
-from dtj.core.outcome import how_it_ended
+from dtj.core.outcome import how_replica_ended
 
 CommandLine: TypeAlias = Callable[..., str]
 """Makes of a command's words the line to type."""
 
 
-def end_of_job(job: Job, *, again: CommandLine, now: datetime) -> Iterator[Text]:
+def end_of_job(job: Job, *, again: CommandLine, now: datetime, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
     """How the job ended, what it left, and what to type next."""
     after = short_time(lasted(job, now=now))
     if job.status.is_true(Condition.COMPLETE):
@@ -32,26 +33,29 @@ def end_of_job(job: Job, *, again: CommandLine, now: datetime) -> Iterator[Text]
         yield headline(job.name, "cannot run", "bold red", after=after)
         because = explaining_condition(job)
         yield field("cause", because.message if because is not None else "not known")
-    yield from next_commands(job, again=again)
+    yield from next_commands(job, again=again, width=width)
 
 
-def next_commands(job: Job, *, again: CommandLine) -> Iterator[Text]:
+def next_commands(job: Job, *, again: CommandLine, width: int = TERMINAL_WIDTH) -> Iterator[Text]:
     """What to type next about a job that is there."""
-    yield Text("Next")
+    return next_block(tuple(_steps(job, again)), width=width)
+
+
+def _steps(job: Job, again: CommandLine) -> Iterator[Step]:
     if job.status.is_true(Condition.INVALID):
-        yield command(again("delete", job.name), "delete it, fix the manifest and submit it again")
+        yield Step(again("delete", job.name), "delete it, fix the manifest and submit it again")
         return
     if job.status.terminal:
         if job.status.root_cause is not None and job.status.is_true(Condition.FAILED):
-            yield command(again("logs", job.name, "--first-error"), "show the first error")
-        yield command(again("logs", job.name), "show what its pods printed")
-        yield command(again("status", job.name), "show all details")
-        yield command(again("delete", job.name), "delete it and its pods")
+            yield Step(again("logs", job.name, "--first-error"), "show the first error")
+        yield Step(again("logs", job.name), "show what its pods printed")
+        yield Step(again("status", job.name), "show all details")
+        yield Step(again("delete", job.name), "delete it and its pods")
         return
-    yield command(again("status", job.name), "show its progress")
-    yield command(again("logs", "-f", job.name), "show what its pods print")
-    yield command(again("wait", job.name), "wait until it ends")
-    yield command(again("suspend", job.name), "stop it, to resume it later")
+    yield Step(again("status", job.name), "show its progress")
+    yield Step(again("logs", "-f", job.name), "show what its pods print")
+    yield Step(again("wait", job.name), "wait until it ends")
+    yield Step(again("suspend", job.name), "stop it, to resume it later")
 
 
 def _results(job: Job) -> Iterator[Text]:
@@ -71,7 +75,7 @@ def _failure(job: Job) -> Iterator[Text]:
         yield field("why", because.message)
     cause = job.status.root_cause
     if cause is not None:
-        yield from cause_lines(cause, how=how_it_ended(cause) + (f" on {cause.node}" if cause.node else ""))
+        yield from cause_lines(cause, how=how_replica_ended(cause) + (f" on {cause.node}" if cause.node else ""))
     yield from _restarts(job)
 
 

@@ -15,10 +15,12 @@ from dtj.api.status import ExportedModel, RootCause
 from dtj.cli.common.cluster_needs import NOTHING, ClusterNeeds
 from dtj.cli.common.console import Text
 from dtj.cli.common.formatting import listed, short_number, short_time, shown_path
+from dtj.cli.common.next_steps import TERMINAL_WIDTH, Step, next_block
+from dtj.cli.common.run_options import RUNS
 from dtj.client.manifest_files import Document
-from dtj.core.outcome import how_it_ended
+from dtj.core.outcome import how_replica_ended
 from dtj.local.platform import is_url
-from dtj.local.run_directory import RunDirectory
+from dtj.local.run_directory import LATEST, RunDirectory
 from dtj.local.runner import End, FinishedRun, Result
 
 _CAUSE_LINES: Final = 12
@@ -26,7 +28,7 @@ _CAUSE_LINES: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPlace:
     """Where a run came from and where it is.
 
     ``base`` is the current directory, to which paths are shown; ``command`` what runs the job again; ``needs`` what it
@@ -49,10 +51,21 @@ class Place:
 
     def command_on_run(self, name: str, *options: str) -> str:
         """A command that looks at the run."""
-        return shlex.join((*self.program, name, "--run", self.shown(self.directory.path), *options))
+        return self._looking(name, self.shown(self.directory.path), options)
+
+    def command_on_latest(self, name: str, *options: str) -> str:
+        """The same at the end of the run, which has the name of its job if it is the latest of the job."""
+        job = self.directory.path.parent.name
+        by_name = self.directory.path == (self.base / RUNS / job / LATEST).resolve()
+        return self._looking(name, job if by_name else self.shown(self.directory.path), options)
+
+    def _looking(self, name: str, run: str, options: tuple[str, ...]) -> str:
+        return shlex.join((*self.program, name, "--run", run, *options))
 
 
-def end_lines(ended: FinishedRun, place: Place, *, warnings: Iterable[str] = ()) -> tuple[Text, ...]:
+def end_lines(
+    ended: FinishedRun, place: RunPlace, *, warnings: Iterable[str] = (), width: int = TERMINAL_WIDTH
+) -> tuple[Text, ...]:
     """How the run ended, what its logs warned of, what it left and where, and what to type next."""
     lines = {
         End.SUCCEEDED: _succeeded,
@@ -61,10 +74,12 @@ def end_lines(ended: FinishedRun, place: Place, *, warnings: Iterable[str] = ())
         End.STOPPED: _stopped,
     }
     first, *rest = lines[ended.end](ended, place)
-    return (first, *(field("warning", words) for words in warnings), *rest)
+    steps = _next_steps(ended, place)
+    block = next_block(steps, width=width) if steps else ()
+    return (first, *(field("warning", words) for words in warnings), *rest, *block)
 
 
-def _succeeded(ended: FinishedRun, place: Place) -> Iterator[Text]:
+def _succeeded(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     yield _headline(ended, "succeeded", "bold green")
     result = ended.result
     if result is not None and (quality := _quality(result)) is not None:
@@ -77,7 +92,6 @@ def _succeeded(ended: FinishedRun, place: Place) -> Iterator[Text]:
         model = exported.path if is_url(exported.path) else place.shown(Path(exported.path))
         yield field("model", model + measures(exported))
     yield from _folders(ended, place)
-    yield from _next_steps(place)
 
 
 def _duration(result: Result) -> str:
@@ -105,36 +119,26 @@ def _quality(result: Result) -> tuple[str, str] | None:
     return None
 
 
-def _failed(ended: FinishedRun, place: Place) -> Iterator[Text]:
+def _failed(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     yield _headline(ended, "failed", "bold red")
     cause = ended.status.root_cause
     if cause is not None:
-        yield from cause_lines(cause, how=how_it_ended(cause))
+        yield from cause_lines(cause, how=how_replica_ended(cause))
         yield field("its log", place.shown(place.directory.replica_log(f"{cause.role}-{cause.index}")))
     else:
         condition = ended.status.condition(Condition.FAILED)
         yield field("cause", condition.message if condition is not None else "not known")
     yield from _folders(ended, place)
-    yield Text("Next")
-    yield _look(place, ("report", "--html"), "show everything on one page")
 
 
-def _invalid(ended: FinishedRun, place: Place) -> Iterator[Text]:
+def _invalid(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     condition = ended.status.condition(Condition.INVALID)
     yield Text(f"{place.document.title}: {condition.message if condition is not None else 'cannot be run'}")
 
 
-def _stopped(ended: FinishedRun, place: Place) -> Iterator[Text]:
+def _stopped(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     yield _headline(ended, "stopped", "bold yellow")
     yield from _folders(ended, place)
-    if place.document.path is not None:
-        yield Text("Next")
-        if _has_checkpoint(ended, place):
-            again = shlex.join((*place.command, "--resume", place.document.path))
-            yield command(again, "continue from the last checkpoint")
-        else:
-            again = shlex.join((*place.command, place.document.path))
-            yield command(again, "run it from the start: it has written no checkpoint")
 
 
 def headline(job: str, word: str, style: str, *, after: str) -> Text:
@@ -155,47 +159,53 @@ def cause_lines(cause: RootCause, *, how: str) -> Iterator[Text]:
         yield field("hint", cause.hint)
 
 
-def _folders(ended: FinishedRun, place: Place) -> Iterator[Text]:
+def _folders(ended: FinishedRun, place: RunPlace) -> Iterator[Text]:
     if _has_checkpoint(ended, place):
         yield field("checkpoints", _checkpoint_url(place) or place.shown(place.directory.checkpoint))
     yield field("logs", place.shown(place.directory.logs))
 
 
-def _checkpoint_url(place: Place) -> str | None:
+def _checkpoint_url(place: RunPlace) -> str | None:
     path = text(dig(place.document.body, "spec", "checkpoint", "path"))
     return path if is_url(path) else None
 
 
-def _has_checkpoint(ended: FinishedRun, place: Place) -> bool:
+def _has_checkpoint(ended: FinishedRun, place: RunPlace) -> bool:
     if _checkpoint_url(place):
         progress = ended.status.progress
         return progress is not None and progress.last_checkpoint_step is not None
     return any(not path.name.startswith(".") for path in place.directory.checkpoint.iterdir())
 
 
-def _next_steps(place: Place) -> Iterator[Text]:
-    yield Text("Next")
-    yield _look(place, ("report", "--html"), "show everything on one page")
-    yield _look(place, ("tensorboard",), "show the curves")
-    if place.document.path is not None:
-        yield command(shlex.join((*place.command, place.document.path)), "run it again")
-        yield _on_a_cluster(place, place.document.path)
+def _next_steps(ended: FinishedRun, place: RunPlace) -> tuple[Step, ...]:
+    """What to type next; nothing after an end that is one line."""
+    page = Step(place.command_on_latest("report", "--html"), "show everything on one page")
+    file = place.document.path
+    match ended.end:
+        case End.SUCCEEDED:
+            curves = Step(place.command_on_latest("tensorboard"), "show the curves")
+            if file is None:
+                return (page, curves)
+            return (page, curves, Step(shlex.join((*place.command, file)), "run it again"), _on_a_cluster(place, file))
+        case End.FAILED:
+            return (page,)
+        case End.STOPPED if file is not None:
+            if _has_checkpoint(ended, place):
+                again = shlex.join((*place.command, "--resume", file))
+                return (Step(again, "continue from the last checkpoint"),)
+            again = shlex.join((*place.command, file))
+            return (Step(again, "run it from the start: it has written no checkpoint"),)
+    return ()
 
 
-def _on_a_cluster(place: Place, file: str) -> Text:
+def _on_a_cluster(place: RunPlace, file: str) -> Step:
     """The command that runs the job on a cluster, with what has to be there first."""
     purpose = "run it on a cluster"
     if place.needs.objects:
         purpose += f" that has {listed(place.needs.objects)}"
     if place.needs.files:
-        return command(shlex.join((*place.program, "run", "--cluster", "--code", ".", file)), purpose)
-    return command(shlex.join(("kubectl", "apply", "-f", file)), purpose)
-
-
-def _look(place: Place, words: tuple[str, ...], purpose: str) -> Text:
-    """A command that looks at the run."""
-    name, *options = words
-    return command(place.command_on_run(name, *options), purpose)
+        return Step(shlex.join((*place.program, "run", "--cluster", "--code", ".", file)), purpose)
+    return Step(shlex.join(("kubectl", "apply", "-f", file)), purpose)
 
 
 def field(name: str, value: str) -> Text:
@@ -216,8 +226,3 @@ def fitted(line: Text, *, width: int) -> tuple[Text, ...]:
     label = Text.assemble((line.plain[:_VALUE_COLUMN], "dim"))
     blank = " " * _VALUE_COLUMN
     return tuple(Text.assemble(blank if number else label, piece) for number, piece in enumerate(pieces))
-
-
-def command(line: str, purpose: str) -> Text:
-    """A line that can be typed, and what for."""
-    return Text.assemble("  ", (line, "bold"), ("  # " + purpose, "dim"))

@@ -12,13 +12,21 @@ _UNSAID: Final = "Pending"
 
 
 def change_lines(before: RunView | None, after: RunView) -> tuple[str, ...]:
-    """One line for each new state, naming the replicas that are in it now."""
+    """One line for each new state, naming the replicas that are in it now, and one for each new warning."""
     known = {} if before is None else {replica.name: replica.state for replica in before.replicas}
     moved: dict[str, list[str]] = {}
     for replica in after.replicas:
         if replica.state not in (known.get(replica.name), _UNSAID):
             moved.setdefault(replica.state, []).append(replica.name)
-    return tuple(stamped(after, f"{', '.join(names)}: {state}") for state, names in moved.items())
+    states = (stamped(after, f"{', '.join(names)}: {state}") for state, names in moved.items())
+    return (*states, *warning_lines(before, after))
+
+
+def warning_lines(before: RunView | None, after: RunView) -> tuple[str, ...]:
+    """One line for each warning that no replica reported before."""
+    warned = {replica.progress.warning for replica in before.replicas} if before is not None else set()
+    new = dict.fromkeys(each.progress.warning for each in after.replicas if each.progress.warning not in ("", *warned))
+    return tuple(stamped(after, f"warning: {warning}") for warning in new)
 
 
 def progress_words(view: RunView) -> str | None:

@@ -8,8 +8,9 @@ from typing import Final, Protocol
 
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.live_screen import can_redraw, live
+from dtj.cli.common.next_steps import TERMINAL_WIDTH
 from dtj.cli.run.render_end import fitted
-from dtj.cli.run.render_lines import change_lines, progress_words, stamped
+from dtj.cli.run.render_lines import change_lines, progress_words, stamped, warning_lines
 from dtj.cli.run.render_table import run_table
 from dtj.local.view import RunView
 
@@ -22,6 +23,11 @@ def print_summary(console: Console, lines: Iterable[Text]) -> None:
     for line in lines:
         for part in fitted(line, width=console.width) if console.is_terminal else (line,):
             console.print(part, soft_wrap=True)
+
+
+def width_of(console: Console) -> int:
+    """The columns that commands and their purposes have; a pipe may be read anywhere."""
+    return console.width if console.is_terminal else TERMINAL_WIDTH
 
 
 class Screen(Protocol):
@@ -43,17 +49,22 @@ def screen(console: Console) -> Screen:
 
 
 class TableScreen:
-    """A table that is redrawn in place."""
+    """A table that is redrawn in place, below the warnings so far."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._before: RunView | None = None
         self._live = live(console, cropped=False)
 
     def shown(self) -> AbstractContextManager[object]:
+        self._before = None
         self._live = live(self._console, cropped=False)
         return self._live
 
     def show(self, view: RunView) -> None:
+        for line in warning_lines(self._before, view):
+            self.say(line)
+        self._before = view
         self._live.update(run_table(view, width=self._console.width), refresh=True)
 
     def say(self, line: str) -> None:

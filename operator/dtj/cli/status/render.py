@@ -11,12 +11,14 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from dtj.api.job import parse_time
+from dtj.api.job import Job, parse_time
 from dtj.api.json import dig, text
 from dtj.api.names import Condition, Reason, State
+from dtj.api.spec import Gang, Role
 from dtj.api.status import JobStatus, Progress
 from dtj.cli.common.console import Text, coloured, coloured_state
 from dtj.cli.common.formatting import counted, listed, restarts, short_number, short_time
+from dtj.cli.common.next_steps import Step, step_lines
 from dtj.client.diagnosis import reasons
 from dtj.client.overview import Event, Overview
 from dtj.client.partial_reads import Part
@@ -35,6 +37,8 @@ _MAX_EVENTS: Final = 8
 _MAX_LOG_LINES: Final = 12
 _MAX_WORDS: Final = 600
 """Most characters of a line of a log, a condition or an event: there may be many of them."""
+
+_INDENT: Final = 2
 
 _ROOMY: Final = 70
 """Width of a terminal in which all columns stand side by side."""
@@ -61,7 +65,7 @@ def status_view(overview: Overview, *, width: int, typed: Typed) -> RenderableTy
             parts += [
                 Text(""),
                 Text(title, style="bold"),
-                *(Padding.indent(line, 2) for line in found),
+                *(Padding.indent(line, _INDENT) for line in found),
             ]
     return Group(*parts)
 
@@ -71,13 +75,13 @@ def change_line(overview: Overview) -> str:
     status = overview.job.status
     words = [status.state or "Pending", status.ready]
     if status.state != State.SUCCEEDED:
-        words.append(_told_reason(status))
+        words.append(_reason_text(status))
     if status.progress is not None:
         words.append(", ".join(_steps(status.progress)))
     return "  ".join(filter(None, words))
 
 
-def _told_reason(status: JobStatus) -> str:
+def _reason_text(status: JobStatus) -> str:
     """The reason of a state; that of a job whose pods all run goes without saying."""
     plain = status.state == State.RUNNING and status.reason == Reason.ALL_PODS_READY
     return "" if plain else status.reason
@@ -96,12 +100,21 @@ def _summary(overview: Overview) -> Iterator[RenderableType]:
         coloured_state(state),
         f" {status.ready}" if status.ready and not status.terminal else "",
         f" for {since}" if since and not status.terminal else f" {since} ago" if since else "",
-        (f"  {reason}" if (reason := _told_reason(status)) else "", "dim"),
+        (f"  {reason}" if (reason := _reason_text(status)) else "", "dim"),
     )
     facts = Table.grid(padding=(0, 2, 0, 0))
     for name, fact in _facts(overview):
         facts.add_row(Text(name, style="dim"), Text(fact))
     yield Padding.indent(facts, 2)
+
+
+def _gang(job: Job) -> str:
+    """The gang scheduler; and of an elastic job in a queue, how many workers it was admitted with, if not all."""
+    status, counts = job.status, job.status.replica_statuses.get(Role.WORKER)
+    wanted = job.spec.replicas(Role.WORKER) if job.spec is not None and job.spec.elastic is not None else 0
+    if status.gang != Gang.KUEUE or status.start_time is None or counts is None or counts.desired >= wanted:
+        return status.gang
+    return f"{status.gang}, which has admitted {counts.desired} of {wanted} workers"
 
 
 def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
@@ -119,7 +132,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     if status.restarts.total:
         yield "restarts", restarts(status.restarts)
     if status.gang and status.gang != "None":
-        yield "gang", status.gang
+        yield "gang", _gang(job)
     if status.export is not None and status.export.path:
         yield "model", f"{status.export.path} ({', '.join(status.export.formats)})"
 
@@ -188,6 +201,8 @@ def _progress(overview: Overview, width: int) -> Iterator[RenderableType]:
     yield Text(", ".join(_steps(progress)) or progress.text)
     if progress.metrics:
         yield Text(", ".join(f"{name} {value}" for name, value in progress.metrics.items()))
+    if progress.warning:
+        yield Text(f"warning: {progress.warning}", style="yellow", limit=_MAX_WORDS)
     if progress.stragglers:
         yield Text(f"slower than the others: {', '.join(progress.stragglers)}", style="yellow")
     marks = []
@@ -307,8 +322,8 @@ def _conditions(overview: Overview) -> Iterator[RenderableType]:
     for condition in shown:
         moment = parse_time(condition.last_transition_time)
         # The reasons of a job that does not run stand above, with what to do.
-        told_above = not condition.message or not status.terminal
-        words = condition.reason if told_above else f"{condition.reason}: {condition.message}"
+        shown_above = not condition.message or not status.terminal
+        words = condition.reason if shown_above else f"{condition.reason}: {condition.message}"
         table.add_row(
             Text(condition.type),
             Text(condition.status, style="" if condition.status == "True" else "yellow"),
@@ -351,8 +366,8 @@ def _next(overview: Overview, width: int, typed: Typed) -> Iterator[RenderableTy
             (("dtj", "logs", job.name, "-f"), "follow what it prints"),
             (("dtj", "status", job.name, "--watch"), "watch this"),
         ]
-    for command, purpose in commands:
-        yield Text.assemble((typed(command), "bold"), (f"  # {purpose}" if width >= _ROOMY else "", "dim"))
+    steps = [Step(typed(command), purpose) for command, purpose in commands]
+    yield from step_lines(steps, width=width - _INDENT)
 
 
 def _unread(part: Part[Any]) -> Text:

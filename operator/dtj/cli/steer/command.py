@@ -14,6 +14,7 @@ from dtj.cli.common.job_name import JobName
 from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import KIND, named
 from dtj.cli.common.terminal import say
+from dtj.cli.common.values import WholeNumber
 
 if TYPE_CHECKING:
     from dtj.client import AsyncClient
@@ -22,7 +23,7 @@ _WAIT = click.option("--wait", is_flag=True, help="Wait until its pods are gone.
 _TIMEOUT = click.option(
     "--timeout",
     type=Duration(),
-    metavar="TIME",
+    metavar="DURATION",
     help="With --wait: at most this long, such as 90s or 10m.",
 )
 
@@ -70,7 +71,7 @@ async def resume(client: AsyncClient, names: tuple[str, ...]) -> int:
 
 @click.command()
 @click.argument("name", type=JobName())
-@click.option("--replicas", type=click.IntRange(min=1), required=True, metavar="N", help="The new number of workers.")
+@click.option("--replicas", type=WholeNumber(min=1), required=True, metavar="N", help="The new number of workers.")
 @cluster_command
 async def scale(client: AsyncClient, name: str, replicas: int) -> int:
     """Set the number of workers of an elastic job.

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dtj.cli.common.code_option import CLAIM_OPTION, OPTION, CodeSource, Submission, code_option, submissions
-from dtj.cli.common.connection import Place, format_api_error, place_options, with_client
+from dtj.cli.common.code_option import code_option
+from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.next_commands import next_command
 from dtj.cli.common.objects import named
+from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeOnClaim, CodeSource, create_or_report, submissions
 from dtj.cli.common.terminal import say, write
 
 if TYPE_CHECKING:
     from dtj.api.json import JsonObject
-    from dtj.client import ApiError, AsyncClient
-    from dtj.client.checks import Manifest
+    from dtj.client import AsyncClient
 
 
 _COPY_ONLY: Final = "--copy-only"
@@ -52,11 +52,11 @@ def submit(files: tuple[str, ...], code: CodeSource | None, copy_only: bool, for
 
     Exit codes: 0 all were created, 2 bad input, 4 the cluster refused one or did not answer.
     """
-    if copy_only and (code is None or code.claim is None):
-        raise click.UsageError(f"{_COPY_ONLY} needs {OPTION} and {CLAIM_OPTION}")
-    if copy_only and form is not None:
-        raise click.UsageError(f"{_COPY_ONLY} creates nothing that --output could print: leave out one of them")
     if copy_only:
+        if not isinstance(code, CodeOnClaim):
+            raise click.UsageError(f"{_COPY_ONLY} needs {OPTION} and {CLAIM_OPTION}")
+        if form is not None:
+            raise click.UsageError(f"{_COPY_ONLY} creates nothing that --output could print: leave out one of them")
         return with_client(place, lambda client: _copy(client, files, code))
     if form is not None:
         return _print(files, code, form, place)
@@ -64,7 +64,6 @@ def submit(files: tuple[str, ...], code: CodeSource | None, copy_only: bool, for
 
 
 async def _create(client: AsyncClient, files: tuple[str, ...], code: CodeSource | None) -> int:
-    from dtj.client import ApiError, Unavailable
     from dtj.client.checks import check
     from dtj.client.manifests import sound
 
@@ -73,29 +72,26 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: CodeSource 
     found = client.placed(sound(check(files, None)))
     jobs = submissions((manifest for manifest, _ in found), code)
     for submission, (_, namespace) in zip(jobs, found, strict=True):
-        try:
-            job, line = await submission.create(client, namespace=namespace)
-        except Unavailable:
-            raise
-        except ApiError as error:
-            say(refusal(submission.manifest, error), err=True)
+        submitted = await create_or_report(submission, client, namespace=namespace)
+        if submitted is None:
             exit_code = Exit.API
-        else:
-            created.append(job.name)
-            if line:
-                say(line)
-            say(f"{named(job.name)} created")
+            continue
+        job, line = submitted
+        created.append(job.name)
+        if line:
+            say(line)
+        say(f"{named(job.name)} created")
     if len(created) == 1 and sys.stdout.isatty():
         say(f"Follow it: {next_command('status', *created)}", err=True)
     return exit_code
 
 
-async def _copy(client: AsyncClient, files: tuple[str, ...], code: CodeSource | None) -> int:
+async def _copy(client: AsyncClient, files: tuple[str, ...], code: CodeOnClaim) -> int:
     from dtj.client.checks import check
     from dtj.client.manifests import sound
 
     found = client.placed(sound(check(files, None)))
-    jobs = submissions((manifest for manifest, _ in found), code)
+    jobs = code.submissions(manifest for manifest, _ in found)
     for submission, (_, namespace) in zip(jobs, found, strict=True):
         say(await submission.copy(client, namespace=namespace))
     return Exit.OK
@@ -116,32 +112,18 @@ def _print(files: tuple[str, ...], code: CodeSource | None, form: str, place: Pl
         for line in error.problems if isinstance(error, InvalidManifest) else (str(error),):
             say(line, err=True)
         return Exit.USAGE
-    bodies = [body for job, (_, where) in zip(jobs, found, strict=True) for body in _objects(job, where)]
+    bodies = [_in_namespace(body, where) for job, (_, where) in zip(jobs, found, strict=True) for body in job.objects]
     write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
-    if code is not None and code.claim is not None:
+    if isinstance(code, CodeOnClaim):
         words = ["dtj", "submit", _COPY_ONLY, OPTION, code.directory, CLAIM_OPTION, code.claim, *files]
         say(f"Copy the code to the claim before you apply this: {shlex.join(words)}", err=True)
     return Exit.OK
 
 
-def _objects(job: Submission, namespace: str) -> list[JsonObject]:
-    """A job and the ConfigMap of its code. Without a namespace, that is for kubectl to choose."""
-    bodies = [job.manifest.body] if job.config_map is None else [job.config_map, job.manifest.body]
-    return [_in_namespace(body, namespace) if namespace else body for body in bodies]
-
-
 def _in_namespace(body: JsonObject, namespace: str) -> JsonObject:
+    """The object with its namespace. An empty one is for kubectl to choose."""
+    if not namespace:
+        return body
     metadata = body["metadata"]
     assert isinstance(metadata, dict), "it was checked"
     return {**body, "metadata": {**metadata, "namespace": namespace}}
-
-
-def refusal(manifest: Manifest, error: ApiError) -> str:
-    """Why the cluster did not take a manifest, in one line."""
-    from dtj.client import AlreadyExists
-
-    what = f"{manifest.document.title}: {format_api_error(error)}"
-    if isinstance(error, AlreadyExists):
-        name = manifest.job.name
-        return f"{what}: choose another metadata.name, or delete that job first ({next_command('delete', name)})"
-    return what

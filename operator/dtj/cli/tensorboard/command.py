@@ -12,6 +12,7 @@ from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.durations import Duration
 from dtj.cli.common.job_name import JobName
 from dtj.cli.common.run_options import check_one_is_given, job_or_run
+from dtj.cli.common.values import WholeNumber
 
 
 @click.command("tensorboard")
@@ -19,7 +20,7 @@ from dtj.cli.common.run_options import check_one_is_given, job_or_run
 @job_or_run
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=names.TENSORBOARD_PORT,
     show_default=True,
     help="The port on this machine; 0 for any free one.",
@@ -41,8 +42,8 @@ def tensorboard(
 
     On a cluster the job needs spec.tensorBoard; with --run, the curves are those of a run on this machine.
 
-    Exit codes: 130 ended by Ctrl-C, 1 TensorBoard cannot start, 2 bad input, 3 the timeout expired, 4 the cluster
-    refused or did not answer.
+    Exit codes: 130 ended by Ctrl-C, 143 by SIGTERM, 1 TensorBoard cannot start, 2 bad input, 3 the timeout expired,
+    4 the cluster refused or did not answer.
     """
     from dtj.cli.tensorboard.show import show_job, show_run
 

@@ -17,7 +17,7 @@ from dtj.cli.common.formatting import short_time
 def problem_of(job: Job, *, now: datetime) -> str | None:
     """Why there will be no TensorBoard unless somebody changes the job; None where there will be one."""
     wanted = job.spec.tensor_board if job.spec is not None else None
-    if wanted is None or not wanted.enabled:
+    if wanted is None or not wanted.is_on:
         return _how_to_enable(job)
     ended = parse_time(job.status.completion_time)
     if job.status.terminal and job.status.ready_time is None:
@@ -35,11 +35,13 @@ def problem_of(job: Job, *, now: datetime) -> str | None:
 
 
 def _how_to_enable(job: Job) -> str:
-    refused = rules.check(name=job.name, spec={**job.raw_spec, "tensorBoard": {"enabled": True}}, stored=True)
+    refused = rules.check(name=job.name, spec={**job.raw_spec, "tensorBoard": {}})
     about = next((violation for violation in refused if violation.field == "spec.tensorBoard"), None)
     if about is not None:
         return f"{job.name} has no TensorBoard (spec.tensorBoard), and can have none: {about.message}"
-    return f"{job.name} has no TensorBoard: set spec.tensorBoard.enabled: {_patch(job, {'enabled': True})}"
+    if "tensorBoard" in job.raw_spec:  # with enabled: false, of an older version
+        return f"{job.name} has no TensorBoard: remove spec.tensorBoard.enabled: {_patch(job, {'enabled': None})}"
+    return f"{job.name} has no TensorBoard: set spec.tensorBoard: {_patch(job, {})}"
 
 
 def _patch(job: Job, fields: JsonObject) -> str:

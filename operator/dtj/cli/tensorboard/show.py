@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.cli.common.exit_codes import Exit
+from dtj.cli.common.signals import signals_that_end
 from dtj.cli.common.terminal import say
 from dtj.cli.tensorboard.render import is_ready, problem_of, reason_to_wait, trouble_of
 from dtj.client import AsyncClient
@@ -58,9 +63,11 @@ def show_run(run: str, runs: Path, *, port: int, browser: bool, timeout: float) 
     try:
         logs = curves.find_logs(run, runs)
         program = curves.find_tensorboard(os.environ)
-        with curves.served(program, logs, port=port, timeout=timeout) as server:
+        with _signals_raised(), curves.served(program, logs, port=port, timeout=timeout) as server:
             _show(run, server.port, browser=browser)
             code = server.wait()
+    except _Signalled as error:
+        return Exit.SIGNAL + error.number
     except curves.NoCurves as error:
         say(str(error), err=True)
         return Exit.USAGE
@@ -71,6 +78,30 @@ def show_run(run: str, runs: Path, *, port: int, browser: bool, timeout: float) 
         return Exit.SIGNAL + 2
     say(f"TensorBoard ended with code {code}", err=True)
     return Exit.FAILED
+
+
+class _Signalled(BaseException):
+    """A signal asks this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def _signals_raised() -> Iterator[None]:
+    """Within the block, SIGTERM and SIGHUP raise _Signalled: by default they end Python at once, and what it started
+    continues."""
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        raise _Signalled(number)
+
+    before = {number: signal.signal(number, handler) for number in signals_that_end() if number != signal.SIGINT}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _show(subject: str, port: int, *, browser: bool) -> None:

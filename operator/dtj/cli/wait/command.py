@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     type=Duration(zero=True),
-    metavar="TIME",
+    metavar="DURATION",
     help="The longest time to wait, such as 600s or 10m; 0 checks once. Default: no limit.",
 )
 @cluster_command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -24,6 +25,9 @@ APIS: Final = (
 
 LOOK_AGAIN_SECONDS: Final = 60.0
 """How often it is asked whether a scheduler that a job names has been installed."""
+
+_PRIORITY_CLASSES: Final = "scheduling.k8s.io/v1"
+"""Every cluster has it, and no gang in it."""
 
 _AUTO: Final = (Gang.VOLCANO, Gang.COSCHEDULING, Gang.NATIVE)
 _AUTO_WITH_QUEUE: Final = (Gang.KUEUE, Gang.VOLCANO)
@@ -51,8 +55,16 @@ def choose(scheduling: Scheduling, found: GangsFound) -> GangApi | Problem | Non
             f"runPolicy.scheduling: this cluster has {denied}, but the operator has no permission to use it: add "
             f"{denied} to gangSchedulers of its chart, or set another gang",
         )
+    groups = {_group(api.api_version) for api in APIS if api.gang in wanted}
+    unknown = ", ".join(version for version in found.unknown if _group(version) in groups)
     there = ", ".join(dict.fromkeys(str(api.gang) for api in found.apis)) or "none"
     known = ", ".join(dict.fromkeys(api.api_version for api in APIS if api.gang in wanted))
+    if unknown:
+        return Problem(
+            Reason.GANG_UNAVAILABLE,
+            f"runPolicy.scheduling: this cluster serves {unknown}, which the operator does not know (it knows "
+            f"{known}): upgrade what is older, or set another gang",
+        )
     return Problem(
         Reason.GANG_UNAVAILABLE,
         f"runPolicy.scheduling: this cluster serves no API of {' or '.join(wanted)} that the operator knows ({known}): "
@@ -65,6 +77,16 @@ def served(gang: str, found: GangsFound) -> GangApi | None:
     return next((api for api in found.apis if api.gang == gang), None)
 
 
+def unknown_versions(versions: Iterable[str]) -> tuple[str, ...]:
+    """Of each ``<group>/<version>`` those that the operator cannot use: a scheduler that is too old, or too new."""
+    known = {_PRIORITY_CLASSES, *(api.api_version for api in APIS)}
+    return tuple(version for version in versions if version not in known)
+
+
 def looked_long_ago(found: GangsFound, now: datetime) -> bool:
     """Whether it is time to ask again what is installed."""
     return (now - found.at).total_seconds() >= LOOK_AGAIN_SECONDS
+
+
+def _group(version: str) -> str:
+    return version.partition("/")[0]

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from pydantic import JsonValue
 
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
-from dtj.api.kueue_labels import max_execution_seconds
-from dtj.api.spec import JobSpec, Scheduling
+from dtj.api.kueue_labels import max_execution_seconds, priority_class
+from dtj.api.kueue_topology import CHOICES, UNCONSTRAINED, topology_request
+from dtj.api.spec import JobSpec, Role, Scheduling
 from dtj.core.gang.fields import add, present
 from dtj.core.gang.group import Group
-from dtj.core.observed import Flavor, GangObject
+from dtj.core.gang.partial_admission import least_workers
+from dtj.core.messages import WAITING_IN_QUEUE
+from dtj.core.observed import Flavor, GangApi, GangObject
 
 SCHEDULER_NAME: Final = None
+
+JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+"""The label by which ``kueuectl`` finds the Workload of a job."""
+
+LOCAL_QUEUE: Final = "kueue.x-k8s.io/local-queue-name"
+CLUSTER_QUEUE: Final = "kueue.x-k8s.io/cluster-queue-name"
+"""Labels of pods, by which their use of resources can be added up for each queue."""
+
+WORKLOAD: Final = "kueue.x-k8s.io/workload"
+POD_SET: Final = "kueue.x-k8s.io/podset"
+DEFAULT_QUEUE: Final = "default"
+"""The name of the LocalQueue for jobs that name none (pkg/controller/constants, DefaultLocalQueueName)."""
+
+TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+
+_MAX_LABEL: Final = 63
+"""Most characters in the value of a label."""
 
 
 def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | None) -> JsonObject:
     """``spec`` of the Workload: a pod set for each role."""
     sets: list[JsonObject] = [
-        {
-            "name": str(role),
-            "count": group.spec.replicas(role),
-            "template": {
-                "metadata": {"labels": dig(pod, "metadata", "labels")},
-                "spec": dig(pod, "spec"),
-            },
-        }
+        present(
+            {
+                "name": str(role),
+                "count": group.spec.replicas(role),
+                "minCount": least_workers(group.job, group.spec, pod) if role is Role.WORKER else None,
+                "topologyRequest": topology_request(pod),
+                "template": {
+                    "metadata": {"labels": dig(pod, "metadata", "labels")},
+                    "spec": dig(pod, "spec"),
+                },
+            }
+        )
         for role, pod in zip(group.spec.roles(), pods, strict=True)
     ]
     return present(
@@ -35,9 +60,19 @@ def group_spec(group: Group, pods: tuple[JsonObject, ...], *, priority: int | No
             "queueName": group.scheduling.queue,
             "podSets": [*sets],
             "priority": priority,
+            **priority_class_fields(group.api, priority_class(group.job.labels)),
             "maximumExecutionTimeSeconds": max_execution_seconds(group.job.labels),
         }
     )
+
+
+def priority_class_fields(api: GangApi, name: str) -> JsonObject:
+    """The fields of a Workload that name its WorkloadPriorityClass; none if the name is empty."""
+    if not name:
+        return {}
+    if api.api_version.endswith("/v1beta1"):
+        return {"priorityClassName": name, "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass"}
+    return {"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}}
 
 
 def resized(group: Group) -> JsonObject | None:
@@ -87,7 +122,7 @@ def holds_quota(workload: GangObject) -> bool:
 def words(workload: GangObject | None) -> str:
     """Why the job waits, in Kueue's words."""
     if workload is None:
-        return "waiting in the queue"
+        return WAITING_IN_QUEUE
     if not workload.active:
         why = text(condition(workload, "Evicted").get("message")) or "the workload was deactivated"
         return f"Kueue: {why}: set spec.active of the Workload to true to go on"
@@ -95,13 +130,36 @@ def words(workload: GangObject | None) -> str:
         found = condition(workload, kind)
         if found.get("status") == status and text(found.get("message")):
             return f"Kueue: {_with_remedy(text(found.get('message')))}"
-    return "waiting in the queue"
+    return WAITING_IN_QUEUE
+
+
+_REMEDIES: Final = tuple(
+    (re.compile(pattern), remedy)
+    for pattern, remedy in (
+        (r"^LocalQueue \S+ doesn't exist$", "create it, or set another LocalQueue in runPolicy.scheduling.queue"),
+        (
+            r"^ClusterQueue \S+ doesn't exist$",
+            "create it, or create the LocalQueue again with another spec.clusterQueue",  # which cannot be changed
+        ),
+        (r"^LocalQueue \S+ is inactive$", "correct what the condition Active of the LocalQueue names"),
+        (r"^ClusterQueue \S+ is inactive$", "correct what the condition Active of the ClusterQueue names"),
+        (r"^LocalQueue \S+ is stopped$", "set spec.stopPolicy of the LocalQueue to None to go on"),
+        (r"^ClusterQueue \S+ is stopped$", "set spec.stopPolicy of the ClusterQueue to None to go on"),
+        (
+            r"^workload namespace doesn't match ClusterQueue selector$",
+            "have spec.namespaceSelector of the ClusterQueue match the namespace; {} matches all",
+        ),
+        (r"\bunavailable in ClusterQueue$", "add the resource to spec.resourceGroups of the ClusterQueue"),
+        (r"> maximum capacity \([^()]*\)$", "request less, or raise nominalQuota of the ClusterQueue"),
+    )
+)
+"""Messages of Kueue 0.19.2 that tell of something to correct (`getQueueBlocker`, `ValidateAdmissibility`, the flavor
+assigner), and what to do."""
 
 
 def _with_remedy(message: str) -> str:
-    """Kueue's words, and what to do about a queue that is not there."""
-    remedy = ": create it, or set another LocalQueue in runPolicy.scheduling.queue"
-    return f"{message}{remedy}" if message.endswith("doesn't exist") else message
+    """Kueue's words, and what to do about a job that cannot be admitted as things are."""
+    return ": ".join((message, *(remedy for pattern, remedy in _REMEDIES if pattern.search(message))))
 
 
 def flavors_of(workload: GangObject) -> tuple[str, ...]:
@@ -114,15 +172,28 @@ def flavors_of(workload: GangObject) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def gives_nodes(workload: GangObject) -> bool:
+    """Whether Kueue gives each pod of the job its node."""
+    assignments = objects(dig(workload.status, "admission", "podSetAssignments"))
+    return any(assignment.get("topologyAssignment") is not None for assignment in assignments)
+
+
 def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, Flavor]) -> None:
-    """Send a pod where Kueue admitted it to: by the flavors of its pod set, and what admission checks ask for."""
+    """Send a pod where Kueue admitted it to: by the flavors of its pod set, and what admission checks ask for.
+
+    If Kueue has chosen nodes for the pod set, the pod waits until Kueue has given it its node.
+    """
     pod_spec, metadata = object_at(pod, "spec"), object_at(pod, "metadata")
+    add(metadata, "annotations", {WORKLOAD: workload.name})
+    add(metadata, "labels", {POD_SET: role, **_queue_labels(workload)})
     for assignment in objects(dig(workload.status, "admission", "podSetAssignments")):
         if assignment.get("name") == role:
             for flavor in map(flavors.get, map(text, _values(assignment.get("flavors")))):
                 if flavor is not None:
                     add(pod_spec, "nodeSelector", {**flavor.node_labels})
                     extend(pod_spec, "tolerations", flavor.tolerations)
+            if assignment.get("topologyAssignment") is not None:
+                _wait_for_node(pod_spec, metadata)
     for check in objects(workload.status.get("admissionChecks")):
         for update in objects(check.get("podSetUpdates")):
             if update.get("name") != role:
@@ -132,6 +203,20 @@ def place(pod: JsonObject, role: str, workload: GangObject, flavors: dict[str, F
                 if isinstance(given, dict):
                     add(parent, field, given)
             extend(pod_spec, "tolerations", objects(update.get("tolerations")))
+
+
+def _queue_labels(workload: GangObject) -> JsonObject:
+    """The queues that admitted the job; the name of a ClusterQueue may be too long for a label."""
+    cluster = text(dig(workload.status, "admission", "clusterQueue"))
+    found: JsonObject = {LOCAL_QUEUE: workload.queue, CLUSTER_QUEUE: cluster}
+    return {key: name for key, name in found.items() if name and len(str(name)) <= _MAX_LABEL}
+
+
+def _wait_for_node(pod_spec: JsonObject, metadata: JsonObject) -> None:
+    """Add the gate that Kueue's topology ungater removes. It finds the pod by one of the annotations."""
+    extend(pod_spec, "schedulingGates", [{"name": TOPOLOGY_GATE}])
+    if not any(dig(metadata, "annotations", choice) for choice in CHOICES):
+        add(metadata, "annotations", {UNCONSTRAINED: "true"})
 
 
 def _values(mapping: JsonValue) -> Iterable[JsonValue]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from dtj.api import kueue_annotations
 from dtj.api.json import JsonObject, object_at
 from dtj.api.names import Annotation
 from dtj.api.spec import Gang
@@ -21,10 +22,14 @@ SCHEDULERS: Final[Mapping[Gang, GangScheduler]] = {
 
 def manifest(group: Group, metadata: JsonObject, pods: Iterable[JsonObject], *, priority: int | None) -> JsonObject:
     """The PodGroup or Workload. ``pods`` are the first pods of each role, in TF_CONFIG's order."""
+    annotations: JsonObject = {Annotation.GANG_SIZE: size(group.spec)}
+    if group.api.gang is Gang.KUEUE:
+        annotations.update(kueue_annotations.of_workload(group.job.annotations))
+        metadata = {**metadata, "labels": {**object_at(metadata, "labels"), kueue.JOB_UID: group.job.uid}}
     return {
         "apiVersion": group.api.api_version,
         "kind": group.api.kind,
-        "metadata": {**metadata, "annotations": {Annotation.GANG_SIZE: size(group.spec)}},
+        "metadata": {**metadata, "annotations": annotations},
         "spec": SCHEDULERS[group.api.gang].group_spec(group, tuple(pods), priority=priority),
     }
 

@@ -27,8 +27,9 @@ _RECOVERING: Final = "a pod was lost; not all pods are ready again"
 _READY: Final = "all pods are ready or have succeeded"
 
 
-def pods_ready(workload: GangObject, *, ready: bool) -> JsonObject | None:
-    """The condition PodsReady if it must change; ``ready`` is whether each pod is ready or has succeeded.
+def pods_ready(workload: GangObject, now: datetime, *, ready: bool) -> JsonObject:
+    """The fields of the status with the condition PodsReady if it must change; empty if not. ``ready`` is whether each
+    pod is ready or has succeeded.
 
     Kueue evicts an admitted job that does not have it in time. It distinguishes a start from a recovery, for which it
     has another limit.
@@ -46,15 +47,16 @@ def pods_ready(workload: GangObject, *, ready: bool) -> JsonObject | None:
     else:
         wanted = ("False", "WaitForStart", _NOT_READY)
     if wanted is None or known == wanted[:2]:
-        return None
-    return _condition("PodsReady", *wanted)
+        return {}
+    return with_conditions(workload, [_condition("PodsReady", *wanted)], now)
 
 
-def finished(workload: GangObject, *, succeeded: bool, message: str) -> JsonObject | None:
-    """The condition Finished if it is not there yet. It gives back all quota, and is never taken back."""
+def finished(workload: GangObject, now: datetime, *, reason: str, message: str) -> JsonObject:
+    """The fields of the status with the condition Finished; empty if it is there. It gives back all quota, and is never
+    taken back."""
     if is_true(workload, "Finished"):
-        return None
-    return _condition("Finished", "True", "Succeeded" if succeeded else "Failed", message)
+        return {}
+    return with_conditions(workload, [_condition("Finished", "True", reason, message)], now)
 
 
 def released(workload: GangObject, now: datetime) -> JsonObject:
@@ -75,10 +77,17 @@ def released(workload: GangObject, now: datetime) -> JsonObject:
     fields: JsonObject = {"admission": None, "reclaimablePods": None, **with_conditions(workload, changed, now)}
     since = parse_time(condition(workload, "Admitted").get("lastTransitionTime"))
     if is_true(workload, "Admitted") and since is not None:
-        past = dig(workload.status, "accumulatedPastExecutionTimeSeconds")
+        field = _past_seconds_field(workload)
+        past = dig(workload.status, field)
         before = past if isinstance(past, int) else 0
-        fields["accumulatedPastExecutionTimeSeconds"] = before + max(0, round((now - since).total_seconds()))
+        fields[field] = before + max(0, round((now - since).total_seconds()))
     return fields
+
+
+def _past_seconds_field(workload: GangObject) -> str:
+    """The field of the seconds that the job was admitted before; v1beta1 misspells it."""
+    old = workload.api.api_version.endswith("/v1beta1")
+    return "accumulatedPastExexcutionTimeSeconds" if old else "accumulatedPastExecutionTimeSeconds"
 
 
 def must_release(workload: GangObject) -> bool:
@@ -109,9 +118,7 @@ def with_reclaimable(workload: GangObject, counts: dict[str, int]) -> JsonObject
 
 
 def with_conditions(workload: GangObject, changed: list[JsonObject], now: datetime) -> JsonObject:
-    """The list of conditions with these, in place of those of the same types; empty if there are none to change."""
-    if not changed:
-        return {}
+    """The list of conditions with these, in place of those of the same types."""
     types = {text(each.get("type")) for each in changed}
     kept: list[JsonObject] = [each for each in conditions(workload) if each.get("type") not in types]
     return {"conditions": [*kept, *(_stamped(workload, each, now) for each in changed)]}

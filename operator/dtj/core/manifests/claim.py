@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dtj.api.claim import ClaimMetadata
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
 from dtj.api.spec import JobSpec
@@ -18,15 +19,13 @@ def claim(job: Job, spec: JobSpec) -> JsonObject | None:
     template = spec.checkpoint.claim_template if spec.checkpoint is not None else None
     if template is None:
         return None
-    claim_spec: JsonObject = {
-        "accessModes": [str(mode) for mode in template.access_modes],
-        "resources": {"requests": {"storage": template.storage}},
-    }
-    if template.storage_class_name is not None:
-        claim_spec["storageClassName"] = template.storage_class_name
+    given = template.metadata or ClaimMetadata()
+    metadata = metadata_of(job, claim_name(job), labels={**(given.labels or {}), **labels_of(job)})
+    if given.annotations:
+        metadata["annotations"] = {**given.annotations}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": metadata_of(job, claim_name(job), labels=labels_of(job)),
-        "spec": claim_spec,
+        "metadata": metadata,
+        "spec": template.claim_spec().model_dump(mode="json", by_alias=True, exclude_none=True),
     }

@@ -8,10 +8,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from dtj.api.job import Job
-from dtj.api.json import JsonObject, dig, objects, text
+from dtj.api.json import JsonObject, objects, text
 from dtj.api.names import Env
 from dtj.api.spec import JobSpec, RestartScope
 from dtj.core.manifests import data_service
+from dtj.core.manifests.tf_config import Variables
 from dtj.core.platform import Platform
 from dtj.core.replicas import Replica
 
@@ -25,10 +26,10 @@ def environment(
     *,
     platform: Platform,
     attempt: int,
-    tf_config: str,
+    cluster: Variables,
     tpu: Mapping[str, str],
-) -> dict[str, str]:
-    """Our variables of a replica; ``tpu`` are those that libtpu needs."""
+) -> Variables:
+    """Our variables of a replica; ``cluster`` are TF_CONFIG and what it refers to, ``tpu`` those that libtpu needs."""
     network, directories = platform.network, platform.directories
     checkpoint = spec.checkpoint
     optional = {
@@ -46,7 +47,7 @@ def environment(
         Env.RESTART_SCOPE: spec.run_policy.restart_scope if spec.run_policy.restart_scope is not _AUTO else None,
     }
     return {
-        Env.TF_CONFIG: tf_config,
+        **cluster,
         Env.JOB_NAME: job.name,
         # By it the pods of a job know each other at the start gate.
         Env.JOB_UID: job.uid,
@@ -62,17 +63,31 @@ def environment(
     }
 
 
-def with_environment(container: JsonObject, environment: dict[str, str]) -> JsonObject:
+def with_environment(container: JsonObject, environment: Variables) -> JsonObject:
     """``container`` with variables of ours, which win over the user's; itself it stays as it is.
 
     A kubelet expands ``$(NAME)`` by the variables that come before. Those of ours that the user's refer to come first,
     the others last: errors of the API server name a variable by its place, which should be that in the manifest.
     """
-    ours: list[JsonValue] = [{"name": name, "value": value} for name, value in environment.items()]
     users = [variable for variable in objects(container.get("env")) if variable.get("name") not in environment]
-    values = [text(variable.get("value")) for variable in users]
-    first = [v for v in ours if any(f"$({dig(v, 'name')})" in value for value in values)]
-    return {**container, "env": [*first, *users, *(variable for variable in ours if variable not in first)]}
+    wanted = _referred_to(environment, [text(variable.get("value")) for variable in users])
+    first = [_variable(name, value) for name, value in environment.items() if name in wanted]
+    rest = [_variable(name, value) for name, value in environment.items() if name not in wanted]
+    return {**container, "env": [*first, *users, *rest]}
+
+
+def _variable(name: str, value: str | JsonObject) -> JsonObject:
+    return {"name": name, "value": value} if isinstance(value, str) else {"name": name, "valueFrom": value}
+
+
+def _referred_to(environment: Variables, values: list[str]) -> set[str]:
+    """The variables of ``environment`` that these values refer to, and those that they refer to themselves."""
+    found: set[str] = set()
+    while values:
+        named = {name for name in environment if any(f"$({name})" in value for value in values)} - found
+        found |= named
+        values = [value for name in named if isinstance(value := environment[name], str)]
+    return found
 
 
 def merged_environment(container: JsonObject, variables: list[JsonObject]) -> list[JsonValue]:

@@ -17,7 +17,7 @@ from dtj.core.manifests import accelerators
 from dtj.core.manifests.claim import claim_name
 from dtj.core.manifests.environment import environment, merged_environment, with_environment
 from dtj.core.manifests.metadata import labels_of, metadata_of
-from dtj.core.manifests.tf_config import Cluster
+from dtj.core.manifests.tf_config import Cluster, Variables
 from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import Replica, incarnation, pod_name
@@ -52,7 +52,7 @@ class PodRenderer:
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster.of(self.job, self.spec, self.platform.network)
+        return Cluster(self.job, self.spec, self.platform)
 
     @cached_property
     def _templates(self) -> dict[Role, JsonObject]:
@@ -76,14 +76,14 @@ class PodRenderer:
             self._slices[replica.role] = hosts
         return self._slices[replica.role].environment(replica)
 
-    def _environment(self, replica: Replica, *, attempt: int) -> dict[str, str]:
+    def _environment(self, replica: Replica, *, attempt: int) -> Variables:
         return environment(
             self.job,
             self.spec,
             replica,
             platform=self.platform,
             attempt=attempt,
-            tf_config=self._cluster.tf_config(replica),
+            cluster=self._cluster.variables(replica),
             tpu=self._tpu_environment(replica),
         )
 
@@ -122,7 +122,7 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     return template
 
 
-def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: dict[str, str], attempt: int) -> JsonObject:
+def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: Variables, attempt: int) -> JsonObject:
     """The pod of one replica. What it does not share with its peers is copied; nothing in ``template`` changes."""
     pod_spec: JsonObject = {**_map(template, "spec"), "hostname": replica.hostname}
     for kind in _CONTAINER_KINDS:

@@ -1,4 +1,4 @@
-"""TF_CONFIG: the cluster as each replica sees it.
+"""TF_CONFIG: the cluster as each replica sees it, and how it comes to the pods.
 
 Source: TensorFlow's guide "Distributed training with TensorFlow", section "Setting up the TF_CONFIG environment
 variable", and ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, which must be able to read each one.
@@ -6,58 +6,152 @@ variable", and ``tf.distribute.cluster_resolver.TFConfigClusterResolver``, which
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from typing import Final, TypeAlias
 
 from dtj.api.job import Job
-from dtj.api.spec import CLUSTER_ROLES, JobSpec
-from dtj.core.platform import Network, address_of
+from dtj.api.json import JsonObject
+from dtj.api.names import MAX_VARIABLE_LENGTH, Env
+from dtj.api.spec import CLUSTER_ROLES, JobSpec, Role
+from dtj.core.manifests.metadata import labels_of, metadata_of
+from dtj.core.platform import Platform, address_of
 from dtj.core.replicas import Replica
 
+Variables: TypeAlias = Mapping[str, str | JsonObject]
+"""Environment variables by name, in an order in which each may refer to those before it. An object is the variable's
+``valueFrom``."""
 
-@dataclass(frozen=True, slots=True)
+CONFIG_MAP_KEY: Final = "cluster"
+"""The key of the ConfigMap that holds the list of addresses."""
+
+_TOO_LONG: Final = "too long for one variable: start the program with dtj-launch, which lists the addresses itself"
+"""Stands where the cluster should be. TensorFlow refuses it, so that no program trains alone by mistake."""
+
+
+class Delivery(Enum):
+    """How the list of addresses comes to a pod."""
+
+    INLINE = auto()
+    """Each pod's manifest has it."""
+
+    CONFIG_MAP = auto()
+    """One ConfigMap of the job has it, and the kubelet puts it into TF_CONFIG."""
+
+    DERIVED = auto()
+    """It does not fit into one variable: the launcher makes it in the pod, from the number of replicas."""
+
+
+@dataclass(frozen=True)
 class Cluster:
-    """The roles that form the cluster: ``{task type: [host:port, …]}``, each list in order of index.
+    """The roles that form the cluster, with the addresses of their replicas in order of index.
 
     An evaluator is in nobody's cluster: with one, the others would wait for a peer that never joins
-    (tensorflow#46169). Nor is the data service, whose servers are no tasks of the strategy. ``json`` is the cluster as
-    text, made once for all replicas of a plan.
+    (tensorflow#46169). Nor is the data service, whose servers are no tasks of the strategy. What all replicas share is
+    computed once, when it is first needed.
     """
 
-    addresses: dict[str, list[str]]
-    json: str
+    job: Job
+    spec: JobSpec
+    platform: Platform
 
-    @classmethod
-    def of(cls, job: Job, spec: JobSpec, network: Network) -> Cluster:
-        """The cluster of a job on a network."""
-        addresses = {
-            str(role): [address_of(Replica(role, index), job, spec, network) for index in range(spec.replicas(role))]
-            for role in CLUSTER_ROLES
-            if spec.replicas(role) > 0
+    @cached_property
+    def delivery(self) -> Delivery:
+        """How the addresses come to the pods of this job. All its pods get them in the same way."""
+        limit = self.platform.inline_addresses
+        if limit is None or self._length <= limit:
+            return Delivery.INLINE
+        if len(f"{Env.TF_CONFIG}=") + self.longest > MAX_VARIABLE_LENGTH and self._pattern is not None:
+            return Delivery.DERIVED
+        return Delivery.CONFIG_MAP
+
+    @cached_property
+    def addresses(self) -> dict[str, list[str]]:
+        """``{task type: [host:port, …]}``."""
+        return {
+            str(role): [self._address(Replica(role, index)) for index in range(count)] for role, count in self._counts
         }
-        return cls(addresses=addresses, json=json.dumps(addresses, separators=(",", ":")))
 
-    def tf_config(self, replica: Replica) -> str:
-        """The value of TF_CONFIG for one replica; the same ``cluster`` for all of them."""
-        return f'{{"cluster":{self.json},"task":{{"type":"{replica.role}","index":{replica.index}}}}}'
+    def variables(self, replica: Replica) -> Variables:
+        """TF_CONFIG of one replica, and the variables that it is made of; the same ``cluster`` for all replicas."""
+        task = f'"task":{{"type":"{replica.role}","index":{replica.index}}}'
+        if self.delivery is Delivery.INLINE:
+            return {Env.TF_CONFIG: f'{{"cluster":{self._json},{task}}}'}
+        if self.delivery is Delivery.CONFIG_MAP:
+            reference: JsonObject = {"configMapKeyRef": {"name": self.config_map_name, "key": CONFIG_MAP_KEY}}
+            return {Env.CLUSTER: reference, Env.TF_CONFIG: f'{{"cluster":$({Env.CLUSTER}),{task}}}'}
+        assert self._pattern is not None
+        return {
+            Env.CLUSTER_ADDRESS: self._pattern,
+            Env.CLUSTER_COUNTS: _compact({str(role): count for role, count in self._counts}),
+            Env.TF_CONFIG: f'{{"cluster":"{_TOO_LONG}",{task}}}',
+        }
+
+    @cached_property
+    def config_map_name(self) -> str:
+        """The name of the job's ConfigMap; empty if it has none.
+
+        It changes with the content and with the UID of the job: a ConfigMap that has this name has this content.
+        """
+        if self.delivery is not Delivery.CONFIG_MAP:
+            return ""
+        digest = hashlib.sha256(f"{self.job.uid} {self._json}".encode()).hexdigest()[:10]
+        return f"{self.job.name}-cluster-{digest}"
+
+    def config_map(self) -> JsonObject:
+        """The ConfigMap of the job. It is immutable, so that no kubelet has to watch it."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata_of(self.job, self.config_map_name, labels=labels_of(self.job)),
+            "immutable": True,
+            "data": {CONFIG_MAP_KEY: self._json},
+        }
+
+    @cached_property
+    def longest(self) -> int:
+        """Characters of the longest TF_CONFIG of the job, to the byte, found without making any."""
+        task = max(len(f'"{role}","index":{self.spec.replicas(role) - 1}') for role in self.spec.roles())
+        return len('{"cluster":,"task":{"type":}}') + self._length + task
+
+    @cached_property
+    def _length(self) -> int:
+        """Characters of the list of addresses."""
+        lists = (len(f'"{role}":[],') + self._length_of_addresses(role, count) for role, count in self._counts)
+        return len("{}") + max(sum(lists) - 1, 0)
+
+    def _length_of_addresses(self, role: Role, count: int) -> int:
+        """Characters of the addresses of a role, in quotes, with commas between them."""
+        if self._pattern is None:
+            lengths = sum(len(self._address(Replica(role, index))) for index in range(count))
+        else:
+            lengths = count * len(self._pattern.format(role=role, index="")) + _digits(count)
+        return lengths + count * len('"",') - 1
+
+    @cached_property
+    def _json(self) -> str:
+        return _compact(self.addresses)
+
+    @cached_property
+    def _counts(self) -> tuple[tuple[Role, int], ...]:
+        return tuple((role, count) for role in CLUSTER_ROLES if (count := self.spec.replicas(role)) > 0)
+
+    @cached_property
+    def _pattern(self) -> str | None:
+        return self.platform.network.pattern(namespace=self.job.namespace, job=self.job.name, port=self.spec.port)
+
+    def _address(self, replica: Replica) -> str:
+        return address_of(replica, self.job, self.spec, self.platform.network)
 
 
-def longest_tf_config(job: Job, spec: JobSpec, network: Network) -> int:
-    """Characters of the longest TF_CONFIG of a job, to the byte, found without making any."""
-    listed = [
-        (role, [Replica(role, index) for index in range(spec.replicas(role))])
-        for role in CLUSTER_ROLES
-        if spec.replicas(role) > 0
-    ]
-    cluster = sum(
-        len(f'"{role}":[],') + _length(address_of(replica, job, spec, network) for replica in replicas)
-        for role, replicas in listed
-    )
-    task = max(len(f'"{role}","index":{spec.replicas(role) - 1}') for role in spec.roles())
-    return len('{"cluster":{},"task":{"type":}}') + max(cluster - 1, 0) + task
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
-def _length(addresses: Iterable[str]) -> int:
-    """Characters of addresses in quotes, with commas between them."""
-    return sum(len(address) + len('"",') for address in addresses) - 1
+def _digits(count: int) -> int:
+    """Digits of the numbers from 0 to below ``count``."""
+    return sum(count - first for first in (0, *(10**power for power in range(1, len(str(count))))) if first < count)

@@ -97,10 +97,10 @@ def _causes(pods: Iterable[Pod]) -> Iterable[Pod]:
     for pod in pods:
         by_attempt[pod.attempt].append(pod)
     for attempt in by_attempt.values():
-        yield from (e.pod for e in terminated_pods(attempt) if not e.by_infrastructure and not _left_when_told(e.pod))
+        yield from (e.pod for e in terminated_pods(attempt) if not e.by_infrastructure and not _left_on_request(e.pod))
 
 
-def _left_when_told(pod: Pod) -> bool:
+def _left_on_request(pod: Pod) -> bool:
     """By its exit code: the pod that shows the request may be gone."""
     return pod.succeeded or (pod.termination is not None and pod.termination.exit_code in GRACEFUL_EXIT_CODES)
 

@@ -12,9 +12,9 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import discovery
-from dtj.core.gang.group import size
 from dtj.core.observed import GangApi
 from dtj.core.pod_creation import new_gang, resize_gang
+from dtj.core.policies import default_queue
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, write
 from dtj.core.validity import Problem
@@ -40,6 +40,9 @@ def problems(context: JobContext) -> tuple[Problem, ...]:
     """Why there is no gang scheduler that the job could use. A run that began with one goes on."""
     if isinstance(context.gang_choice, Problem):
         return (context.gang_choice,)
+    without_queue = default_queue.problems(context)
+    if without_queue:
+        return without_queue
     return (_TOPOLOGY_DROPPED,) if _topology_dropped(context) else ()
 
 
@@ -55,7 +58,7 @@ def _topology_dropped(context: JobContext) -> bool:
     scheduling, found = context.spec.run_policy.scheduling, context.gang_object
     if scheduling is None or scheduling.topology_key is None or found is None or context.begun:
         return False
-    return found.size == size(context.spec) and found.topology_key != scheduling.topology_key
+    return found.size == context.gang_size and found.topology_key != scheduling.topology_key
 
 
 def fit(context: JobContext) -> tuple[Action, ...]:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from dtj.api.json import JsonObject
+from dtj.api.kueue_annotations import ADMISSION_GATE
 from dtj.api.names import Reason
 from dtj.api.spec import Gang
-from dtj.core.actions import Action, DeleteGang, ReadFlavors
+from dtj.core.actions import Action, DeleteGang, ReadFlavors, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import kueue
-from dtj.core.gang.group import size
 from dtj.core.observed import GangApi, GangObject
 from dtj.core.pod_creation import new_gang
+from dtj.core.policies import workload_priority
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.name_collision import report_collision
 from dtj.core.policies.suspend import stop_all
-from dtj.core.policies.workload import needs_more
+from dtj.core.policies.workload import fits
 from dtj.core.status_update import counted, write
+
+_A_MOMENT: Final = 1.0
+"""Until a deletion that is called for in this pass is seen, in seconds."""
 
 
 def queue(context: JobContext) -> Decision | None:
@@ -24,33 +31,60 @@ def queue(context: JobContext) -> Decision | None:
     api, workload = context.gang, context.gang_object
     if api is None or api.gang is not Gang.KUEUE:
         return None
-    same = workload is not None and _fits(context, workload)
+    same = workload is not None and fits(context, workload)
     if workload is not None and same and kueue.admitted(workload):
         return _learn_flavors(context, api, workload)
     if workload is None and not context.begun:
-        held = report_collision(context) or check_template(context)
+        held = report_collision(context) or check_template(context) or workload_priority.learn(context, api)
         if held is not None:
             return held
-    why = DesiredCondition("True", Reason.QUEUED, kueue.words(workload if same else None))
+    why = queued_because(context, workload if same else None)
     stopping = stop_all(context, why)
-    return stopping if context.begun else stopping.then(*_into_queue(context, api))
+    return stopping if context.begun else stopping.then(*into_queue(context, api))
 
 
-def _into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
-    """With no pod left: make the Workload, or replace one that does not fit. Its quota is given back next to that."""
+def seconds_until_nodes_are_free(context: JobContext) -> float:
+    """How long to wait for pods of an earlier attempt that are on nodes which Kueue gave them; 0 if there are none.
+
+    Kueue counts a pod until it has ended. Two pods of one rank make it ignore the ranks of all. It does not matter any
+    more when the grace period is over: the node may be lost.
+    """
     workload = context.gang_object
+    if workload is None or not kueue.gives_nodes(workload):
+        return 0.0
+    older = [pod for pod in context.own if not context.is_current(pod) and not pod.stopped]
+    waits = (_A_MOMENT if pod.deletion_due is None else context.seconds_until(pod.deletion_due) for pod in older)
+    return max(waits, default=0.0)
+
+
+def queued_because(context: JobContext, workload: GangObject | None) -> DesiredCondition:
+    """The condition Suspended of a job that waits: in Kueue's words, or because its priority cannot be read."""
+    return DesiredCondition("True", Reason.QUEUED, workload_priority.refused(context) or kueue.words(workload))
+
+
+def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
+    """With no pod left: make the Workload, or replace one that does not fit. Its quota is given back next to that.
+
+    A Workload that others made is theirs to make and to delete.
+    """
+    workload = context.gang_object
+    made_by_others = bool(context.job.prebuilt_workload)
     if workload is None:
-        return (new_gang(context, api),)
-    if workload.terminating:
+        return () if made_by_others else (workload_priority.unread(context, api) or new_gang(context, api),)
+    if workload.terminating or made_by_others:
         return ()
-    if _fits(context, workload) and workload.queue == kueue.queue_of(context.spec):
-        return ()
+    if fits(context, workload) and workload.queue == kueue.queue_of(context.spec):
+        return (*_follow_gate(context, workload), *workload_priority.follow_label(context, workload))
     return (DeleteGang(workload.api, workload.name, workload.uid),)
 
 
-def _fits(context: JobContext, workload: GangObject) -> bool:
-    """Whether the Workload asks for what this attempt needs."""
-    return workload.size == size(context.spec) and not needs_more(context, workload)
+def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
+    """Kueue admits no Workload that has the annotation; others add it to a job, and take it off."""
+    wanted = context.job.annotations.get(ADMISSION_GATE, "")
+    if wanted == workload.gated_by:
+        return ()
+    changed: JsonObject = {"uid": workload.uid, "annotations": {ADMISSION_GATE: wanted or None}}
+    return (UpdateGang(workload.api, workload.name, {"metadata": changed}),)
 
 
 def _learn_flavors(context: JobContext, api: GangApi, workload: GangObject) -> Decision | None:

@@ -24,7 +24,17 @@ PATIENCE_SECONDS: Final = 10.0
 
 def report_collision(context: JobContext) -> Decision | None:
     """Report objects with our names that are not ours; nothing is created around them."""
-    taken = _taken(context)
+    return _report(context, _taken(context))
+
+
+def report_workload_of_others(context: JobContext) -> Decision | None:
+    """The same, for a job of which only the Workload is in this cluster."""
+    found = context.observed.gang
+    foreign = found is not None and not context.job.owns(found)
+    return _report(context, [f'workload "{context.job.name}"'] if foreign else [])
+
+
+def _report(context: JobContext, taken: list[str]) -> Decision | None:
     if not taken:
         return None
     patience = _patience(context)

@@ -8,13 +8,22 @@ from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang
 from dtj.core import blockers
 from dtj.core.actions import Action, DeletePod, Emit, Plan, RequeueAfter
-from dtj.core.conditions import DesiredCondition, DesiredConditions, blocked_pods, pods_ready
+from dtj.core.conditions import DesiredCondition, DesiredConditions, admitted_workers, blocked_pods, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
-from dtj.core.gang.group import size
 from dtj.core.pod_creation import creations
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import checkpoint_claim, cleanup, gang, network_policy, service, stall, stragglers
+from dtj.core.policies import (
+    checkpoint_claim,
+    cleanup,
+    cluster_config_map,
+    gang,
+    kueue,
+    network_policy,
+    service,
+    stall,
+    stragglers,
+)
 from dtj.core.policies.admission_check import check_template
 from dtj.core.policies.backoff import seconds_until_due
 from dtj.core.replicas import Replica
@@ -25,12 +34,15 @@ from dtj.core.status_update import counted, write
 def run(context: JobContext) -> Decision:
     """Create the pods that are missing and whose time has come, and record how all of them are."""
     held = {replica: wait for replica in context.missing if (wait := seconds_until_due(context, replica)) > 0}
+    occupied = kueue.seconds_until_nodes_are_free(context)
+    if occupied > 0:
+        held = dict.fromkeys(context.missing, occupied)
     wanted = [replica for replica in context.missing if replica not in held]
     check = check_template(context) if wanted else None
     if check is not None:
         return check
     stale = context.gang_object
-    if wanted and stale is not None and (stale.terminating or stale.size != size(context.spec)):
+    if wanted and stale is not None and (stale.terminating or stale.size != context.gang_size):
         return Decision.of(*gang.fit(context))
     if wanted and gang.is_to_be_seen_first(context):
         return _declare_gang(context)
@@ -68,10 +80,11 @@ def _declare_gang(context: JobContext) -> Decision:
 
 
 def _before_pods(context: JobContext) -> tuple[Action, ...]:
-    """NetworkPolicy, claim, Service and gang, in this order, before the pods that need them."""
+    """NetworkPolicy, claim, ConfigMap, Service and gang, in this order, before the pods that need them."""
     return (
         *network_policy.before_pods(context),
         *checkpoint_claim.before_pods(context),
+        *cluster_config_map.before_pods(context),
         *service.before_pods(context),
         *gang.before_pods(context),
     )
@@ -101,7 +114,8 @@ def _events(context: JobContext, created: list[Replica], *, starting: bool, chan
     news = Emit("Normal", Reason.PODS_CREATED, f"created {len(created)} pods{which} ({roles})")
     if starting and context.job.status.is_true(Condition.SUSPENDED):
         if context.gang is not None and context.gang.gang is Gang.KUEUE:
-            return (Emit("Normal", Reason.ADMITTED, "Kueue has admitted the job"), news)
+            some = f" with {admitted_workers(context)}" if context.withheld else ""
+            return (Emit("Normal", Reason.ADMITTED, f"Kueue has admitted the job{some}"), news)
         return (Emit("Normal", Reason.RESUMED, f"resumed as attempt {context.attempt}"), news)
     return (news,)
 

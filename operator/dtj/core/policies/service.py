@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from dtj.core.actions import Action, CreateService, DeleteService, UpdateServiceSelector
+from dtj.core.actions import Action, CreateService, DeleteService, UpdateService
 from dtj.core.context import JobContext
 from dtj.core.manifests import service as manifests
+from dtj.core.policies import cleanup, cluster_config_map
 
 
 def before_pods(context: JobContext) -> tuple[Action, ...]:
     """Create the Service, or let it select this attempt: then the addresses of the older one vanish."""
-    found = context.observed.service
+    found, config_map = context.observed.service, context.cluster.config_map_name
     if found is None:
-        return (CreateService(manifests.service(context.job, context.spec, attempt=context.attempt)),)
+        return (
+            CreateService(manifests.service(context.job, context.spec, attempt=context.attempt, config_map=config_map)),
+        )
     selector = manifests.service_selector(context.job, context.attempt)
-    return (UpdateServiceSelector(found.name, found.uid, selector),) if found.selector != selector else ()
+    if (found.selector, found.config_map) == (selector, config_map):
+        return ()
+    return (UpdateService(found.name, found.uid, selector, config_map),)
 
 
-def drop(context: JobContext) -> tuple[DeleteService, ...]:
-    """Delete the job's Service, if it is there and ours."""
+def drop(context: JobContext) -> tuple[Action, ...]:
+    """Delete the job's Service, if it is there and ours, and the ConfigMap that it names before it."""
     found = context.observed.service
     if found is None or not context.job.owns(found):
         return ()
-    return (DeleteService(found.name, found.uid),)
+    return (*cluster_config_map.drop(context), DeleteService(found.name, found.uid))
+
+
+def after_the_end(context: JobContext) -> tuple[Action, ...]:
+    """The Service goes with the end of the job, whatever its clean-up policy: a cluster holds some thousands."""
+    return () if not context.job.status.terminal or cleanup.to_stop(context) else drop(context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dtj.api.names import Reason
 from dtj.core.actions import DeletePod, Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions
@@ -12,13 +14,14 @@ from dtj.core.replicas import worker_selector
 from dtj.core.status import of_a_new_attempt, ready_text, without_a_guess
 from dtj.core.status_update import write
 
+SUSPENDED_BY_USER: Final = DesiredCondition("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
+
 
 def suspend(context: JobContext) -> Decision | None:
     """Stop what runs while ``runPolicy.suspend`` is set. A manifest with problems that never ran is reported first."""
     if not context.spec.run_policy.suspend or not (context.begun or not context.problems):
         return None
-    why = DesiredCondition("True", Reason.SUSPENDED, "set runPolicy.suspend to false to go on")
-    stopping = stop_all(context, why)
+    stopping = stop_all(context, SUSPENDED_BY_USER)
     return stopping if context.begun else stopping.then(*gang.drop(context))
 
 

@@ -6,9 +6,11 @@ replica cannot start, because it may hold the volume, the node or the quota.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Final
 
 from dtj.api import names
@@ -97,7 +99,7 @@ def _desired(context: JobContext, status: JobStatus) -> tuple[_DesiredState, flo
     """
     spec, observed = context.spec, context.observed
     wanted = spec.tensor_board
-    if wanted is None or not wanted.enabled or not observed.platform.tensorboard or status.ready_time is None:
+    if wanted is None or not wanted.is_on or not observed.platform.tensorboard or status.ready_time is None:
         return _DesiredState.GONE, None
     if observed.platform.directories.logs(spec) is None:
         return _DesiredState.GONE, None
@@ -155,8 +157,11 @@ _OF_THE_POD: Final = ("imagePullSecrets", "serviceAccountName", "automountServic
 _OF_THE_CONTAINER: Final = ("runAsUser", "runAsGroup", "runAsNonRoot", "seLinuxOptions")
 """The same, of the security context of the container that trains."""
 
-_CREDENTIALS = "AWS_"
-"""How the variables begin that say how an object store is reached."""
+_STORE_VARIABLES: Final = ("AWS_", "GOOGLE_", "STORAGE_EMULATOR_HOST")
+"""How the variables begin by which an object store is reached."""
+
+_KEY_FILE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
+"""The variable with the path of a file of credentials."""
 
 
 def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
@@ -181,11 +186,13 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
         "resources": spec.tensor_board.resources or DEFAULT_RESOURCES,
         "securityContext": _picked(object_at(main, "securityContext"), _OF_THE_CONTAINER),
     }
+    volumes: list[JsonObject] = []
     if "://" in str(platform.directories.logs(spec)):
-        container |= _store_access(main)
+        volumes = _give_store_access(container, main, objects(given.get("volumes")))
     pod_spec: JsonObject = {
         **_picked(given, _OF_THE_POD),
         "containers": [container],
+        **({"volumes": [*volumes]} if volumes else {}),
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 5,
         "enableServiceLinks": False,
@@ -196,10 +203,23 @@ def _pod_spec(job: Job, spec: JobSpec, platform: Platform) -> JsonObject:
     return pod_spec
 
 
-def _store_access(main: JsonObject) -> JsonObject:
-    """The variables by which the container that trains reaches the object store."""
-    env = [each for each in objects(main.get("env")) if text(each.get("name")).startswith(_CREDENTIALS)]
-    return {**({"env": [*env]} if env else {}), **_picked(main, ("envFrom",))}
+def _give_store_access(container: JsonObject, main: JsonObject, volumes: Sequence[JsonObject]) -> list[JsonObject]:
+    """Adds the variables by which the container that trains reaches the object store, and the mount of its key file.
+
+    Returns:
+        The volume of that mount, if there is one.
+    """
+    env = [each for each in objects(main.get("env")) if text(each.get("name")).startswith(_STORE_VARIABLES)]
+    container |= {**({"env": [*env]} if env else {}), **_picked(main, ("envFrom",))}
+    key = next((PurePosixPath(text(each.get("value"))) for each in env if each.get("name") == _KEY_FILE), None)
+    mounts = objects(main.get("volumeMounts"))
+    holding = [each for each in mounts if key and key.is_relative_to(text(each.get("mountPath")))]
+    if not holding:
+        return []
+    # Of mounts within each other, the innermost one has the file.
+    mount = max(holding, key=lambda each: len(PurePosixPath(text(each.get("mountPath"))).parts))
+    container["volumeMounts"] = [{**mount, "readOnly": True}]
+    return [each for each in volumes if each.get("name") == mount.get("name")]
 
 
 def _picked(fields: JsonObject, wanted: tuple[str, ...]) -> JsonObject:

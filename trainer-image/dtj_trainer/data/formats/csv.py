@@ -9,11 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.config import DataConfig
+from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found
 from dtj_trainer.data.formats.reader import Parsed, compression
 from dtj_trainer.data.source import Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 _LOOKED_AT = 200
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dtj_trainer.data.config import DataConfig
+from dtj_trainer.config.data import DataConfig
 from dtj_trainer.data.files import Found, class_folders, first_line
 from dtj_trainer.data.pipeline import Indexed
 from dtj_trainer.data.validation_split import ValidationShare
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 CHANNELS = 3
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from dtj_trainer.data.files import Found, class_folders
 from dtj_trainer.data.formats.reader import Parsed, compression
 from dtj_trainer.data.source import Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 _TAB = "\t"
 

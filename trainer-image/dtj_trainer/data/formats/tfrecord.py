@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from dtj_trainer.data.config import DataConfig, FeatureSpec
+from dtj_trainer.config.data import DataConfig, FeatureSpec
 from dtj_trainer.data.files import Found, first_line
 from dtj_trainer.data.formats.images import decode_image, size_of
 from dtj_trainer.data.formats.reader import Parsed, compression
 from dtj_trainer.data.source import Stream
-from dtj_trainer.process.errors import UsageError
+from dtj_trainer.errors import UsageError
 
 _TYPES = {"float": tf.float32, "int": tf.int64, "bytes": tf.string}
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff")

@@ -1,0 +1,110 @@
+"""Jobs of two clusters: the manager cluster has the user's job and its Workload, a worker cluster a copy that runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dtj.api import multikueue
+from dtj.api.json import JsonObject
+from dtj.api.names import Label, Reason
+from dtj.api.spec import Gang
+from dtj.core.actions import Plan, UpdateGang
+from dtj.core.conditions import DesiredCondition, DesiredConditions
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.gang import kueue
+from dtj.core.observed import GangObject
+from dtj.core.policies import gang, ttl, workload, workload_priority
+from dtj.core.policies.admission_check import check_template, report_invalid
+from dtj.core.policies.kueue import into_queue, queued_because
+from dtj.core.policies.name_collision import report_workload_of_others
+from dtj.core.policies.suspend import SUSPENDED_BY_USER
+from dtj.core.replicas import worker_selector
+from dtj.core.status import of_a_new_attempt, ready_text
+from dtj.core.status_update import write
+from dtj.core.validity import Problem
+
+_NO_QUEUE: Final = Problem(
+    Reason.GANG_UNAVAILABLE,
+    f"spec.managedBy: {multikueue.CONTROLLER} takes jobs from a queue of Kueue: set runPolicy.scheduling.queue, or "
+    "create the job again without managedBy",
+)
+
+
+def plan_dispatched(context: JobContext) -> Plan:
+    """All that is done about a job in the manager cluster."""
+    decision = _dispatch(context)
+    return (*decision.actions, *workload.next_to(context, decision))
+
+
+def _dispatch(context: JobContext) -> Decision:
+    """In the manager cluster: have a Workload in the queue, as long as the job has not ended.
+
+    Once a worker cluster has admitted the copy, the status is the copy's, and only MultiKueue writes it.
+    """
+    if context.job.status.terminal:
+        return ttl.delete_when_expired(context) or Decision()
+    asked = gang.discover(context)
+    if asked is not None:
+        return asked
+    if context.spec.run_policy.suspend:
+        return _hold(context, SUSPENDED_BY_USER).then(*gang.drop(context))
+    found = (*context.problems, *gang.problems(context))
+    queued = context.gang is not None and context.gang.gang is Gang.KUEUE and kueue.queue_of(context.spec)
+    if not found and not queued:
+        found = (_NO_QUEUE,)
+    if found:
+        return report_invalid(context, found).then(*gang.look_again(context))
+    return _queue(context)
+
+
+def _queue(context: JobContext) -> Decision:
+    api, found = context.gang, context.gang_object
+    assert api is not None
+    same = found is not None and workload.fits(context, found)
+    if found is not None and same and kueue.admitted(found):
+        return Decision()
+    if found is None:
+        held = report_workload_of_others(context) or check_template(context)
+        held = held or workload_priority.learn(context, api)
+        if held is not None:
+            return held
+    why = queued_because(context, found if same else None)
+    return _hold(context, why).then(*into_queue(context, api))
+
+
+def _hold(context: JobContext, why: DesiredCondition) -> Decision:
+    """Report that the job does not run; ``why`` becomes the condition Suspended. The next copy starts from scratch."""
+    counts = of_a_new_attempt(context.spec, context.job.status.replica_statuses)
+    fields = {
+        "start_time": None,
+        "ready_time": None,
+        "pending_restart": None,
+        "replica_statuses": counts,
+        "ready": ready_text(context.spec, counts),
+        "selector": worker_selector(context.job.name),
+    }
+    status = context.job.status.model_copy(update=fields)
+    return write(context, status, DesiredConditions(pods_ready=DesiredCondition("False", why.reason), suspended=why))
+
+
+def adopt(context: JobContext) -> Decision | None:
+    """In a worker cluster: become the owner of the Workload that MultiKueue made for the copy."""
+    found, job = context.observed.gang, context.job
+    if not job.prebuilt_workload or found is None or found.owner_uid or found.terminating:
+        return None
+    if found.namespace != job.namespace or found.api.gang is not Gang.KUEUE:
+        return None
+    return Decision.of(UpdateGang(found.api, found.name, _owned(context, found)))
+
+
+def _owned(context: JobContext, workload: GangObject) -> JsonObject:
+    """The patch that makes the job the owner, if nothing has changed: somebody else may become the owner."""
+    return {
+        "metadata": {
+            "uid": workload.uid,
+            "resourceVersion": workload.version,
+            "labels": {Label.JOB_UID: context.job.uid, kueue.JOB_UID: context.job.uid},
+            "ownerReferences": [context.job.owner_reference()],
+        }
+    }

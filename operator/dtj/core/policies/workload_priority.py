@@ -1,0 +1,71 @@
+"""The priority with which Kueue queues a job: that of the WorkloadPriorityClass that a label names.
+
+The duties are those of Kueue's own kinds of jobs (pkg/controller/jobframework/reconciler.go, UpdateWorkloadPriority).
+"""
+
+from __future__ import annotations
+
+from dtj.api.kueue_labels import priority_class
+from dtj.api.spec import Gang
+from dtj.core.actions import Action, BestEffort, DeleteGang, ReadPriorityClass, UpdateGang
+from dtj.core.context import JobContext
+from dtj.core.decision import Decision
+from dtj.core.gang.kueue import admitted, holds_quota, priority_class_fields
+from dtj.core.observed import GangApi, GangObject
+from dtj.core.obstacles import OTHER_CLASS, priority_class_object
+
+
+def unread(context: JobContext, api: GangApi) -> ReadPriorityClass | None:
+    """What has to be read before a Workload is made; None if the job names no class, or its value is known."""
+    name = priority_class(context.job.labels)
+    if not name or name in context.observed.workload_priorities:
+        return None
+    return ReadPriorityClass(api, name)
+
+
+def learn(context: JobContext, api: GangApi) -> Decision | None:
+    """Read the value before the job is reported to wait, so that the first report names a class that does not exist."""
+    first = unread(context, api)
+    if first is None or context.job.prebuilt_workload or context.observed.refusal is not None:
+        return None
+    return Decision.of(first)
+
+
+def refused(context: JobContext) -> str:
+    """Why the value cannot be read, and what to do; empty unless that is so."""
+    refusal, name = context.observed.refusal, priority_class(context.job.labels)
+    if refusal is None or not name or refusal.name != priority_class_object(name):
+        return ""
+    return f"{refusal.name}: {refusal.message}: {OTHER_CLASS}"
+
+
+def follow_label(context: JobContext, workload: GangObject) -> tuple[Action, ...]:
+    """Give a Workload the class that the label names now, as Kueue does for its own kinds, also if the job runs.
+
+    Kueue refuses to add a class or to take it off once quota is reserved. A Workload without quota is made again if the
+    label is gone: then the priority of the pods counts.
+    """
+    name = priority_class(context.job.labels)
+    reserved = holds_quota(workload)
+    if not name and workload.priority_class and not reserved:
+        return (DeleteGang(workload.api, workload.name, workload.uid),)
+    if not name or name == workload.priority_class or (reserved and not workload.priority_class):
+        return ()
+    first = unread(context, workload.api)
+    if first is not None:
+        return (first,)
+    spec = {**priority_class_fields(workload.api, name), "priority": context.observed.workload_priorities[name]}
+    return (UpdateGang(workload.api, workload.name, {"metadata": {"uid": workload.uid}, "spec": spec}),)
+
+
+def next_to(context: JobContext, decision: Decision) -> tuple[Action, ...]:
+    """The same for a job that is admitted, next to what is decided. It goes on if the class cannot be read."""
+    workload, ended = context.gang_object, context.job.status.terminal
+    if ended or context.job.prebuilt_workload or workload is None or workload.api.gang is not Gang.KUEUE:
+        return ()
+    if not admitted(workload) or any(isinstance(each, DeleteGang) for each in decision.actions):
+        return ()
+    return tuple(
+        BestEffort(action) if isinstance(action, ReadPriorityClass) else action
+        for action in follow_label(context, workload)
+    )

@@ -1,0 +1,31 @@
+"""Ports of the loopback interface for processes of tests and benches. Linux only, standard library only."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+_OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` loopback ports that nothing listens on now, outside the range of outgoing connections.
+
+    A port from that range (what binding to port 0 gives) could be taken by any client while a server restarts.
+    Raises OSError if there are too few.
+    """
+    low, high = map(int, _OUTGOING.read_text().split())
+    candidates = [*range(10_000, low), *range(high + 1, 65_536)]
+    ports: list[int] = []
+    # Not by the seed of a test: several processes look at the same time.
+    for port in random.SystemRandom().sample(candidates, len(candidates)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise OSError(f"found {len(ports)} of {count} free ports outside {low}-{high}")

@@ -1,0 +1,154 @@
+"""Kueue chooses the nodes of a job by their topology, and gives each pod its node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dtj.api.json import JsonObject, dig, object_at, text
+from dtj.api.kueue_topology import REQUIRED
+from support.job_world import MERGE_PATCH, JobWorld
+from support.kueue_queues import ONE_CPU, Queues
+
+pytestmark = [pytest.mark.neighbours, pytest.mark.usefixtures("operator")]
+
+POOL, RACK, HOST = "example.com/pool", "example.com/rack", "kubernetes.io/hostname"
+HOSTS = 2
+"""Nodes in a rack."""
+
+
+class Racks:
+    """Two racks of two nodes with two CPUs each, behind a queue that knows of them.
+
+    They are tainted: the scheduler would bind the pods of other tests to them, which end when the nodes are removed.
+    """
+
+    def __init__(self, queues: Queues) -> None:
+        self.queues = queues
+        self._pool: JsonObject = {POOL: queues.prefix}
+        self.rack_of = {f"{queues.prefix}-{rack}{host}": rack for rack in "ab" for host in range(HOSTS)}
+
+    def build(self) -> None:
+        levels: JsonObject = {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]}
+        topology = self.queues.create("Topology", "topology", levels)
+        self.queues.create("ResourceFlavor", "flavor", {"nodeLabels": self._pool, "topologyName": topology})
+        self.queues.make("gpus", cpus=100)
+        self.queues.await_active("gpus")
+        # Last: Kueue looks again at the jobs of active queues when a node comes, but not when it has learned of those
+        # that were there before.
+        for name, rack in self.rack_of.items():
+            self._make_node(name, rack)
+
+    def _make_node(self, name: str, rack: str) -> None:
+        amounts: JsonObject = {"cpu": "2", "memory": "8Gi", "pods": "110"}
+        node: JsonObject = {
+            "metadata": {"name": name, "labels": {**self._pool, RACK: rack, HOST: name}},
+            "status": {
+                "capacity": amounts,
+                "allocatable": amounts,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}],
+            },
+        }
+        api = self.queues.world.api
+        api.request("POST", "/api/v1/nodes", node)
+        # The API server taints a new node, and the controller that would take that taint off does not run here.
+        taints: JsonObject = {"taints": [{"key": POOL, "effect": "NoSchedule"}]}
+        api.request("PATCH", f"/api/v1/nodes/{name}", {"spec": taints}, content_type=MERGE_PATCH)
+
+    def _nodes(self) -> list[JsonObject]:
+        return [self.queues.world.api.request("GET", f"/api/v1/nodes/{name}") for name in self.rack_of]
+
+    def remove(self) -> None:
+        for name in self.rack_of:
+            self.queues.world.api.request("DELETE", f"/api/v1/nodes/{name}")
+
+    def submit(self, workers: int, *, level: str = "", strategy: str | None = None, others: object = None) -> None:
+        """A job of pods with a CPU each, which must be in one place of this level."""
+        metadata: JsonObject = {"annotations": {REQUIRED: level}} if level else {}
+        more = {"strategy": strategy} if strategy is not None else {}
+        spec: JsonObject = {**object_at(ONE_CPU, "spec"), "tolerations": [{"key": POOL, "operator": "Exists"}]}
+        template: JsonObject = {"spec": spec, "metadata": metadata}
+        self.queues.submit(workers=workers, template=template, roles=others or {}, **more)
+
+    def nodes(self) -> dict[str, str]:
+        """The node that Kueue gave each pod of the job that has one, by the pod's name."""
+        return {
+            name: text(dig(pod, "spec", "nodeSelector", HOST))
+            for name, pod in self.queues.world.pods().items()
+            if not dig(pod, "spec", "schedulingGates")
+        }
+
+    def await_nodes(self, pods: int) -> dict[str, str]:
+        """Wait until this number of pods has nodes; the nodes."""
+
+        def placed() -> dict[str, str]:
+            found = self.nodes()
+            assert len(found) == pods, (found, self.queues.workload(), self._nodes())
+            return found
+
+        return self.queues.world.eventually(placed)
+
+
+@pytest.fixture
+def racks(queues: Queues) -> Iterator[Racks]:
+    """The racks of one test."""
+    racks = Racks(queues)
+    racks.build()
+    yield racks
+    racks.remove()
+
+
+class TestTopology:
+    def test_the_pods_of_a_job_are_in_one_rack_by_their_ranks(self, racks: Racks) -> None:
+        racks.submit(4, level=RACK)
+        nodes = racks.await_nodes(4)
+        by_rank = [nodes[f"digits-worker-{index}"] for index in range(4)]
+        assert len({racks.rack_of[node] for node in by_rank}) == 1
+        assert by_rank == sorted(by_rank)
+        assert len(set(by_rank)) == HOSTS, "two CPUs on each"
+
+    def test_a_job_that_fits_into_no_rack_waits(self, racks: Racks) -> None:
+        racks.submit(5, level=RACK)
+        racks.queues.await_message("QuotaReserved", "topology")
+        assert racks.queues.world.pods() == {}
+
+    def test_a_queue_of_nodes_with_a_topology_places_jobs_that_ask_for_none(self, racks: Racks) -> None:
+        racks.submit(5)
+        assert set(racks.await_nodes(5).values()) <= set(racks.rack_of)
+
+    def test_a_pod_that_comes_back_gets_the_node_of_its_rank(self, racks: Racks) -> None:
+        racks.submit(2, level=RACK, strategy="ParameterServer", others={"chief": 1, "ps": 1})
+        before = racks.await_nodes(4)
+        world = racks.queues.world
+        world.run_pods()
+        world.await_state("Running")
+        world.end_pod("digits-worker-1", exit_code=137)
+
+        def placed() -> None:
+            assert racks.nodes().get("digits-worker-1-r1") == before["digits-worker-1"]
+
+        world.eventually(placed)
+
+    def test_the_ranks_keep_their_order_when_the_pods_of_the_attempt_before_stop_late(self, racks: Racks) -> None:
+        racks.submit(4, level=RACK)
+        before = racks.await_nodes(4)
+        world = racks.queues.world
+        world.run_pods()
+        world.await_state("Running")
+        world.end_pod("digits-worker-3", exit_code=137)
+        stopping = world.eventually(lambda: _stopping(world, 3))  # until a kubelet has stopped them, which is played
+        for pod in reversed(stopping):
+            world.delete("pods", pod)
+
+        def placed() -> None:
+            after = racks.nodes()
+            assert {name: after.get(f"{name}-r1") for name in before} == before
+
+        world.eventually(placed)
+
+
+def _stopping(world: JobWorld, number: int) -> list[str]:
+    found = [name for name, pod in world.pods().items() if dig(pod, "metadata", "deletionTimestamp")]
+    assert len(found) == number, found
+    return sorted(found)

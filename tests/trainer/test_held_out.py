@@ -1,0 +1,270 @@
+"""Held-out examples that are not the same each time they are read end the job before a wrong number is shown."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainer.cluster import Job, Replica
+
+pytestmark = pytest.mark.trainer
+
+MODULE = """
+import os
+from pathlib import Path
+
+import {keras} as keras
+import numpy as np
+import tensorflow as tf
+
+COUNT = 1600
+INDEX = int(os.environ["DTJ_INDEX"])
+SAVED = Path(__file__).parent / "checkpoints"
+
+def model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4), keras.layers.Dense(1, name="last")])
+    model.compile(loss="mse")
+    return model
+
+numbers = np.arange(2 * COUNT, dtype="float32").reshape(COUNT, 2) / COUNT
+
+def plain():
+    return tf.data.Dataset.from_tensor_slices((numbers, numbers[:, :1]))
+
+def reversed_late(where):
+    # In another order after place 400.
+    rest = tf.data.Dataset.from_tensor_slices((numbers[400:][::-1], numbers[400:, :1][::-1]))
+    return plain().take(400).concatenate(rest) if where else plain()
+
+def once_saved(here=True):
+    # The order changes when the first checkpoint is there.
+    def place(number):
+        changed = here and any(SAVED.glob("*.index"))
+        return np.int64(number if number < 400 or not changed else COUNT + 399 - number)
+
+    def example(number):
+        found = tf.numpy_function(place, [number], tf.int64)
+        found.set_shape([])
+        row = tf.gather(numbers, found)
+        return row, row[:1]
+
+    return tf.data.Dataset.range(COUNT).map(example)
+
+def data():
+    examples = plain()
+    later = examples.take(400).concatenate(examples.skip(400).shuffle(COUNT))
+    return {data}
+"""
+ONE, TWO = {"worker": 1}, {"worker": 2}
+ARGUMENTS = (
+    "--model=mine:model", "--data=mine:data", "--batch-size=32", "--epochs=1", "--steps-per-call=5", "--no-shuffle",
+)  # fmt: skip
+VALIDATES = ("--checkpoint-every-steps=5", "--validate-every=20")
+"""A checkpoint before the first validation."""
+AT_THE_START = "--data=mine:data: the order of the examples changes from one reading to the next"
+ONCE_EACH_CALL = "examples.take(400).concatenate(examples.skip(400).shuffle(COUNT, reshuffle_each_iteration=False))"
+SPLIT = "{{'training': {}.take(800), 'held_out': {}.skip(800)}}"
+
+
+def job_of(
+    folder: Path,
+    data: str,
+    *arguments: str,
+    strategy: str = "OneDevice",
+    roles: Mapping[str, int] = ONE,
+) -> Job:
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder, data, keras="tf_keras" if strategy == "ParameterServer" else "keras")
+    return Job(folder, strategy=strategy, roles=roles, arguments=[*ARGUMENTS, *arguments], exports=False)
+
+
+def write(folder: Path, data: str, keras: str = "keras") -> None:
+    (folder / "mine.py").write_text(MODULE.format(keras=keras, data=data))
+
+
+def validations(replicas: Sequence[Replica]) -> list[str]:
+    return [line for one in replicas for line in one.log.splitlines() if line.startswith("validation: ")]
+
+
+STRATEGIES = [
+    ("OneDevice", ONE, ()),
+    ("Mirrored", ONE, ("--logical-cpus=2",)),
+    ("MultiWorkerMirrored", TWO, ()),
+    ("ParameterServer", {"chief": 1, "worker": 1, "ps": 1}, ()),
+    ("Pipeline", {"worker": 2}, ("--stages=last", "--micro-batches=2")),
+]
+JUDGING = {"OneDevice": "worker-0", "Mirrored": "worker-0", "ParameterServer": "chief-0", "Pipeline": "worker-0"}
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ("later", AT_THE_START),
+        (ONCE_EACH_CALL, AT_THE_START),
+        ("later.map(lambda x, y: (x, tf.ones([1])))", AT_THE_START),
+        (SPLIT.format("examples", "later"), "--data=mine:data: the held_out examples change from one reading"),
+    ],
+)
+def test_an_order_that_changes_after_the_first_examples_is_refused_before_training(
+    folder: Path, data: str, line: str
+) -> None:
+    with job_of(folder, data) as job:
+        assert job.start().wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words.startswith(line)
+    assert "reshuffle_each_iteration=False" in job["worker-0"].last_words
+
+
+@pytest.mark.parametrize(("strategy", "roles", "options"), STRATEGIES[1:], ids=str)
+def test_each_strategy_refuses_an_order_that_changes_late(
+    folder: Path, strategy: str, roles: Mapping[str, int], options: Sequence[str]
+) -> None:
+    with job_of(folder, "later", *options, strategy=strategy, roles=roles) as job:
+        job.start()
+        judging = [JUDGING[strategy]] if strategy in JUDGING else list(job.replicas)
+        assert {job[name].wait() for name in judging} == {2}
+    assert all(job[name].last_words.startswith(AT_THE_START) for name in judging)
+
+
+def test_workers_whose_held_out_examples_differ_after_the_first_ones_all_end_with_2(folder: Path) -> None:
+    with job_of(folder, "reversed_late(INDEX)", strategy="MultiWorkerMirrored", roles=TWO) as job:
+        assert job.start().wait() == {"worker-0": 2, "worker-1": 2}
+    for replica in job.replicas.values():
+        assert replica.last_words.startswith("data: worker 0 and worker 1 do not read the same examples in the same ")
+
+
+@pytest.mark.parametrize("loop", ["custom", "fit"])
+@pytest.mark.parametrize(("strategy", "roles", "options"), STRATEGIES[:3], ids=str)
+def test_a_change_during_the_training_is_found_before_val_is_shown(
+    folder: Path, strategy: str, roles: Mapping[str, int], options: Sequence[str], loop: str
+) -> None:
+    data = "once_saved(here=INDEX == 1)" if roles == TWO else "once_saved()"
+    with job_of(folder, data, *VALIDATES, *options, f"--loop={loop}", strategy=strategy, roles=roles) as job:
+        assert set(job.start().wait().values()) == {2}
+    where = " on worker 1" if roles == TWO else ""
+    for replica in job.replicas.values():
+        assert replica.last_words.startswith(f"--data=mine:data: the held-out examples changed{where} since they were")
+        assert "val_" not in replica.log
+    assert not validations(list(job.replicas.values()))
+
+
+@pytest.mark.parametrize(("strategy", "roles", "options"), [STRATEGIES[0], STRATEGIES[2], STRATEGIES[4]], ids=str)
+def test_a_change_during_the_training_is_found_by_the_evaluation_at_the_end(
+    folder: Path, strategy: str, roles: Mapping[str, int], options: Sequence[str]
+) -> None:
+    with job_of(folder, "once_saved()", "--checkpoint-every-steps=5", *options, strategy=strategy, roles=roles) as job:
+        job.start()
+        ended = list(job.replicas.values())[: 1 if strategy == "Pipeline" else None]
+        assert {one.wait() for one in ended} == {2}
+    assert all("the held-out examples changed since" in one.last_words for one in ended)
+    assert not (folder / "logs" / "result.json").exists()
+
+
+AUGMENTED = "examples.map(lambda x, y: (x + tf.random.normal([2]), y))"
+
+
+@pytest.mark.parametrize(
+    "data", ["examples", "examples.shuffle(COUNT, seed=1, reshuffle_each_iteration=False)", AUGMENTED]
+)
+@pytest.mark.parametrize(("strategy", "roles", "options"), STRATEGIES[:3], ids=str)
+def test_a_fixed_order_and_augmentation_pass_each_validation(
+    folder: Path, data: str, strategy: str, roles: Mapping[str, int], options: Sequence[str]
+) -> None:
+    with job_of(folder, data, *VALIDATES, *options, strategy=strategy, roles=roles) as job:
+        assert set(job.start().wait().values()) == {0}
+    assert len(validations([job["worker-0"]])) == 2
+
+
+@pytest.mark.parametrize(("strategy", "roles", "options"), STRATEGIES, ids=str)
+def test_a_resumed_run_with_other_held_out_examples_is_refused(
+    folder: Path, strategy: str, roles: Mapping[str, int], options: Sequence[str]
+) -> None:
+    with job_of(folder, "examples", *options, strategy=strategy, roles=roles) as job:
+        job.start()
+        leader = job["chief-0" if "chief" in roles else "worker-0"]
+        assert leader.wait() == 0
+        others = [one for one in job.replicas.values() if one is not leader]
+        for one in others if strategy in ("ParameterServer", "Pipeline") else ():
+            one.kill()
+        for one in others:
+            one.wait()
+        write(folder, "reversed_late(True)", "tf_keras" if strategy == "ParameterServer" else "keras")
+        job.start(arguments=["--epochs=2"])
+        ended = [job[leader.name]] if strategy != "MultiWorkerMirrored" else list(job.replicas.values())
+        assert {one.wait() for one in ended} == {2}
+    for one in ended:
+        assert one.last_words.startswith("--data=mine:data: the held-out examples")
+        assert "are not those of checkpoint" in one.last_words
+
+
+def test_files_that_changed_are_found_at_the_resume_by_their_option(folder: Path) -> None:
+    folder.mkdir(parents=True)
+
+    def table(name: str, seed: int) -> None:
+        rows = np.random.default_rng(seed).normal(size=(300, 3)).round(3)
+        lines = [",".join(map(str, row)) for row in rows]
+        (folder / name).write_text("\n".join(["a,b,target", *lines]) + "\n")
+
+    table("train.csv", 0)
+    table("test.csv", 1)
+    arguments = [
+        "--task=tabular-regression", "--data-dir=train.csv", "--held-out=test.csv", "--batch-size=30",
+        "--validate-every=5", "--epochs=1", "--label-column=target",
+    ]  # fmt: skip
+    with Job(folder, strategy="OneDevice", roles=ONE, arguments=arguments, exports=False) as job:
+        assert job.start().wait() == {"worker-0": 0}
+        table("test.csv", 2)
+        assert job.start(arguments=["--epochs=2"]).wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words.startswith("--held-out=test.csv: the held-out examples are not those of ")
+
+
+def test_held_out_examples_that_are_trained_on_as_well_give_a_warning(folder: Path) -> None:
+    with job_of(folder, "{'training': examples, 'held_out': examples.take(100)}") as job:
+        assert job.start().wait() == {"worker-0": 0}
+    assert "100 of the first 100 held_out examples are among the first 256 training examples" in job["worker-0"].log
+
+
+def test_an_evaluator_refuses_held_out_examples_that_are_not_those_of_the_training(folder: Path) -> None:
+    data = "reversed_late(os.environ['DTJ_ROLE'] == 'evaluator')"
+    with job_of(folder, data, roles={"worker": 1, "evaluator": 1}) as job:
+        assert job.start().wait() == {"worker-0": 0, "evaluator-0": 2}
+    assert "are not those of checkpoint" in job["evaluator-0"].last_words
+
+
+def test_a_checkpoint_without_the_digest_is_read(folder: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    from dtj_trainer.checkpoint.manager import Store
+    from dtj_trainer.checkpoint.state import State
+
+    def state(**parts: object) -> State:
+        step, total = (tf.Variable(1, dtype=tf.int64) for _ in range(2))
+        return State(weights=[tf.Variable([1.0])], optimizer=[], step=step, total_steps=total, **parts)
+
+    folder.mkdir(parents=True)
+    Store(state(), folder, keep=1, writes=True).save(1)
+    digest = tf.Variable([7, 7, 7, 7], dtype=tf.int64)
+    store = Store(state(held_out=[digest]), folder, keep=1, writes=False)
+    store.restore_newest()
+    assert store.last_step == 1
+    assert digest.numpy().tolist() == [7, 7, 7, 7]
+
+
+def test_the_digest_does_not_depend_on_the_batch_size_and_knows_places() -> None:
+    tf = pytest.importorskip("tensorflow")
+    from dtj_trainer.data.held_out_examples import Digest, Reading
+
+    ragged = tf.ragged.constant([[[1, 2], [3]], [], [[4]], [[], [5, 6, 7]], [[8]]])
+    words = tf.constant(["a", "bc", "", "d", "e"])
+    labels = tf.constant([[0.0], [1.0], [2.0], [3.0], [4.0]])
+
+    def digest(order: list[int], batch: int) -> Digest:
+        values = ({"ragged": tf.gather(ragged, order), "words": tf.gather(words, order)}, tf.gather(labels, order))
+        stream = tf.data.Dataset.from_tensor_slices(values).ragged_batch(batch)
+        return Reading(stream, batch=batch).finish()
+
+    first = digest([0, 1, 2, 3, 4], 5)
+    assert first == digest([0, 1, 2, 3, 4], 2) == digest([0, 1, 2, 3, 4], 1)
+    other = digest([1, 0, 2, 3, 4], 2)
+    assert first.members == other.members
+    assert not first.is_in_order_of(other, inputs_stay=False)
+    assert not first.is_in_order_of(digest([0, 1, 2, 3], 2), inputs_stay=False)

@@ -1,0 +1,153 @@
+"""`--on-nan=rollback` and `skip`: the training ends as that of plain Keras without the batch that is not finite."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainer.cluster import Job
+from trainer.not_finite import ARGUMENTS, BAD_STEP, FAR, MINE, STAGED, codes, expected, mine, weights
+
+pytestmark = pytest.mark.trainer
+
+EPOCHS = """
+import keras as keras_3
+import KERAS as keras
+import numpy as np
+import tensorflow as tf
+
+BAD = 0, 14
+
+def examples(left_out=()):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(15, 8, 4)).astype("float32")
+    labels = inputs.sum(axis=2, keepdims=True)
+    inputs[BAD, 5] = np.nan  # of 2 workers, the second has the second half of a batch of 8
+    keep = [number for number in range(15) if number not in left_out]
+    flat = inputs[keep].reshape(-1, 4), labels[keep].reshape(-1, 1)
+    return tf.data.Dataset.from_tensor_slices(flat)
+
+def data():
+    return {"training": examples(), "held_out": examples(BAD).take(8)}
+
+class Sees(keras.callbacks.Callback):
+    ended = 0
+
+    def on_epoch_end(self, epoch, logs):
+        self.ended += 1
+        self.model.optimizer.learning_rate.assign(0.001 / (1 + self.ended))
+        print(f"epoch {epoch} ended {self.ended} loss {logs['loss']:.6f} mae {logs['mae']:.6f}", flush=True)
+
+def callbacks():
+    return [Sees()]
+
+def model():
+    layers, norm = keras.layers, keras.layers.BatchNormalization(synchronized=True)
+    found = keras.Sequential([layers.Input((4,)), layers.Dense(4, use_bias=False), norm, layers.Dense(1)])
+    found.compile(loss="mse", metrics=["mae"])
+    return found
+
+def train():
+    keras_3.utils.set_random_seed(0)
+    found = model()
+    found.compile(optimizer=keras.optimizers.Adam(0.001), loss="mse", metrics=["mae"])
+    found.fit(examples(BAD).batch(8), epochs=4, callbacks=callbacks(), verbose=0)
+    return [weight.numpy().ravel() for weight in found.weights]
+"""
+"""The first and the last batch of each epoch are not finite."""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "action", "library"),
+    [
+        ("OneDevice", "skip", "keras"),
+        ("OneDevice", "rollback", "keras"),
+        ("Mirrored", "skip", "tf_keras"),
+        ("Mirrored", "rollback", "keras"),
+        ("MultiWorkerMirrored", "skip", "keras"),
+        ("MultiWorkerMirrored", "rollback", "tf_keras"),
+    ],
+)
+def test_fit_and_its_callbacks_go_on_as_plain_keras_without_the_batch(
+    folder: Path, capsys: pytest.CaptureFixture[str], strategy: str, action: str, library: str
+) -> None:
+    """The callback counts epochs, and sets the rate by them: both have to go back with the weights."""
+    arguments = [*ARGUMENTS, "--loop=fit", f"--on-nan={action}", "--callbacks=mine:callbacks", "--epochs=4"]
+    arguments += ["--checkpoint-every-steps=13", "--steps-per-call=1", "--logical-cpus=2"]
+    roles = {"worker": 2 if strategy == "MultiWorkerMirrored" else 1}
+    with Job(folder, strategy=strategy, roles=roles, arguments=arguments, exports=False) as job:
+        (folder / "mine.py").write_text(EPOCHS.replace("KERAS", library))
+        job.start().wait()
+    assert codes(job) == {0}
+    assert job.result["steps"] == 60
+    wanted = mine(folder).train()
+    for ours, theirs in zip(weights(job, 60), wanted, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)
+    printed = re.findall(r"^epoch (\d) ended (\d) loss (\S+) mae (\S+)$", capsys.readouterr().out, re.M)
+    assert len(printed) == 4
+    for replica in job.replicas.values():
+        # The last time that an epoch ends counts: before, it may have been repeated.
+        last = {line[0]: line for line in re.findall(r"epoch (\d) ended (\d) loss (\S+) mae (\S+)$", replica.log, re.M)}
+        for ours, theirs in zip(last.values(), printed, strict=True):
+            assert ours[:2] == theirs[:2]
+            assert [float(each) for each in ours[2:]] == pytest.approx([float(each) for each in theirs[2:]], abs=3e-6)
+    if action == "rollback":
+        assert "(rollback 8 of at most 10)" in job["worker-0"].log
+    else:
+        assert "skipped (8 of at most 10)" in job["worker-0"].log
+
+
+def test_skip_refuses_a_train_step_that_makes_its_update_itself(folder: Path) -> None:
+    own = """
+class Own(keras.Sequential):
+    def train_step(self, data):
+        return super().train_step(data)
+
+def own():
+    found = Own([keras.Input((4,)), keras.layers.Dense(1)])
+    found.compile(loss="mse")
+    return found
+"""
+    arguments = [*ARGUMENTS, "--loop=fit", "--on-nan=skip", "--model=mine:own"]
+    with Job(folder, strategy="OneDevice", roles={"worker": 1}, arguments=arguments) as job:
+        (folder / "mine.py").write_text(MINE + own)
+        assert job.start().wait() == {"worker-0": 2}
+    assert job["worker-0"].last_words == (
+        "--on-nan=skip: Own of --model=mine:own has a train_step of its own, whose update cannot be left out; use "
+        "--on-nan=rollback"
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "model", "lines"),
+    [
+        (
+            "skip",
+            "spoils_and_normalizes",
+            [
+                f"the loss or a gradient is not finite at step {BAD_STEP} on worker 1 (stage 1): its update is skipped "
+                "(1 of at most 10)"
+            ],
+        ),
+        (
+            "rollback",
+            "second_stage_spoils",
+            [
+                f"the loss is not finite at step {BAD_STEP + 1} on worker 1 (stage 1): back to step 30, ",
+                f"the batch of step {BAD_STEP} is left out, that of step {BAD_STEP + 1} is not (rollback 2 of at most ",
+            ],
+        ),
+    ],
+)
+def test_a_pipeline_goes_on_as_plain_keras_without_the_batch(
+    folder: Path, action: str, model: str, lines: list[str]
+) -> None:
+    arguments = [*ARGUMENTS, "--steps-per-call=4", "--stages=cut", f"--model=mine:{model}", f"--on-nan={action}"]
+    arguments += ["--micro-batches=1"]
+    with Job(folder, strategy="Pipeline", roles={"worker": 2}, arguments=arguments, exports=False) as job:
+        (folder / "mine.py").write_text(FAR + STAGED)
+        assert job.start()["worker-0"].wait() == 0
+    for line in lines:
+        assert line in job["worker-0"].log
+    for ours, theirs in zip(weights(job, 60), expected(folder, model), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-6)

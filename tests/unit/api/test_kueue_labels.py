@@ -1,0 +1,63 @@
+"""Kueue's labels on a job mean what the fields mean, and never something else in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import manifest, stored
+from dtj.api.job import Job
+from dtj.api.kueue_labels import MAX_EXECUTION_SECONDS, QUEUE, max_execution_seconds
+from dtj.core.platform import Platform
+from dtj.core.validity import problems
+
+pytestmark = pytest.mark.unit
+
+
+def labelled(labels: dict[str, str], **scheduling: object) -> Job:
+    body = stored(manifest(runPolicy={"scheduling": scheduling} if scheduling else {}))
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    return Job.from_object({**body, "metadata": {**metadata, "labels": {**labels}}})
+
+
+def queue_of(job: Job) -> tuple[str, str | None] | None:
+    assert job.spec is not None
+    scheduling = job.spec.run_policy.scheduling
+    return (str(scheduling.gang), scheduling.queue) if scheduling is not None else None
+
+
+def test_the_label_is_the_field_queue() -> None:
+    job = labelled({QUEUE: "gpus"})
+    assert queue_of(job) == ("Kueue", "gpus")
+    assert problems(job, Platform()) == ()
+
+
+def test_label_and_field_may_name_the_same_queue() -> None:
+    job = labelled({QUEUE: "gpus"}, gang="Kueue", queue="gpus")
+    assert queue_of(job) == ("Kueue", "gpus")
+    assert problems(job, Platform()) == ()
+
+
+def test_a_job_without_the_label_has_no_queue() -> None:
+    assert queue_of(labelled({"app": "digits"})) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "scheduling", "words"),
+    [
+        ({QUEUE: "gpus"}, {"gang": "Kueue", "queue": "cpus"}, "names queue cpus: remove one of the two"),
+        ({QUEUE: "gpus"}, {"gang": "Volcano"}, "names gang Volcano: remove one of the two"),
+        ({QUEUE: "gpus", MAX_EXECUTION_SECONDS: "1h"}, {}, "must be a number of seconds from 1 to"),
+        ({QUEUE: "gpus", MAX_EXECUTION_SECONDS: "0"}, {}, "must be a number of seconds from 1 to"),
+    ],
+)
+def test_labels_that_cannot_be_followed_are_refused_in_one_line(
+    labels: dict[str, str], scheduling: dict[str, object], words: str
+) -> None:
+    (problem,) = problems(labelled(labels, **scheduling), Platform())
+    assert words in problem.message
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("1", 1), ("86400", 86400), ("-1", None), ("1h", None), ("", None)])
+def test_the_time_of_execution_is_a_whole_number_of_seconds(given: str, seconds: int | None) -> None:
+    assert max_execution_seconds({MAX_EXECUTION_SECONDS: given}) == seconds

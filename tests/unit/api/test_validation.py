@@ -1,0 +1,153 @@
+"""Manifests are checked offline as an API server would check them (the comparison itself is in tests/api)."""
+
+from __future__ import annotations
+
+import pytest
+
+from bad_manifests import RULE_BREAKERS, SCHEMA_BREAKERS
+from builders import job, manifest
+from dtj.api import rules
+from dtj.api.job import Job
+from dtj.api.json import dig, objects
+from dtj.api.spec import Role
+from dtj.api.validation import validate
+from dtj.client.checks import check_documents
+from dtj.client.manifest_files import Document
+from dtj.core.manifests.pod import PodRenderer
+from dtj.core.platform import ClusterNetwork, Platform
+from dtj.core.replicas import Replica
+from dtj.core.validity import problems
+
+pytestmark = pytest.mark.unit
+
+
+def environment(owner: Job, replica: Replica) -> dict[str, str]:
+    """The variables of the only container of a replica."""
+    assert owner.spec is not None
+    made = PodRenderer(owner, owner.spec, Platform()).render(replica)
+    return {str(v["name"]): str(v["value"]) for v in objects(dig(made, "spec", "containers", 0, "env"))}
+
+
+@pytest.mark.parametrize("case", RULE_BREAKERS)
+def test_each_broken_rule_is_one_violation_with_its_field(case: str) -> None:
+    (violation,) = validate(RULE_BREAKERS[case])
+    assert violation.field.startswith(("spec", "metadata.name"))
+
+
+def test_every_rule_has_a_manifest_that_breaks_it() -> None:
+    reported = {violation.message for body in RULE_BREAKERS.values() for violation in validate(body)}
+    checked = {rule.message for rule in rules.RULES if rule.holds is not None and rule.names is None}
+    assert {message for message in checked - reported if not message.startswith("the name is too long")} == set()
+
+
+def test_a_role_that_is_none_is_named() -> None:
+    (violation,) = validate(RULE_BREAKERS["a role that is none"])
+    assert str(violation) == (
+        "spec.replicaSpecs: there is no role master: rename or remove it; the roles are chief, worker, ps, evaluator, "
+        "dispatcher, data-worker"
+    )
+
+
+def test_a_text_that_is_no_quantity_is_named_with_examples_of_some() -> None:
+    (violation,) = validate(SCHEMA_BREAKERS["resources that are no quantity"])
+    assert violation.field == "spec.template.spec.containers[0].resources.limits.memory"
+    assert violation.message.startswith('Invalid value: "8 gigs": ')
+    assert violation.message.endswith("; write a quantity such as 500m, 8Gi or 1e3")
+
+
+def test_a_whole_number_written_with_a_point_is_an_integer_as_to_an_api_server() -> None:
+    body = manifest(replicaSpecs={"worker": {"replicas": 2.0}}, runPolicy={"scheduling": {"minAvailable": 2.0}})
+    assert validate(body) == ()
+    (item,) = check_documents([Document(path=None, number=1, alone=True, body=body)], Platform()).manifests
+    assert item.spec.replicas(Role.WORKER) == 2
+    assert dig(item.body, "spec", "replicaSpecs", "worker", "replicas") == 2
+    (violation,) = validate(manifest(replicaSpecs={"worker": {"replicas": 2.5}}))
+    assert "must be of type integer" in violation.message
+
+
+@pytest.mark.parametrize("managed_by", ["training.dtj.dev/dtj-operator", "kueue.x-k8s.io/multikueue", "a/b"])
+def test_the_names_of_controllers_are_accepted(managed_by: str) -> None:
+    assert validate(manifest(managedBy=managed_by)) == ()
+
+
+@pytest.mark.parametrize("case", SCHEMA_BREAKERS)
+def test_types_and_ranges_are_checked_with_the_path_of_the_field(case: str) -> None:
+    violations = validate(SCHEMA_BREAKERS[case])
+    assert violations
+    assert all(violation.field.startswith("spec.") for violation in violations)
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    found = validate(manifest(strategy="Horovod", port=0, runPolicy={"cleanPodPolicy": "Some"}))
+    assert {violation.field for violation in found} == {"spec.strategy", "spec.port", "spec.runPolicy.cleanPodPolicy"}
+
+
+def test_a_misspelt_field_is_named_with_what_was_meant() -> None:
+    (violation,) = validate(SCHEMA_BREAKERS["a misspelt field"])
+    assert str(violation) == 'spec.stratgy: unknown field "spec.stratgy"; did you mean "strategy"?'
+
+
+def test_an_unknown_format_of_a_model_is_named_with_those_that_are_known() -> None:
+    (violation,) = validate(SCHEMA_BREAKERS["an export as something unheard of"])
+    assert str(violation) == (
+        'spec.export.formats[1]: Unsupported value: "ONNX": supported values: "SavedModel", "TFLite", "TensorFlowJS"'
+    )
+
+
+def test_another_kind_is_refused_before_anything_else() -> None:
+    violations = validate({**manifest(), "kind": "TFJob"})
+    assert [str(violation) for violation in violations] == ['kind: must be "DistributedTrainingJob", not "TFJob"']
+
+
+def test_a_manifest_without_a_name_is_refused() -> None:
+    (violation,) = validate({**manifest(), "metadata": {}})
+    assert violation.field == "metadata.name"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        manifest(roles={"worker": 1}),
+        manifest(roles={"chief": 1, "worker": 2, "evaluator": 1}),
+        manifest(strategy="ParameterServer", roles={"worker": 4, "ps": 2}),
+        manifest(strategy="TPU", accelerator={"profile": "tpu-v5e", "topology": "2x4"}),
+        manifest(checkpoint={"path": "gs://bucket/checkpoints", "everySteps": 100, "keep": 3}),
+        manifest(
+            template={"spec": {"containers": [{"name": "any", "image": "x", "resources": {"limits": {"cpu": 0.5}}}]}}
+        ),
+        manifest("d" * 46),
+    ],
+    ids=lambda body: body["spec"]["strategy"],
+)
+def test_what_users_write_is_valid_and_can_be_read(body: dict[str, object]) -> None:
+    assert validate(body) == ()  # type: ignore[arg-type]
+    assert Job.from_object(body).problems == ()  # type: ignore[arg-type]
+
+
+class TestVariablesThatAreTooLong:
+    """Linux starts no program with more than 131,072 bytes in one variable: name, value and a NUL."""
+
+    @staticmethod
+    def messages(**arguments: object) -> list[str]:
+        return [problem.message for problem in problems(job(**arguments), Platform())]  # type: ignore[arg-type]
+
+    def test_a_job_whose_tf_config_fits_into_no_variable_is_valid_where_the_launcher_can_derive_it(self) -> None:
+        assert self.messages(roles={"worker": 10_000}) == []
+
+    def test_it_is_not_valid_where_addresses_follow_no_pattern(self) -> None:
+        class Ports(ClusterNetwork):
+            def pattern(self, **_: object) -> None:  # type: ignore[override]
+                return None
+
+            def address(self, *, index: int, **_: object) -> str:
+                return f"a-host-that-has-a-long-name.example.com:{index + 1}"
+
+        (problem,) = problems(job(roles={"worker": 3600}), Platform(network=Ports(), inline_addresses=None))
+        assert "TF_CONFIG lists all peers and would have" in problem.message
+        assert "more than 131,061 in one variable: use fewer replicas" in problem.message
+
+    def test_the_host_names_of_a_tpu_slice_count_too(self) -> None:
+        workers = {"replicas": 6000, "accelerator": {"profile": "tpu-v5e", "topology": "100x240", "count": 4}}
+        roles = {"worker": {"replicas": 1}, "dispatcher": {"replicas": 1}, "data-worker": workers}
+        (message,) = self.messages(replicaSpecs=roles)
+        assert message.startswith("spec.replicaSpecs.data-worker: TPU_WORKER_HOSTNAMES lists all peers")

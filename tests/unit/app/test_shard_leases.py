@@ -1,0 +1,144 @@
+"""Operators share shards: each runs its part, a lost one is taken over, and no shard is run twice at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from dtj.api.json import dig
+from dtj.app.settings import SettingsError
+from dtj.app.shard_leases import PATIENCE_SECONDS, TIMES
+from dtj.kube.lease import LEASES, SHARDS
+from support.fake_gateway import NO_ANSWER, FakeGateway
+from support.sharing_operators import SharingOperators
+from support.virtual_time import loop_time, virtual_time
+
+pytestmark = pytest.mark.unit
+
+TAKE_OVER_SECONDS = 15.0
+"""The promise; what the times of the leases add up to is below it."""
+
+
+@virtual_time
+async def test_one_operator_takes_all_shards() -> None:
+    operators = SharingOperators(FakeGateway())
+    operators.start("a")
+    await asyncio.sleep(20.0)
+    assert operators.share() == {"a": 3}
+    await operators.end()
+
+
+@pytest.mark.parametrize(("number", "shares"), [(2, [1, 2]), (3, [1, 1, 1]), (5, [1, 1, 1])])
+@virtual_time
+async def test_operators_that_start_one_after_another_share_the_shards(number: int, shares: list[int]) -> None:
+    operators = SharingOperators(FakeGateway())
+    for name in "abcde"[:number]:
+        operators.start(name)
+        await asyncio.sleep(30.0)
+    assert sorted(operators.share().values()) == shares
+    before = list(operators.taken)
+    await asyncio.sleep(3600.0)
+    assert operators.taken == before, "what is shared stays as it is"
+    await operators.end()
+
+
+@pytest.mark.parametrize("shards", [6, 7])
+@virtual_time
+async def test_many_shards_are_shared_evenly_and_come_to_rest(shards: int) -> None:
+    operators = SharingOperators(FakeGateway(), shards)
+    operators.start("a")
+    await asyncio.sleep(60.0)
+    operators.start("b")
+    operators.start("c")
+    await asyncio.sleep(300.0)
+    assert sorted(operators.share().values()) == sorted([shards // 3, shards // 3, shards - 2 * (shards // 3)])
+    before = list(operators.taken)
+    await asyncio.sleep(3600.0)
+    assert operators.taken == before
+    await operators.end()
+
+
+@virtual_time
+async def test_the_shard_of_an_operator_that_is_killed_is_taken_over_when_its_lease_runs_out() -> None:
+    operators = SharingOperators(FakeGateway())
+    for name in "abc":
+        operators.start(name)
+        await asyncio.sleep(30.0)
+    (lost,) = [shard for shard, name in operators.running.items() if name == "a"]
+    await operators.kill("a")
+    killed_at = loop_time()
+    while lost not in operators.running:
+        await asyncio.sleep(0.1)
+    assert loop_time() - killed_at < TAKE_OVER_SECONDS
+    await operators.end()
+
+
+@virtual_time
+async def test_an_operator_that_stops_hands_its_shards_over_within_seconds() -> None:
+    operators = SharingOperators(FakeGateway())
+    for name in "ab":
+        operators.start(name)
+        await asyncio.sleep(30.0)
+    operators.stops["a"].set()
+    await asyncio.sleep(2 * PATIENCE_SECONDS + 2 * TIMES.retry)
+    assert operators.share() == {"b": 3}
+    assert operators.tasks["a"].done()
+    await operators.end()
+
+
+@virtual_time
+async def test_an_operator_that_loses_its_leases_stops_its_shards_and_takes_them_again() -> None:
+    gateway = FakeGateway()
+    operators = SharingOperators(gateway)
+    operators.start("a")
+    await asyncio.sleep(20.0)
+    gateway.fail("get", LEASES, NO_ANSWER, times=10_000)
+    await asyncio.sleep(TIMES.renew_deadline + 1.0)
+    assert operators.running == {}
+    gateway.heal()
+    await asyncio.sleep(TIMES.duration + 20.0)
+    assert operators.share() == {"a": 3}
+    await operators.end()
+
+
+@pytest.mark.parametrize(("held_with", "ours"), [(2, 3), (3, 2), (1, 2)])
+@virtual_time
+async def test_an_operator_with_another_number_of_shards_ends_with_one_line_that_names_both(
+    held_with: int, ours: int
+) -> None:
+    operators = SharingOperators(FakeGateway(), held_with)
+    operators.start("a")
+    await asyncio.sleep(20.0)
+    operators.start("b", shards=ours)
+    await asyncio.wait([operators.tasks["b"]])
+    error = operators.tasks.pop("b").exception()
+    assert isinstance(error, SettingsError)
+    assert re.fullmatch(
+        rf"lease here/dtj-operator(-\d)? is held with --shards={held_with} by a, but --shards is {ours} here: "
+        "give all operators the same number",
+        str(error),
+    )
+    await asyncio.sleep(20.0)
+    assert operators.share() == {"a": held_with}
+    await operators.end()
+
+
+@virtual_time
+async def test_after_an_update_to_one_shard_the_new_operator_waits_for_the_old_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An operator that ended would keep a rolling update from going on."""
+    operators = SharingOperators(FakeGateway(), 3)
+    operators.start("old")
+    await asyncio.sleep(20.0)
+    operators.start("new", shards=1)
+    await asyncio.sleep(20.0)
+    assert caplog.text.count("this operator, with one shard, waits for the lease") == 1
+    operators.stops["old"].set()
+    await asyncio.sleep(5.0)
+    assert operators.running == {0: "new"}
+    lease = operators.gateway.body(LEASES, "dtj-operator", namespace="here")
+    assert dig(lease, "metadata", "annotations", SHARDS) is None
+    await operators.end()

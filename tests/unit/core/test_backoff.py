@@ -1,0 +1,101 @@
+"""How long a restart waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from builders import job
+from dtj.core.observed import Phase
+from dtj.core.status import format_time
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+
+def test_errors_are_retried_after_a_time_that_doubles() -> None:
+    world = running(roles={"worker": 1}, backoffLimit=9)
+    for number, seconds in enumerate((1, 2, 4, 8), start=1):
+        name = f"worker-0-r{number - 1}" if number > 1 else "worker-0"
+        world.set_pod(name, Phase.FAILED, exit_code=3)
+        world.settle()
+        world.advance(seconds - 0.5)
+        world.settle()
+        assert world.job.status.attempt == number
+        assert world.job.status.state == "Restarting"
+        world.advance(0.5)
+        world.settle()
+        assert world.job.status.attempt == number + 1
+        world.run_all()
+        world.settle()
+
+
+def test_the_time_starts_again_after_ten_minutes_of_work() -> None:
+    world = running(roles={"worker": 1}, backoffLimit=9)
+    for _ in range(5):
+        world.fail_worker(3)
+    world.advance(600)
+    world.set_pod("worker-0-r5", Phase.FAILED, exit_code=3)
+    world.settle()
+    world.advance(1)
+    world.settle()
+    assert world.job.status.attempt == 7
+
+
+def test_a_replica_that_comes_back_alone_waits_ever_longer_too() -> None:
+    world = World(job(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1}))
+    world.settle()
+    world.run_all()
+    world.settle()
+    world.advance(3600)
+    for number, seconds in enumerate((1, 2, 4)):
+        world.set_pod(f"worker-0-r{number}" if number else "worker-0", Phase.FAILED, exit_code=3)
+        world.settle()
+        world.advance(seconds - 0.5)
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" not in world.pods
+        world.advance(0.5)
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" in world.pods
+        world.run_all()
+
+
+def test_attempts_have_time_between_them() -> None:
+    world = running()
+    for attempt in (2, 3):
+        world.take_away("worker-0" if attempt == 2 else "worker-0-r1")
+        world.settle()
+        if attempt == 3:
+            assert world.job.status.attempt == 2
+            world.advance(10)
+            world.settle()
+        assert world.job.status.attempt == attempt
+
+
+def test_a_node_that_refuses_each_new_pod_is_asked_every_ten_seconds_at_most() -> None:
+    world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1})
+    world.take_away("worker-0")
+    world.finish_deletions()
+    world.settle()
+    for number in (1, 2, 3):
+        world.refuse(f"worker-0-r{number}", "UnexpectedAdmissionError")
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" not in world.pods
+        world.advance(10)
+        world.settle()
+        assert f"digits-worker-0-r{number + 1}" in world.pods
+    assert world.job.status.restarts.disruption == 4
+
+
+def test_a_restart_recorded_by_a_clock_that_was_ahead_delays_no_next_one() -> None:
+    world = running()
+    world.take_away("worker-1")
+    world.settle()
+    world.finish_deletions()
+    ahead = {"last_restart_time": format_time(world.now + timedelta(hours=1))}
+    world.job = replace(world.job, status=world.job.status.model_copy(update=ahead))
+    world.take_away("worker-0-r1")
+    world.settle()
+    assert world.job.status.attempt == 3

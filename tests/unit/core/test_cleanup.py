@@ -1,0 +1,139 @@
+"""Which pods are stopped and deleted: at the end of a job, before a new attempt, and when one hangs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dtj.api.names import Condition
+from dtj.core.actions import (
+    RequeueAfter,
+)
+from dtj.core.observed import Phase
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+
+NO_RETRY = {"backoffLimit": 0}
+
+
+PS = {"chief": 1, "worker": 1, "ps": 1}
+
+
+@pytest.mark.parametrize("ending", ["success", "failure"])
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [("Running", ["digits-worker-0"]), ("All", []), ("None", ["digits-worker-0", "digits-worker-1"])],
+)
+def test_clean_pod_policy_holds_for_every_ending(policy: str, kept: list[str], ending: str) -> None:
+    world = running(runPolicy={"cleanPodPolicy": policy, **NO_RETRY})
+    world.set_pod("worker-0", Phase.SUCCEEDED if ending == "success" else Phase.FAILED)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert sorted(world.pods) == kept
+    assert world.is_true(Condition.COMPLETE if ending == "success" else Condition.FAILED)
+
+
+def test_failed_pods_are_kept_as_evidence() -> None:
+    world = running(runPolicy=NO_RETRY)
+    world.set_pod("worker-1", Phase.FAILED)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert sorted(world.pods) == ["digits-worker-1"]
+
+
+class TestPodsOfTheDead:
+    def spot_preemptions(self, world: World, times: int) -> None:
+        for _ in range(times):
+            world.advance(900)
+            world.settle()
+            there = sorted(name for name, found in world.pods.items() if not found.ended and not found.terminating)
+            world.take_away(there[1].removeprefix("digits-"))
+            world.step()
+            for name in there:
+                world.set_pod(name.removeprefix("digits-"), Phase.FAILED, exit_code=42)
+            world.settle()
+            world.finish_deletions()
+            world.settle()
+            world.run_all()
+            world.settle()
+
+    def test_do_not_pile_up_when_they_saved_and_left(self) -> None:
+        world = running(roles={"worker": 8})
+        self.spot_preemptions(world, 12)
+        assert world.job.status.attempt == 13
+        assert len(world.pods) <= 16, "this attempt's, and the one's before"
+
+    def test_are_kept_where_they_failed_by_themselves_up_to_a_number(self) -> None:
+        world = running(roles={"worker": 2}, backoffLimit=1)
+        world.set_pod("worker-1", Phase.FAILED, exit_code=3)
+        world.settle()
+        world.advance(5)
+        world.settle()
+        world.run_all()
+        world.settle()
+        self.spot_preemptions(world, 4)
+        assert "digits-worker-1" in world.pods, "its log says why"
+
+    def test_that_fail_forever_are_bounded_too(self) -> None:
+        world = running(roles={"worker": 4}, backoffLimit=100)
+        for number in range(12):
+            suffix = f"-r{number}" if number else ""
+            for index in range(4):
+                world.set_pod(f"worker-{index}{suffix}", Phase.FAILED, exit_code=3)
+            world.settle()
+            world.advance(61)
+            world.settle()
+            world.finish_deletions()
+            world.run_all()
+            world.settle()
+        assert world.job.status.attempt == 13
+        assert len(world.pods) == 4 + 4 + 16
+
+
+class TestAPodThatHangsOnADeadNode:
+    def test_holds_no_success_up_forever(self) -> None:
+        world = running(strategy="ParameterServer", roles=PS)
+        world.set_pod("chief-0", Phase.SUCCEEDED)
+        world.settle()
+        world.remove("ps-0")
+        world.settle()
+        world.advance(59)
+        world.settle()
+        assert not world.is_true(Condition.COMPLETE)
+        world.advance(2)
+        world.settle()
+        assert world.is_true(Condition.COMPLETE)
+        complete = world.job.status.condition(Condition.COMPLETE)
+        assert complete is not None
+        assert "digits-worker-0" in complete.message
+
+    def test_is_looked_for_again_when_its_time_is_over(self) -> None:
+        world = running(strategy="ParameterServer", roles=PS)
+        world.set_pod("chief-0", Phase.SUCCEEDED)
+        world.settle()
+        assert 60.0 in [action.seconds for action in world.step() if isinstance(action, RequeueAfter)]
+
+
+@pytest.mark.parametrize("hours", [0, 2, -2])
+def test_a_pod_that_hangs_is_given_up_by_the_operators_own_clock(hours: int) -> None:
+    world = running(strategy="ParameterServer", roles=PS)
+    world.take_away("worker-0")
+    found = world.pods["digits-worker-0"]
+    assert found.deletion_requested_at is not None
+    assert found.deletion_due is not None
+    skew = timedelta(hours=hours)
+    marks = {"deletion_requested_at": found.deletion_requested_at + skew, "deletion_due": found.deletion_due + skew}
+    world.pods["digits-worker-0"] = replace(found, **marks)  # type: ignore[arg-type]
+    world.settle()
+    world.advance(59)
+    world.settle()
+    assert "digits-worker-0-r1" not in world.pods, "it may be about to end"
+    world.advance(2)
+    world.settle()
+    assert "digits-worker-0-r1" in world.pods

@@ -1,0 +1,213 @@
+"""The ConfigMap with the addresses of a large job: created before the pods, deleted with the Service."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from builders import NOW, job, manifest
+from dtj.api.job import Job
+from dtj.api.json import dig
+from dtj.api.names import Annotation, Condition, Reason
+from dtj.core.actions import (
+    Action,
+    CreateConfigMap,
+    CreatePod,
+    CreateService,
+    DeleteConfigMap,
+    DeleteService,
+    Plan,
+    UpdateService,
+)
+from dtj.core.observed import Blocker, Observed, Phase
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from dtj.kube.errors import Forbidden, Unavailable
+from dtj.kube.gateway import CONFIG_MAPS, JOBS, PODS, SERVICES
+from support.engine_harness import Harness, harnessed
+from support.fake_gateway import FakeGateway
+from support.virtual_time import settled, virtual_time
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+MANY = 60
+
+
+def large(workers: int = MANY, **arguments: object) -> World:
+    return running(roles={"worker": workers}, **arguments)  # type: ignore[arg-type]
+
+
+def kinds(world: World) -> list[type[Action]]:
+    return [type(action) for action in world.history]
+
+
+def test_it_is_created_before_the_service_that_names_it_and_the_pods_that_refer_to_it() -> None:
+    world = large()
+    (name,) = world.config_maps
+    assert world.service is not None
+    assert world.service.config_map == name
+    order = kinds(world)
+    assert order.index(CreateConfigMap) < order.index(CreateService) < order.index(CreatePod)
+
+
+def test_a_small_job_has_none() -> None:
+    world = running(roles={"worker": 4})
+    assert world.config_maps == {}
+    assert world.service is not None
+    assert world.service.config_map == ""
+
+
+def test_nothing_is_done_about_it_while_the_job_runs_and_restarts() -> None:
+    world = large()
+    world.history.clear()
+    world.set_pod("worker-1", Phase.FAILED, exit_code=137)
+    world.settle()
+    world.finish_deletions()
+    world.advance(60)
+    world.settle()
+    assert world.job.status.attempt == 2
+    assert not {CreateConfigMap, DeleteConfigMap} & set(kinds(world))
+
+
+def test_another_number_of_replicas_gets_one_of_its_own_and_the_old_one_goes() -> None:
+    world = large(elastic={"minReplicas": 1, "maxReplicas": 100})
+    (before,) = world.config_maps
+    assert world.job.spec is not None
+    spec = replace(world, job=job(roles={"worker": MANY + 1}, elastic={"minReplicas": 1, "maxReplicas": 100})).job
+    world.job = replace(spec, status=world.job.status, generation=2)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    (after,) = world.config_maps
+    assert after != before
+    assert world.service is not None
+    assert world.service.config_map == after
+    order = kinds(world)
+    assert order.index(CreateConfigMap, order.index(CreateService)) < order.index(UpdateService)
+
+
+@pytest.mark.parametrize("phase", [Phase.SUCCEEDED, Phase.FAILED])
+def test_it_goes_with_the_end_of_the_job_before_the_service(phase: Phase) -> None:
+    world = large(runPolicy={"backoffLimit": 0})
+    world.run_all()
+    world.set_pod("worker-0", phase)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.terminal
+    assert (world.config_maps, world.service) == ({}, None)
+    order = kinds(world)
+    assert order.index(DeleteConfigMap) < order.index(DeleteService)
+
+
+def test_a_suspended_job_has_none_and_gets_it_again() -> None:
+    world = large()
+    before = dict(world.config_maps)
+    policy = {"suspend": True}
+    resumed = world.job
+    world.job = replace(job(roles={"worker": MANY}, runPolicy=policy), status=world.job.status, generation=2)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    assert world.job.status.is_true(Condition.SUSPENDED)
+    assert world.config_maps == {}
+    world.job = replace(resumed, status=world.job.status, generation=3)
+    world.settle()
+    assert world.config_maps == before
+
+
+def test_one_that_somebody_deleted_is_created_again_when_a_pod_waits_for_it() -> None:
+    world = large()
+    (name,) = world.config_maps
+    world.config_maps.clear()
+    assert CreateConfigMap not in map(type, world.step()), "nobody needs it while all pods have started"
+    blocker = Blocker(Reason.CONTAINER_CONFIG_ERROR, f'configmap "{name}" not found')
+    world.pods["digits-worker-3"] = replace(world.pods["digits-worker-3"], phase=Phase.PENDING, blocker=blocker)
+    world.step()
+    assert list(world.config_maps) == [name]
+
+
+def test_a_platform_without_config_maps_has_none() -> None:
+    world = World(job(roles={"worker": MANY}), platform=Platform(inline_addresses=None))
+    world.settle()
+    assert world.config_maps == {}
+    assert world.pods
+
+
+REFUSED = Forbidden("exceeded quota: count/configmaps", status=403, reason="Forbidden")
+
+
+def planner(observed: Observed) -> Plan:
+    return plan(observed, NOW)
+
+
+def submit(harness: Harness) -> Job:
+    body = harness.gateway.put(JOBS, {**manifest("digits", roles={"worker": MANY})})
+    harness.engine.feed.put(body)
+    return Job.from_object(body)
+
+
+@virtual_time
+async def test_the_engine_creates_it_and_notes_it_on_the_service() -> None:
+    gateway = FakeGateway()
+    async with harnessed(planner, gateway=gateway) as harness:
+        submit(harness)
+        await settled()
+        (name,) = gateway.names(CONFIG_MAPS)
+        assert dig(gateway.body(SERVICES, "digits"), "metadata", "annotations", Annotation.CLUSTER) == name
+        assert len(gateway.names(PODS)) == MANY
+
+
+@virtual_time
+async def test_no_pod_is_created_while_it_is_refused_and_the_status_reports_that() -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", CONFIG_MAPS, REFUSED, times=1000)
+    async with harnessed(planner, gateway=gateway) as harness:
+        submitted = submit(harness)
+        await asyncio.sleep(100.0)
+        assert (gateway.names(PODS), gateway.names(SERVICES)) == ([], [])
+        stored = harness.engine.state.jobs.get(submitted.key)
+        assert stored is not None
+        ready = stored.job.status.condition(Condition.PODS_READY)
+        assert ready is not None
+        assert ready.reason == Reason.POD_CREATION_FAILED
+        assert "exceeded quota: count/configmaps" in ready.message
+        gateway.heal()
+        await asyncio.sleep(100.0)
+        assert len(gateway.names(PODS)) == MANY
+
+
+@virtual_time
+async def test_an_answer_that_was_lost_makes_no_second_one() -> None:
+    gateway = FakeGateway()
+    gateway.fail("create", CONFIG_MAPS, Unavailable("timeout", status=504, reason="Timeout"), takes_effect=True)
+    async with harnessed(planner, gateway=gateway) as harness:
+        submit(harness)
+        await asyncio.sleep(100.0)
+        assert len(gateway.names(CONFIG_MAPS)) == 1
+        assert len(gateway.names(PODS)) == MANY
+
+
+@virtual_time
+async def test_a_service_is_not_changed_to_name_one_that_may_not_be_created_yet() -> None:
+    """A job that an older operator started has its addresses in each pod; its Service names no ConfigMap."""
+    gateway = FakeGateway()
+    async with harnessed(planner, gateway=gateway) as harness:
+        submitted = submit(harness)
+        await settled()
+    for name in gateway.names(CONFIG_MAPS):
+        gateway.remove(CONFIG_MAPS, name)
+    service = gateway.body(SERVICES, "digits")
+    gateway.put(SERVICES, {**service, "metadata": {**service["metadata"], "annotations": {}}})  # type: ignore[dict-item]
+    gateway.fail("create", CONFIG_MAPS, REFUSED, times=1000)
+    async with harnessed(planner, gateway=gateway) as harness:
+        harness.engine.feed.put(gateway.body(JOBS, submitted.name))
+        await asyncio.sleep(100.0)
+        assert dig(gateway.body(SERVICES, "digits"), "metadata", "annotations", Annotation.CLUSTER) is None
+        gateway.heal()
+        await asyncio.sleep(100.0)
+        (name,) = gateway.names(CONFIG_MAPS)
+        assert dig(gateway.body(SERVICES, "digits"), "metadata", "annotations", Annotation.CLUSTER) == name

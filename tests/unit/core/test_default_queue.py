@@ -1,0 +1,261 @@
+"""Jobs that name no queue, in a namespace that has Kueue's default LocalQueue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from builders import job
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition, Reason
+from dtj.api.status import JobStatus
+from dtj.core.actions import CreateGang, CreatePod, LookForGangs, PatchStatus, ReadDefaultQueue
+from dtj.core.gang.kueue import conditions
+from dtj.core.observed import Phase
+from support.gang_worlds import KUEUE, VOLCANO, admit, evict, workload_conditions
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def world(*, default: bool = True, runs: bool = True, **more: object) -> World:
+    """A job that names no queue, settled; ``default``: the namespace has the default queue."""
+    scheduling: JsonObject | None = more.pop("scheduling", None)  # type: ignore[assignment]
+    policy = {"scheduling": scheduling} if scheduling is not None else {}
+    story = World(
+        job(roles={"worker": 3}, runPolicy=policy),
+        **{"installed": (KUEUE,), "has_default_queue": default, **more},  # type: ignore[arg-type]
+    )
+    if runs:
+        story.settle()
+    return story
+
+
+def queue_of_workload(story: World) -> object:
+    spec = story.gang_manifests[-1]["spec"]
+    assert isinstance(spec, dict)
+    return spec["queueName"]
+
+
+def message_of(story: World) -> str:
+    condition = story.job.status.condition(Condition.INVALID)
+    assert condition is not None
+    assert condition.reason == Reason.GANG_UNAVAILABLE
+    return condition.message
+
+
+def test_it_waits_in_the_default_queue_and_starts_when_it_is_admitted() -> None:
+    story = world()
+    assert story.job.status.queue == "default"
+    assert queue_of_workload(story) == "default"
+    assert not story.pods
+    admit(story)
+    story.settle()
+    assert len(story.pods) == 3
+
+
+def test_the_queue_is_recorded_before_anything_is_created() -> None:
+    story = world()
+    written = next(i for i, a in enumerate(story.history) if isinstance(a, PatchStatus) and a.status.queue == "default")
+    made = next(i for i, a in enumerate(story.history) if isinstance(a, CreateGang | CreatePod))
+    assert written < made
+
+
+def test_without_a_default_queue_it_runs_at_once() -> None:
+    story = world(default=False)
+    assert len(story.pods) == 3
+    assert story.gang is None
+    assert not story.job.status.queue
+
+
+def test_nobody_asks_where_there_is_no_kueue() -> None:
+    story = world(installed=(VOLCANO,))
+    assert not story.taken(ReadDefaultQueue)
+    assert len(story.pods) == 3
+
+
+@pytest.mark.parametrize(
+    "scheduling", [{"gang": "None"}, {"gang": "Volcano"}, {"gang": "Auto", "queue": "team-a"}], ids=str
+)
+def test_nobody_asks_for_a_job_that_says_how_it_is_scheduled(scheduling: JsonObject) -> None:
+    story = world(installed=(KUEUE, VOLCANO), scheduling=scheduling)
+    assert not story.taken(ReadDefaultQueue)
+    assert not story.job.status.queue
+
+
+def test_kueue_without_a_queue_takes_the_default_one() -> None:
+    assert queue_of_workload(world(scheduling={"gang": "Kueue"})) == "default"
+
+
+def test_kueue_without_any_queue_says_what_to_do_and_starts_once_there_is_one() -> None:
+    story = world(default=False, scheduling={"gang": "Kueue"})
+    assert not story.pods
+    assert message_of(story) == (
+        "runPolicy.scheduling: Kueue needs a LocalQueue: set queue, or create the LocalQueue default in the namespace "
+        "default"
+    )
+    story.has_default_queue = True
+    story.advance(61)
+    story.settle()
+    assert queue_of_workload(story) == "default"
+
+
+def test_a_queue_that_comes_or_goes_later_changes_nothing() -> None:
+    alone = world(default=False)
+    alone.run_all()
+    alone.has_default_queue = True
+    alone.advance(600)
+    alone.settle()
+    assert alone.gang is None
+    assert not alone.job.status.queue
+
+    queued = world()
+    admit(queued)
+    queued.settle()
+    queued.has_default_queue = False
+    queued.operator_restarts()
+    queued.advance(600)
+    queued.settle()
+    assert queued.job.status.queue == "default"
+    assert queued.gang is not None
+    assert len(queued.taken(ReadDefaultQueue)) == 1
+
+
+def test_a_job_that_began_before_the_upgrade_is_left_alone() -> None:
+    story = world(default=False)
+    story.run_all()
+    story.settle()
+    story.has_default_queue = True
+    story.operator_restarts()
+    story.settle()
+    assert story.gang is None
+    assert len(story.taken(CreatePod)) == 3
+
+
+def test_a_status_that_was_lost_is_written_again_from_the_workload() -> None:
+    story = world()
+    story.has_default_queue = False
+    story.job = replace(story.job, status=JobStatus())
+    story.operator_restarts()
+    story.settle()
+    assert story.job.status.queue == "default"
+    assert len(story.taken(CreateGang)) == 1
+    assert not story.pods
+
+
+def test_an_operator_that_may_not_ask_says_which_right_it_lacks() -> None:
+    story = world(default=False, queue_denied='localqueues "default" is forbidden')
+    assert not story.pods
+    assert message_of(story) == (
+        "runPolicy.scheduling: the operator may not ask whether the namespace default has a LocalQueue default: grant "
+        'it get on localqueues of kueue.x-k8s.io, or set queue (localqueues "default" is forbidden)'
+    )
+
+
+def test_a_crd_that_does_not_keep_the_queue_is_named_and_starts_no_pod() -> None:
+    story = world(old_crd=frozenset({"queue"}))
+    assert not story.pods
+    assert story.gang is None
+    assert message_of(story).startswith("status.queue: the API server does not keep")
+    writes = len(story.taken(PatchStatus))
+    for _ in range(10):
+        story.advance(30)
+        story.settle()
+    assert not story.pods
+    assert len(story.taken(PatchStatus)) <= writes + 2 * 5 + 1, "one attempt a minute"
+
+    story.old_crd = frozenset()
+    story.advance(61)
+    story.settle()
+    assert queue_of_workload(story) == "default"
+
+
+def test_a_default_queue_is_asked_for_again_while_the_job_waits_for_something_else() -> None:
+    story = world(default=False, runs=False, template_errors=("worker: no such field",))
+    story.settle()
+    story.has_default_queue = True
+    story.template_errors = ()
+    for _ in range(5):
+        story.now += timedelta(seconds=61)
+        story.settle()
+    assert story.job.status.queue == "default"
+    assert story.taken(LookForGangs)
+
+
+def begun() -> World:
+    """A job in the default queue whose pods all run."""
+    story = world()
+    admit(story)
+    story.settle()
+    story.run_all()
+    story.settle()
+    return story
+
+
+def lose_queue(story: World) -> None:
+    """What a CRD of an older version does to the stored status; another operator takes over."""
+    story.old_crd = frozenset({"queue"})
+    story.job = replace(story.job, status=story.job.status.model_copy(update={"queue": ""}))
+    story.operator_restarts()
+
+
+def test_a_job_that_runs_obeys_kueue_when_its_status_has_lost_the_queue() -> None:
+    story = begun()
+    lose_queue(story)
+    evict(story, "Preempted")
+    story.settle()
+    assert not story.pods, "the quota is not the job's any more"
+    story.advance(120)
+    story.settle()
+    assert not story.pods
+    admit(story)
+    story.settle()
+    assert len(story.pods) == 3
+
+
+def test_a_job_that_waits_again_stays_in_the_queue_when_its_status_has_lost_it() -> None:
+    story = begun()
+    evict(story, "Preempted")
+    lose_queue(story)
+    story.settle()
+    story.advance(120)
+    story.settle()
+    assert not story.pods
+    assert story.gang is not None
+    story.old_crd = frozenset()
+    story.advance(61)
+    story.settle()
+    assert story.job.status.queue == "default"
+
+
+def test_no_pod_starts_outside_of_kueue_when_the_workload_is_gone_too() -> None:
+    story = begun()
+    evict(story, "Preempted")
+    lose_queue(story)
+    story.gang = None
+    story.settle()
+    story.advance(120)
+    story.settle()
+    assert not story.pods
+    assert message_of(story).startswith("status.queue: the API server does not keep")
+    story.old_crd = frozenset()
+    story.advance(61)
+    story.settle()
+    assert queue_of_workload(story) == "default"
+
+
+def test_a_job_that_has_ended_finishes_its_workload_although_its_status_has_lost_the_queue() -> None:
+    story = begun()
+    story.set_pod("worker-0", Phase.SUCCEEDED)
+    story.settle()
+    story.finish_deletions()
+    story.settle()
+    assert story.job.status.terminal
+    assert story.gang is not None
+    unfinished = [one for one in conditions(story.gang) if one["type"] != "Finished"]
+    story.kueue_says({**story.gang.status, "conditions": [*unfinished]})
+    lose_queue(story)
+    story.settle()
+    assert workload_conditions(story)["Finished"] == "True/Succeeded"

@@ -1,0 +1,76 @@
+"""How the end of a job is recorded: first, once, and with the cause of a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import (
+    Emit,
+)
+from dtj.core.observed import Phase
+from world import running
+
+pytestmark = pytest.mark.unit
+
+
+NO_RETRY = {"backoffLimit": 0}
+
+
+class TestFailure:
+    def test_the_first_failure_is_the_cause(self) -> None:
+        world = running(roles={"worker": 3}, runPolicy=NO_RETRY)
+        world.set_pod("worker-2", Phase.FAILED, exit_code=137, message="Killed")
+        world.advance(2)
+        world.set_pod("worker-0", Phase.FAILED, exit_code=75)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        cause = world.job.status.root_cause
+        assert cause is not None
+        assert (cause.role, cause.index, cause.pod) == ("worker", 2, "digits-worker-2")
+        assert (cause.exit_code, cause.signal, cause.node) == (137, 9, "node-1")
+        assert world.is_true(Condition.FAILED)
+        assert not world.is_true(Condition.COMPLETE)
+
+    def test_the_event_names_pod_code_and_last_line(self) -> None:
+        world = running(runPolicy=NO_RETRY)
+        world.set_pod("worker-1", Phase.FAILED, exit_code=3, message="first\nshapes do not match")
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.events[-1] == Emit(
+            "Warning",
+            Reason.BACKOFF_LIMIT_EXCEEDED,
+            "worker-1 (pod digits-worker-1) exited with code 3: shapes do not match",
+        )
+
+    def test_a_failed_job_starts_nothing_again(self) -> None:
+        world = running(runPolicy=NO_RETRY)
+        world.set_pod("worker-1", Phase.FAILED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        world.pods.clear()
+        assert world.step() == ()
+
+
+def test_the_outcome_is_recorded_before_a_pod_is_touched() -> None:
+    world = running(roles={"chief": 1, "worker": 1}, runPolicy={"cleanPodPolicy": "All"})
+    world.set_pod("chief-0", Phase.SUCCEEDED)
+    world.step()
+    world.finish_deletions()
+    assert not world.pods, "all evidence is gone"
+    world.settle()
+    assert world.is_true(Condition.COMPLETE)
+
+
+def test_success_is_final() -> None:
+    world = running()
+    world.set_pod("worker-0", Phase.SUCCEEDED)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    world.pods.clear()
+    world.service = None
+    assert world.step() == ()

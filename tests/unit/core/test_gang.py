@@ -1,0 +1,472 @@
+"""All pods of a job or none: which scheduler learns of them, in which words, and what becomes of the job meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from builders import NOW, job
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import CreateGang, CreatePod, DeleteGang, LookForGangs
+from dtj.core.gang.discovery import APIS
+from dtj.core.gang.requests import requests
+from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
+from support.gang_manifests import gang_of, members_needed
+from support.gang_worlds import COSCHEDULING, KUEUE, NATIVE_135, NATIVE_136, VOLCANO, admit, world
+from world import World, live
+
+pytestmark = pytest.mark.unit
+
+
+def spec_of(world: World) -> JsonObject:
+    """What the newest PodGroup or Workload says."""
+    found = world.gang_manifests[-1]["spec"]
+    assert isinstance(found, dict)
+    return found
+
+
+class TestWhoIsTold:
+    def test_nobody_where_the_job_does_not_ask_for_it(self) -> None:
+        world = World(job(), installed=APIS)
+        world.settle()
+        assert len(world.taken(LookForGangs)) == 1  # a job may have a default queue without asking for it
+        assert world.gang is None
+
+    def test_nobody_where_the_job_says_none(self) -> None:
+        alone = world(*APIS, gang="None")
+        alone.settle()
+        assert not alone.taken(LookForGangs)
+        assert len(alone.pods) == 3
+
+    @pytest.mark.parametrize(
+        ("installed", "chosen"),
+        [
+            (APIS, VOLCANO),
+            ((NATIVE_135, COSCHEDULING), COSCHEDULING),
+            ((NATIVE_135,), NATIVE_135),
+            ((NATIVE_136,), NATIVE_136),
+            ((KUEUE, NATIVE_135), NATIVE_135),
+        ],
+    )
+    def test_auto_without_a_queue_takes_the_first_scheduler_that_is_there(
+        self, installed: tuple[GangApi, ...], chosen: GangApi
+    ) -> None:
+        automatic = world(*installed)
+        automatic.settle()
+        assert automatic.gang is not None
+        assert automatic.gang.api == chosen
+        assert automatic.job.status.gang == chosen.gang
+
+    def test_auto_with_a_queue_takes_kueue(self) -> None:
+        queued = world(KUEUE, VOLCANO, queue="team-a")
+        queued.settle()
+        assert queued.gang is not None
+        assert queued.gang.api == KUEUE
+
+    def test_auto_with_a_queue_takes_volcano_where_there_is_no_kueue(self) -> None:
+        queued = world(VOLCANO, queue="team-a")
+        queued.settle()
+        assert spec_of(queued)["queue"] == "team-a"
+
+    def test_auto_in_a_cluster_without_any_lets_pods_be_scheduled_one_by_one(self) -> None:
+        plain = world()
+        plain.settle()
+        assert len(plain.pods) == 3
+        assert plain.job.status.gang == "None"
+
+    def test_a_scheduler_that_is_not_there_makes_the_job_invalid_and_says_what_is(self) -> None:
+        invalid = world(NATIVE_135, gang="Volcano")
+        invalid.settle()
+        condition = invalid.job.status.condition(Condition.INVALID)
+        assert condition is not None
+        assert condition.reason == Reason.GANG_UNAVAILABLE
+        assert "that the operator knows (" in condition.message, "another version may be served"
+        assert "no API of Volcano" in condition.message
+        assert "found: Native" in condition.message
+        assert not invalid.pods
+
+    def test_a_version_of_a_scheduler_that_is_not_known_is_named(self) -> None:
+        waiting = world(queue="team-a", gang="Kueue")
+        waiting.gangs = GangsFound((), waiting.now, unknown=("kueue.x-k8s.io/v9", "scheduling.volcano.sh/v9"))
+        waiting.settle()
+        condition = waiting.job.status.condition(Condition.INVALID)
+        assert condition is not None
+        assert condition.message == (
+            "runPolicy.scheduling: this cluster serves kueue.x-k8s.io/v9, which the operator does not know (it knows "
+            "kueue.x-k8s.io/v1beta2, kueue.x-k8s.io/v1beta1): upgrade what is older, or set another gang"
+        )
+
+    def test_a_scheduler_that_is_installed_later_is_found(self) -> None:
+        waiting = world(gang="Volcano")
+        waiting.settle()
+        waiting.installed = (VOLCANO,)
+        waiting.advance(61)
+        waiting.settle()
+        assert len(waiting.pods) == 3
+        assert not waiting.is_true(Condition.INVALID)
+
+    def test_what_a_run_began_with_it_goes_on_with(self) -> None:
+        running = world(NATIVE_135)
+        running.settle()
+        running.installed, running.gangs = APIS, None
+        running.run_all()
+        running.settle()
+        assert running.gang is not None
+        assert running.gang.api == NATIVE_135
+        assert len(running.gang_manifests) == 1
+
+    def test_pods_join_the_group_of_their_job_also_when_a_newer_api_is_served(self) -> None:
+        running = world(NATIVE_135)
+        running.settle()
+        running.installed, running.gangs = (NATIVE_136, NATIVE_135), None
+        running.take_away("worker-1")
+        running.settle()
+        running.finish_deletions()
+        running.settle()
+        assert len({gang_of(running.manifests[name]) for name in running.pods}) == 1
+        assert dig(running.manifests["digits-worker-1-r1"], "spec", "workloadRef", "name") == "digits"
+
+    def test_a_group_of_that_name_that_is_somebody_elses_is_left_alone(self) -> None:
+        foreign = world(VOLCANO)
+        foreign.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
+        foreign.advance(60)
+        foreign.settle()
+        condition = foreign.job.status.condition(Condition.PODS_READY)
+        assert condition is not None
+        assert 'podgroup "digits" exists and belongs to something else' in condition.message
+        assert not foreign.pods
+
+    def test_a_group_of_that_name_is_nobodys_business_where_the_job_wants_none(self) -> None:
+        alone = World(job())
+        alone.gang = GangObject("default", "digits", "theirs", "somebody", VOLCANO)
+        alone.advance(60)
+        alone.settle()
+        assert len(alone.pods) == 2
+
+
+class TestInWhichWords:
+    def declared(self, api: GangApi, **scheduling: object) -> tuple[JsonObject, JsonObject]:
+        """The spec of the PodGroup or Workload, and the first pod."""
+        resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
+        template = {"spec": {"containers": [{"name": "trainer", "image": "x", "resources": resources}]}}
+        body = job(roles={"chief": 1, "worker": 3}, template=template, runPolicy={"scheduling": scheduling})
+        declared = World(body, installed=(api,))
+        declared.settle()
+        return spec_of(declared), declared.manifests["digits-chief-0"]
+
+    def test_volcano(self) -> None:
+        spec, pod = self.declared(VOLCANO, queue="team-a", minAvailable=3, priorityClassName="high")
+        assert spec == {
+            "minMember": 3,
+            "queue": "team-a",
+            "priorityClassName": "high",
+            "minResources": {"cpu": "1500m", "memory": str(3 * 2**30), "nvidia.com/gpu": "3"},
+        }
+        assert dig(pod, "metadata", "annotations", "scheduling.k8s.io/group-name") == "digits"
+        assert dig(pod, "spec", "schedulerName") == "volcano"
+        assert dig(pod, "spec", "priorityClassName") == "high"
+
+    def test_coscheduling(self) -> None:
+        spec, pod = self.declared(COSCHEDULING, timeoutSeconds=120)
+        assert (spec["minMember"], spec["scheduleTimeoutSeconds"]) == (4, 120)
+        assert dig(pod, "metadata", "labels", "scheduling.x-k8s.io/pod-group") == "digits"
+        assert dig(pod, "spec", "schedulerName") == "scheduler-plugins-scheduler"
+
+    def test_kubernetes_1_35(self) -> None:
+        spec, pod = self.declared(NATIVE_135)
+        assert spec["podGroups"] == [{"name": "job", "policy": {"gang": {"minCount": 4}}}]
+        assert dig(spec, "controllerRef", "kind") == "DistributedTrainingJob"
+        reference = {"name": "digits", "podGroup": "job", "podGroupReplicaKey": "attempt-1"}
+        assert dig(pod, "spec", "workloadRef") == reference
+
+    def test_kubernetes_1_36(self) -> None:
+        spec, pod = self.declared(NATIVE_136)
+        assert spec == {"schedulingPolicy": {"gang": {"minCount": 4}}, "disruptionMode": "PodGroup"}
+        assert dig(pod, "spec", "schedulingGroup") == {"podGroupName": "digits"}
+
+    def test_kueue(self) -> None:
+        given = world(KUEUE, roles={"chief": 1, "worker": 3}, gang="Kueue", queue="team-a", priorityClassName="high")
+        given.priority = 1000
+        given.settle()
+        spec = spec_of(given)
+        assert (spec["queueName"], spec["priority"]) == ("team-a", 1000)
+        sets = spec["podSets"]
+        assert isinstance(sets, list)
+        assert [(dig(one, "name"), dig(one, "count")) for one in sets] == [("chief", 1), ("worker", 3)]
+        assert dig(sets[1], "template", "spec", "containers", 0, "name") == "trainer"
+
+    def test_a_scheduler_that_the_user_names_in_the_template_is_kept(self) -> None:
+        template = {"spec": {"schedulerName": "mine", "containers": [{"name": "trainer", "image": "x"}]}}
+        named = World(job(template=template, runPolicy={"scheduling": {}}), installed=(COSCHEDULING,))
+        named.settle()
+        assert dig(named.manifests["digits-worker-0"], "spec", "schedulerName") == "mine"
+
+
+class TestWhatAPodAsksFor:
+    """As the scheduler counts it (PodRequests in k8s.io/component-helpers/resource)."""
+
+    @staticmethod
+    def container(cpu: str, **fields: object) -> dict[str, object]:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
+
+    @pytest.mark.parametrize(
+        ("spec", "cpu"),
+        [
+            ({"containers": ["4", "1"]}, 5),
+            ({"containers": ["4"], "initContainers": ["2"]}, 4),
+            ({"containers": ["4"], "initContainers": ["7"]}, 7),
+            ({"containers": ["4"], "initContainers": ["2 stays"]}, 6),
+            ({"containers": ["4"], "initContainers": ["2 stays", "1 stays"]}, 7),
+            ({"containers": ["4"], "initContainers": ["2 stays", "5"]}, 7),
+            ({"containers": ["4"], "initContainers": ["5", "2 stays"]}, 6),
+            ({"containers": ["4"], "resources": {"requests": {"cpu": "9"}}}, 9),
+            ({"containers": ["4"], "overhead": {"cpu": "500m"}}, 4.5),
+            ({"containers": ["4"], "resources": {"requests": {"cpu": "9"}}, "overhead": {"cpu": "1"}}, 10),
+        ],
+    )
+    def test_native_sidecars_are_added_and_init_containers_run_next_to_those_before_them(
+        self, spec: dict[str, object], cpu: float
+    ) -> None:
+        made = dict(spec)
+        for kind in ("containers", "initContainers"):
+            given = spec.get(kind, [])
+            assert isinstance(given, list)
+            made[kind] = [
+                self.container(words[0], **({"restartPolicy": "Always"} if words[1:] else {}))
+                for words in map(str.split, given)
+            ]
+        assert requests({"spec": made}) == {"cpu": Fraction(cpu)}  # type: ignore[dict-item]
+
+    def test_of_the_resources_of_the_whole_pod_only_those_count_that_kubernetes_knows_there(self) -> None:
+        spec: JsonObject = {
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+            "resources": {"requests": {"nvidia.com/gpu": 8, "hugepages-2Mi": "2Mi"}},
+        }
+        assert requests({"spec": spec}) == {"nvidia.com/gpu": Fraction(1), "hugepages-2Mi": Fraction(2 * 2**20)}
+
+
+class TestThroughTheLifeOfAJob:
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
+    def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
+        story = world(api)
+        story.settle()
+        kinds = [type(action) for action in story.history]
+        assert kinds.index(CreateGang) < kinds.index(CreatePod)
+        story.run_all()
+        story.settle()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert story.job.status.state == "Succeeded"
+        assert story.gang is None
+        assert (len(story.taken(CreateGang)), len(story.taken(DeleteGang))) == (1, 1)
+
+    def test_a_group_that_is_deleted_by_hand_is_created_again(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        story.gang = None
+        story.settle()
+        assert story.gang is not None
+
+    def test_a_new_attempt_waits_for_its_own_gang_on_kubernetes_1_35(self) -> None:
+        story = world(NATIVE_135)
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.take_away("worker-1")
+        story.settle()
+        key = dig(story.manifests["digits-worker-0-r1"], "spec", "workloadRef", "podGroupReplicaKey")
+        assert key == "attempt-2"
+        assert len(story.gang_manifests) == 1
+
+    def test_a_replica_that_comes_back_alone_joins_nobody_since_others_may_have_completed(self) -> None:
+        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
+        story = World(body, installed=(NATIVE_135,))
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.set_pod("worker-1", Phase.FAILED, exit_code=3)
+        story.advance(2)
+        story.settle()
+        assert dig(story.manifests["digits-worker-1-r1"], "spec", "workloadRef") is None
+
+    @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
+    def test_a_replica_that_came_back_alone_joins_the_gang_of_the_next_attempt(self, api: GangApi) -> None:
+        body = job(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1}, runPolicy={"scheduling": {}})
+        story = World(body, installed=(api,))
+        for lost in (None, "worker-0", "ps-0"):
+            if lost is not None:
+                story.take_away(lost)
+            story.settle()
+            story.finish_deletions()
+            story.settle()
+            story.run_all()
+            story.settle()
+        assert story.job.status.attempt == 2
+        assert len([pod for pod in story.pods.values() if pod.node and pod.attempt == 2]) == members_needed(
+            story.gang_manifests[-1]
+        )
+
+    def test_a_replica_that_came_back_alone_joins_the_gang_after_a_suspension(self) -> None:
+        def suspend(suspended: bool) -> None:
+            policy = {"scheduling": {}, "suspend": suspended}
+            changed = job(roles={"worker": 2, "evaluator": 1}, runPolicy=policy)
+            story.job = replace(story.job, spec=changed.spec, generation=story.job.generation + 1)
+            story.settle()
+            story.finish_deletions()
+            story.settle()
+
+        story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.take_away("evaluator-0")
+        suspend(False)
+        suspend(True)
+        suspend(False)
+        assert {gang_of(story.manifests[name]) for name in live(story)} == {"digits"}
+
+    def test_a_replica_that_is_lost_before_the_gang_is_placed_leaves_its_place_to_the_next(self) -> None:
+        story = world(VOLCANO, roles={"worker": 2, "evaluator": 1})
+        story.settle()
+        story.take_away("evaluator-0")
+        story.advance(11)
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert gang_of(story.manifests["digits-evaluator-0-r1"]) == "digits"
+        story.run_all()
+        story.settle()
+        assert story.job.status.state == "Running"
+
+    def test_another_number_of_workers_is_another_gang(self) -> None:
+        story = world(VOLCANO, elastic={"maxReplicas": 5})
+        story.settle()
+        story.run_all()
+        story.settle()
+        scaled = job(roles={"worker": 5}, elastic={"maxReplicas": 5}, runPolicy={"scheduling": {}})
+        story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert [dig(body, "spec", "minMember") for body in story.gang_manifests] == [3, 5]
+        assert len([pod for pod in story.pods.values() if pod.attempt == 2]) == 5
+
+    def test_a_suspended_job_holds_nothing(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        suspended = job(roles={"worker": 3}, runPolicy={"scheduling": {}, "suspend": True})
+        story.job = replace(story.job, spec=suspended.spec, generation=2)
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        assert story.gang is None
+        assert story.job.status.state == "Suspended"
+
+
+class TestAnIncompleteGang:
+    """Two jobs that each hold half of a quota would wait for each other forever (training-operator#1264)."""
+
+    def refused(self) -> World:
+        story = world(VOLCANO)
+        story.settle()
+        del story.pods["digits-worker-2"]
+        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        return story
+
+    def test_gives_back_what_it_holds_and_says_so(self) -> None:
+        story = self.refused()
+        story.step()
+        story.step()
+        assert all(pod.terminating for pod in story.pods.values())
+        condition = story.job.status.condition(Condition.PODS_READY)
+        assert condition is not None
+        assert condition.reason == Reason.GANG_RELEASED
+        assert "exceeded quota: pods=2" in condition.message
+
+    def test_is_created_again_and_nothing_is_charged(self) -> None:
+        story = self.refused()
+        story.settle()
+        story.finish_deletions()
+        story.refusal = None
+        story.settle()
+        assert sorted(story.pods) == ["digits-worker-0", "digits-worker-1", "digits-worker-2"]
+        assert story.job.status.restarts.total == 0
+        assert story.job.status.attempt == 1
+
+    def test_an_operator_that_dies_in_between_gives_back_the_rest(self) -> None:
+        story = self.refused()
+        story.step()
+        story.refusal = None  # what was refused is not remembered
+        story.settle()
+        assert all(pod.terminating for pod in story.pods.values())
+
+    @pytest.mark.parametrize(("exit_code", "limit"), [(143, None), (1, None), (1, 0), (137, 0)])
+    def test_the_ends_of_pods_that_it_gave_back_are_no_losses(self, exit_code: int, limit: int | None) -> None:
+        """A container may have ended while its pod is still there."""
+        budget = {"backoffLimit": 0, **({"disruptionLimit": limit} if limit is not None else {})}
+        policy = {"scheduling": {"gang": "Kueue", "queue": "a"}, **budget}
+        story = World(job(roles={"worker": 3}, runPolicy=policy), installed=(KUEUE,))
+        story.settle()
+        admit(story)
+        story.settle()
+        story.run_all()
+        del story.pods["digits-worker-2"]
+        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.step()
+        story.step()
+        for name in ("worker-0", "worker-1"):
+            assert story.pods[f"digits-{name}"].terminating
+            story.set_pod(name, Phase.FAILED, exit_code=exit_code)
+        story.settle()
+        story.finish_deletions()
+        story.refusal = None
+        story.settle()
+        assert (story.job.status.state, story.job.status.attempt) == ("Starting", 1)
+        assert story.job.status.restarts.total == 0
+        assert len(story.pods) == 3
+
+    def test_gives_back_what_it_holds_in_every_attempt(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.take_away("worker-1")
+        story.settle()
+        story.finish_deletions()
+        story.settle()
+        del story.pods["digits-worker-2-r1"]
+        story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.settle()
+        assert story.job.status.attempt == 2
+        assert all(pod.terminating for pod in story.pods.values())
+
+    def test_that_is_placed_already_goes_on_without_the_refused(self) -> None:
+        story = world(VOLCANO, minAvailable=2)
+        story.settle()
+        story.run_all()
+        del story.pods["digits-worker-2"]
+        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.settle()
+        assert not any(pod.terminating for pod in story.pods.values())
+
+    def test_pods_of_a_job_without_a_gang_wait_where_they_are(self) -> None:
+        story = World(job(roles={"worker": 3}))
+        story.settle()
+        del story.pods["digits-worker-2"]
+        story.refusal = CreationRefusal("digits-worker-2", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.settle()
+        assert not any(pod.terminating for pod in story.pods.values())
+
+    def test_once_all_were_ready_a_refusal_releases_nobody(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.refusal = CreationRefusal("digits-worker-2-r1", "Forbidden", "exceeded quota: pods=2", NOW)
+        story.settle()
+        assert not any(pod.terminating for pod in story.pods.values())

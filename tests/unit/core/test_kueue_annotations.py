@@ -1,0 +1,96 @@
+"""What Kueue copies from its own kinds of jobs to their Workloads and pods, and what a job may not ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api import kueue_annotations
+from dtj.api.json import JsonObject, dig
+from dtj.api.names import Condition
+from dtj.core.actions import UpdateGang
+from support.gang_worlds import KUEUE, admit
+from world import World
+
+pytestmark = pytest.mark.unit
+
+GATE = kueue_annotations.ADMISSION_GATE
+RUN_SECONDS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+
+
+def queued(**annotations: str) -> World:
+    given = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    story = World(replace(given, annotations=annotations), installed=(KUEUE,))
+    story.settle()
+    return story
+
+
+def test_the_workload_has_the_parameters_of_a_provisioning_request_and_the_gate() -> None:
+    story = queued(**{RUN_SECONDS: "3600", GATE: "example.com/budget", "kueue.x-k8s.io/other": "x"})
+    metadata = story.gang_manifests[-1]["metadata"]
+    annotations = dig(metadata, "annotations")
+    assert isinstance(annotations, dict)
+    assert (annotations[RUN_SECONDS], annotations[GATE]) == ("3600", "example.com/budget")
+    assert "kueue.x-k8s.io/other" not in annotations
+
+
+def test_kueuectl_finds_the_workload_of_a_job() -> None:
+    story = queued()
+    assert dig(story.gang_manifests[-1], "metadata", "labels", "kueue.x-k8s.io/job-uid") == story.job.uid
+
+
+@pytest.mark.parametrize(("before", "after"), [("a.b/c", ""), ("a.b/c,d.e/f", "d.e/f"), ("", "a.b/c")])
+def test_a_gate_that_is_changed_on_a_job_that_waits_is_changed_on_its_workload(before: str, after: str) -> None:
+    story = queued(**{GATE: before} if before else {})
+    story.job = replace(story.job, annotations={GATE: after} if after else {})
+    story.settle()
+    (update,) = story.taken(UpdateGang)
+    assert isinstance(update, UpdateGang)
+    assert dig(update.patch, "metadata", "annotations") == {GATE: after or None}
+
+
+def test_pods_have_the_names_of_the_queues_that_admitted_them() -> None:
+    story = queued()
+    admit(story)
+    story.settle()
+    labels = dig(story.manifests["digits-worker-0"], "metadata", "labels")
+    assert isinstance(labels, dict)
+    assert labels["kueue.x-k8s.io/local-queue-name"] == "team-a"
+    assert labels["kueue.x-k8s.io/cluster-queue-name"] == "all"
+
+
+def test_a_name_that_is_too_long_for_a_label_is_left_out() -> None:
+    story = queued()
+    admit(story)
+    assert story.gang is not None
+    admission: JsonObject = {"clusterQueue": "a" * 64, "podSetAssignments": []}
+    story.kueue_says({**story.gang.status, "admission": admission})
+    story.settle()
+    labels = dig(story.manifests["digits-worker-0"], "metadata", "labels")
+    assert isinstance(labels, dict)
+    assert "kueue.x-k8s.io/cluster-queue-name" not in labels
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        ({"kueue.x-k8s.io/job-min-parallelism": "2"}, "spec.elastic.minReplicas: set it there"),
+        ({"kueue.x-k8s.io/elastic-job": "true"}, "waits in its queue again when its number of workers changes"),
+    ],
+)
+def test_what_the_operator_does_not_do_is_refused_with_the_reason(annotation: dict[str, str], words: str) -> None:
+    story = queued(**annotation)
+    condition = story.job.status.condition(Condition.INVALID)
+    assert condition is not None
+    assert next(iter(annotation)) in condition.message
+    assert words in condition.message
+    assert story.gang is None
+
+
+def test_outside_of_kueue_its_annotations_mean_nothing() -> None:
+    given = replace(job(roles={"worker": 1}), annotations={"kueue.x-k8s.io/job-min-parallelism": "2"})
+    story = World(given)
+    story.settle()
+    assert not story.is_true(Condition.INVALID)

@@ -1,0 +1,161 @@
+"""Pods whose nodes Kueue chooses: what the Workload asks for, and how a pod waits for its node."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import job, manifest, stored
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.kueue_topology import (
+    GROUP,
+    LAYERS,
+    PREFERRED,
+    REQUIRED,
+    SLICE_REQUIRED,
+    SLICE_SIZE,
+    UNCONSTRAINED,
+    topology_request,
+)
+from dtj.api.names import Label
+from dtj.core.observed import Phase
+from dtj.core.platform import Platform
+from dtj.core.validity import problems
+from support.gang_worlds import KUEUE, kueue_condition
+from world import World
+
+pytestmark = pytest.mark.unit
+
+QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+RACK = "example.com/rack"
+
+
+def template(annotations: JsonObject) -> JsonObject:
+    container: JsonObject = {"name": "trainer", "image": "example/trainer:1"}
+    return {"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}
+
+
+def queued(annotations: JsonObject) -> World:
+    story = World(job(roles={"worker": 2}, runPolicy=QUEUED, template=template(annotations)), installed=(KUEUE,))
+    story.settle()
+    return story
+
+
+def admit(story: World, *, placed: bool) -> None:
+    """Kueue admits the job, with nodes for its pods or without."""
+    assignment: JsonObject = {"name": "worker", "flavors": {}, "count": 2}
+    if placed:
+        assignment["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": []}
+    conditions = [kueue_condition("QuotaReserved"), kueue_condition("Admitted")]
+    admission: JsonObject = {"clusterQueue": "all", "podSetAssignments": [assignment]}
+    story.kueue_says({"conditions": [*conditions], "admission": admission})
+    story.settle()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asked"),
+    [
+        ({}, {}),
+        ({REQUIRED: RACK}, {"required": RACK}),
+        ({PREFERRED: RACK}, {"preferred": RACK}),
+        ({UNCONSTRAINED: "true"}, {"unconstrained": True}),
+        ({REQUIRED: RACK, GROUP: "all"}, {"required": RACK, "podSetGroupName": "all"}),
+        (
+            {SLICE_REQUIRED: RACK, SLICE_SIZE: "2"},
+            {"podSetSliceRequiredTopology": RACK, "podSetSliceSize": 2},
+        ),
+    ],
+    ids=["none", "required", "preferred", "unconstrained", "group", "slices"],
+)
+def test_the_annotations_of_the_template_are_the_request_of_the_pod_set(
+    annotations: JsonObject, asked: JsonObject
+) -> None:
+    assert topology_request(template(annotations)) == {"podIndexLabel": Label.INDEX, **asked}
+
+
+def test_the_workload_has_the_request() -> None:
+    (pod_set,) = objects(dig(queued({REQUIRED: RACK}).gang_manifests[0], "spec", "podSets"))
+    assert pod_set["topologyRequest"] == {"podIndexLabel": Label.INDEX, "required": RACK}
+
+
+def test_a_pod_waits_until_kueue_has_given_it_its_node() -> None:
+    story = queued({REQUIRED: RACK})
+    admit(story, placed=True)
+    pod = story.manifests["digits-worker-1"]
+    assert dig(pod, "spec", "schedulingGates") == [{"name": "kueue.x-k8s.io/topology"}]
+    assert dig(pod, "metadata", "annotations", "kueue.x-k8s.io/workload") == "digits"
+    assert dig(pod, "metadata", "annotations", UNCONSTRAINED) is None
+    assert dig(pod, "metadata", "labels", "kueue.x-k8s.io/podset") == "worker"
+    assert dig(pod, "metadata", "labels", Label.INDEX) == "1"
+
+
+def test_a_job_without_annotations_in_a_queue_of_such_nodes_is_marked_for_kueue() -> None:
+    story = queued({})
+    admit(story, placed=True)
+    pod = story.manifests["digits-worker-0"]
+    assert dig(pod, "metadata", "annotations", UNCONSTRAINED) == "true"
+
+
+def test_pods_of_other_queues_have_no_gate() -> None:
+    story = queued({})
+    admit(story, placed=False)
+    pod = story.manifests["digits-worker-0"]
+    assert dig(pod, "spec", "schedulingGates") is None
+    assert dig(pod, "metadata", "annotations", UNCONSTRAINED) is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "message"),
+    [
+        ({REQUIRED: RACK, PREFERRED: RACK}, f"{REQUIRED} and {PREFERRED} exclude each other: remove all but one"),
+        ({REQUIRED: "no level"}, f"{REQUIRED} must be a level of a Topology, which is a label of nodes: "),
+        ({UNCONSTRAINED: "maybe"}, f'{UNCONSTRAINED} must be "true" or "false", not \'maybe\''),
+        ({SLICE_REQUIRED: RACK}, f"{SLICE_REQUIRED} and {SLICE_SIZE} belong together: set both, or remove both"),
+        ({SLICE_REQUIRED: RACK, SLICE_SIZE: "0"}, f"{SLICE_SIZE} must be a number of pods from 1 to 2,147,483,647"),
+        ({GROUP: "all"}, f"{GROUP} needs {REQUIRED} or {PREFERRED}: set one of them, or remove it"),
+        (
+            {REQUIRED: RACK, GROUP: "all", SLICE_REQUIRED: RACK, SLICE_SIZE: "2"},
+            f"{GROUP} and {SLICE_REQUIRED} exclude each other: remove one of them",
+        ),
+        ({LAYERS: "[]"}, f"{LAYERS} is not supported: remove it, or set {SLICE_REQUIRED} and {SLICE_SIZE}"),
+    ],
+    ids=["two", "level", "boolean", "half a slice", "size", "group", "group of slices", "layers"],
+)
+def test_annotations_that_kueue_would_refuse_are_named_with_the_remedy(annotations: JsonObject, message: str) -> None:
+    body = stored(manifest(runPolicy=QUEUED, template=template(annotations)))
+    (problem,) = problems(Job.from_object(body), Platform())
+    assert problem.message.startswith(f"spec.template.metadata.annotations: {message}")
+
+
+def test_outside_of_kueue_they_mean_nothing() -> None:
+    body = stored(manifest(template=template({UNCONSTRAINED: "maybe"})))
+    assert problems(Job.from_object(body), Platform()) == ()
+
+
+def test_a_restart_waits_until_the_nodes_are_free() -> None:
+    story = queued({})
+    admit(story, placed=True)
+    story.run_all()
+    story.settle()
+    story.set_pod("worker-1", Phase.FAILED, exit_code=137)
+    story.settle()
+    story.advance(60)  # the backoff of the restart
+    story.settle()
+    assert story.pods["digits-worker-0"].terminating
+    assert "digits-worker-1-r1" not in story.pods
+    story.finish_deletions()
+    story.settle()
+    assert {"digits-worker-0-r1", "digits-worker-1-r1"} <= set(story.pods)
+
+
+def test_a_restart_does_not_wait_for_a_pod_whose_grace_period_is_over() -> None:
+    story = queued({})
+    admit(story, placed=True)
+    story.run_all()
+    story.settle()
+    story.set_pod("worker-1", Phase.FAILED, exit_code=137)
+    for _ in range(3):
+        story.settle()
+        story.advance(60)
+    assert story.pods["digits-worker-0"].terminating, "its node is lost"
+    assert {"digits-worker-0-r1", "digits-worker-1-r1"} <= set(story.pods)

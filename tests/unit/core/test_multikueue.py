@@ -1,0 +1,229 @@
+"""Jobs that MultiKueue runs: queued in the manager cluster, run as a copy in a worker cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api import multikueue
+from dtj.api.job import Job
+from dtj.api.names import Condition
+from dtj.core.actions import CreateGang, CreatePod, DeleteGang, DeleteJob, PatchStatus, UpdateGang
+from dtj.core.observed import GangObject, Phase
+from support.gang_worlds import KUEUE, NATIVE_136, admit, kueue_condition, workload_conditions
+from world import World
+
+pytestmark = pytest.mark.unit
+
+QUEUED = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+SIZE = "worker=3;min=3"
+
+
+def manager(**policy: object) -> World:
+    """A job in the manager cluster, in its queue."""
+    story = World(
+        job(managedBy=multikueue.CONTROLLER, roles={"worker": 3}, runPolicy={**QUEUED, **policy}), installed=(KUEUE,)
+    )
+    story.settle()
+    return story
+
+
+def running() -> World:
+    """A job in the manager cluster that a worker cluster has admitted, and whose copy runs."""
+    story = manager()
+    admit(story)
+    copied(story)
+    story.settle()
+    return story
+
+
+def copied(story: World) -> None:
+    """What MultiKueue does: the status is that of the copy."""
+    copy = World(job(roles={"worker": 3}, runPolicy=QUEUED), installed=(KUEUE,))
+    copy.settle()
+    admit(copy)
+    copy.settle()
+    copy.run_all()
+    copy.settle()
+    assert copy.job.status.start_time is not None
+    story.job = replace(story.job, status=copy.job.status)
+
+
+def change_policy(story: World, **fields: object) -> None:
+    """The user changes runPolicy."""
+    spec = story.job.spec
+    assert spec is not None
+    policy = spec.run_policy.model_copy(update=fields)
+    story.job = replace(story.job, spec=spec.model_copy(update={"run_policy": policy}))
+
+
+def worker(size: str = SIZE, **more: object) -> World:
+    """A copy in a worker cluster, with the Workload that MultiKueue made for it, which is admitted."""
+    story = World(replace(copy_of(**more), prebuilt_workload="digits"), installed=(KUEUE,))
+    story.gang = GangObject(
+        namespace=story.job.namespace,
+        name="digits",
+        uid="uid-of-the-workload",
+        owner_uid="",
+        api=KUEUE,
+        version="1",
+        size=size,
+        queue="team-a",
+    )
+    admit(story)
+    return story
+
+
+def copy_of(**more: object) -> Job:
+    copy = job(roles={"worker": 3}, runPolicy={**QUEUED, **more})
+    return replace(copy, labels={multikueue.ORIGIN: "multikueue"})
+
+
+class TestManager:
+    def test_the_workload_is_all_that_is_created(self) -> None:
+        story = manager()
+        assert len(story.taken(CreateGang)) == 1
+        assert story.job.status.reason == "Queued"
+        admit(story)
+        story.settle()
+        assert not story.taken(CreatePod)
+        assert story.service is None
+
+    def test_the_status_of_an_admitted_job_is_left_to_multikueue(self) -> None:
+        story = manager()
+        admit(story)
+        written = len(story.taken(PatchStatus))
+        copied(story)
+        story.settle()
+        assert len(story.taken(PatchStatus)) == written
+
+    def test_whether_the_pods_are_ready_is_read_from_the_copy(self) -> None:
+        assert workload_conditions(running())["PodsReady"] == "True/Started"
+
+    def test_an_evicted_job_waits_in_its_queue_again(self) -> None:
+        story = running()
+        assert story.gang is not None
+        evicted = kueue_condition("Evicted", reason="AdmissionCheck")
+        story.kueue_says({**story.gang.status, "conditions": [kueue_condition("Admitted"), evicted]})
+        story.settle()
+        found = workload_conditions(story)
+        assert (found["QuotaReserved"], found["Requeued"]) == ("False/Pending", "False/AdmissionCheck")
+        assert story.job.status.start_time is None
+        assert story.job.status.reason == "Queued"
+
+    def test_a_suspended_job_has_no_workload(self) -> None:
+        story = running()
+        change_policy(story, suspend=True)
+        story.settle()
+        assert story.gang is None
+        assert story.job.status.state == "Suspended"
+
+    def test_a_job_of_another_size_gets_another_workload(self) -> None:
+        story = running()
+        assert story.gang is not None
+        story.gang = replace(story.gang, size="worker=2;min=2")
+        story.settle()
+        assert len(story.taken(DeleteGang)) == 1
+        assert len(story.taken(CreateGang)) == 2
+
+    def test_the_end_is_reported_by_multikueue_and_the_time_to_live_counts_here(self) -> None:
+        story = running()
+        ended = story.job.status.model_copy(
+            update={
+                "completion_time": "2026-01-01T00:00:00Z",
+                "conditions": [
+                    condition.model_copy(update={"type": Condition.COMPLETE, "status": "True"})
+                    for condition in story.job.status.conditions[:1]
+                ],
+            }
+        )
+        story.job = replace(story.job, status=ended)
+        change_policy(story, ttl_seconds_after_finished=0)
+        assert story.step() == (DeleteJob(),)
+
+    @pytest.mark.parametrize("policy", [{}, {"scheduling": {"gang": "Native"}}], ids=["no gang", "another gang"])
+    def test_a_job_without_a_queue_is_refused(self, policy: dict[str, object]) -> None:
+        story = World(job(managedBy=multikueue.CONTROLLER, runPolicy=policy), installed=(KUEUE, NATIVE_136))
+        story.settle()
+        condition = story.job.status.condition(Condition.INVALID)
+        assert condition is not None
+        assert condition.message.startswith(
+            "spec.managedBy: kueue.x-k8s.io/multikueue takes jobs from a queue of Kueue"
+        )
+
+    def test_the_field_of_older_versions_is_not_read_by_multikueue(self) -> None:
+        story = World(job(runPolicy={**QUEUED, "managedBy": multikueue.CONTROLLER}), installed=(KUEUE,))
+        assert story.step() == ()
+
+
+class TestWorker:
+    def test_the_copy_becomes_the_owner_of_its_workload_and_runs(self) -> None:
+        story = worker()
+        story.settle()
+        assert story.gang is not None
+        assert story.gang.owner_uid == story.job.uid
+        assert not story.taken(CreateGang)
+        assert len(story.pods) == 3
+        story.run_all()
+        story.settle()
+        assert workload_conditions(story)["PodsReady"] == "True/Started"
+
+    def test_it_waits_for_a_workload_that_is_not_seen_yet(self) -> None:
+        story = worker()
+        story.gang = None
+        story.settle()
+        assert not story.taken(CreateGang)
+        assert story.job.status.reason == "Queued"
+
+    def test_a_workload_of_somebody_else_is_left_alone(self) -> None:
+        story = worker()
+        assert story.gang is not None
+        story.gang = replace(story.gang, owner_uid="theirs")
+        story.advance(60)
+        story.settle()
+        assert not story.taken(UpdateGang)
+        assert story.job.status.reason == "NameTaken"
+
+    def test_a_workload_that_does_not_fit_is_over(self) -> None:
+        story = worker(size="worker=2;min=2")
+        story.settle()
+        assert workload_conditions(story)["Finished"] == "True/OutOfSync"
+        assert not story.taken(DeleteGang)
+        assert not story.pods
+
+    def test_completed_pods_keep_their_quota(self) -> None:
+        story = worker()
+        story.settle()
+        story.run_all()
+        story.set_pod("worker-1", Phase.SUCCEEDED)
+        story.settle()
+        assert story.gang is not None
+        assert "reclaimablePods" not in story.gang.status
+
+    def test_the_copy_is_kept_after_its_end_until_multikueue_deletes_it(self) -> None:
+        story = worker(ttlSecondsAfterFinished=0)
+        story.settle()
+        story.run_all()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        for _ in range(3):
+            story.settle()
+            story.finish_deletions()
+            story.advance(60)
+        assert story.job.status.terminal
+        assert workload_conditions(story)["Finished"] == "True/Succeeded"
+        assert not story.taken(DeleteJob)
+
+    def test_a_workload_of_another_name_is_refused(self) -> None:
+        story = World(replace(copy_of(), prebuilt_workload="other"), installed=(KUEUE,))
+        story.settle()
+        condition = story.job.status.condition(Condition.INVALID)
+        assert condition is not None
+        assert condition.message.endswith("remove it, or set it to digits")
+
+
+@pytest.mark.parametrize("field", ["annotations", "labels"])
+def test_the_name_of_the_workload_is_read_from_the_annotation_and_from_the_label_of_older_versions(field: str) -> None:
+    body = {"metadata": {field: {multikueue.PREBUILT_WORKLOAD: "digits"}}}
+    assert multikueue.prebuilt_workload(body) == "digits"  # type: ignore[arg-type]

@@ -1,0 +1,163 @@
+"""Elastic jobs that Kueue admits with fewer workers than they ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, dig, objects
+from dtj.api.names import Condition
+from dtj.core.gang.partial_admission import least_workers
+from dtj.core.observed import Phase
+from support.gang_worlds import KUEUE_BETA_2, evict, kueue_condition
+from world import World
+
+pytestmark = pytest.mark.unit
+
+BOUNDS: JsonObject = {"minReplicas": 2, "maxReplicas": 6}
+SCHEDULING = {"gang": "Kueue", "queue": "team-a"}
+
+
+def wanted(**more: object) -> Job:
+    fields = {"roles": {"worker": 4}, "elastic": BOUNDS, "runPolicy": {"scheduling": SCHEDULING}, **more}
+    return job(**fields)  # type: ignore[arg-type]
+
+
+def queued(**more: object) -> World:
+    story = World(wanted(**more), installed=(KUEUE_BETA_2,))
+    story.settle()
+    return story
+
+
+def admit(story: World, workers: int) -> None:
+    """Kueue has this much quota for workers, and the pods of the job run."""
+    counts = {"chief": 1, "worker": workers, "ps": 1}
+    story.kueue_says(
+        {
+            "conditions": [kueue_condition("QuotaReserved"), kueue_condition("Admitted")],
+            "admission": {"podSetAssignments": [{"name": name, "count": count} for name, count in counts.items()]},
+        }
+    )
+    story.settle()
+    story.run_all()
+    story.settle()
+
+
+def least(story: World) -> dict[str, object]:
+    """The least count of each pod set; None where all of its pods are needed."""
+    return {
+        str(each["name"]): each.get("minCount") for each in objects(dig(story.gang_manifests[-1], "spec", "podSets"))
+    }
+
+
+def living(story: World) -> set[str]:
+    return {name.removeprefix("digits-") for name, pod in story.pods.items() if not pod.ended and not pod.terminating}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {"worker": 2}),
+        ({"elastic": None}, {"worker": None}),
+        ({"elastic": {"minReplicas": 4, "maxReplicas": 6}}, {"worker": None}),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, {"worker": None}),
+        (
+            {"strategy": "ParameterServer", "roles": {"chief": 1, "worker": 4, "ps": 1}},
+            {"chief": None, "worker": 2, "ps": None},
+        ),
+    ],
+    ids=["elastic", "not elastic", "all are the least", "in another cluster", "parameter servers"],
+)
+def test_the_workload_names_the_least_number_of_workers(more: dict[str, object], expected: dict[str, object]) -> None:
+    assert least(queued(**more)) == expected
+
+
+def test_pods_that_are_placed_in_groups_are_needed_all() -> None:
+    slices: JsonObject = {
+        "kueue.x-k8s.io/podset-slice-required-topology": "example.com/rack",
+        "kueue.x-k8s.io/podset-slice-size": "2",
+    }
+    containers: JsonObject = {"containers": [{"name": "trainer", "image": "example/trainer:1"}]}
+    story = queued(template={"metadata": {"annotations": slices}, "spec": containers})
+    assert least(story) == {"worker": None}
+
+
+def test_the_hosts_of_a_tpu_slice_are_needed_all() -> None:
+    hosts = wanted(accelerator={"profile": "tpu-v5e", "topology": "4x4"})
+    assert hosts.spec is not None
+    assert least_workers(hosts, hosts.spec, {}) is None
+
+
+def test_a_job_runs_with_the_workers_that_were_admitted() -> None:
+    story = queued()
+    admit(story, 3)
+    assert living(story) == {"worker-0", "worker-1", "worker-2"}
+    (trainer,) = objects(dig(story.manifests["digits-worker-0"], "spec", "containers"))
+    (config,) = (each["value"] for each in objects(trainer["env"]) if each["name"] == "TF_CONFIG")
+    assert str(config).count(":2222") == 3
+    status = story.job.status
+    assert (status.state, status.ready, status.replica_statuses["worker"].desired) == ("Running", "3/3", 3)
+    ready = status.condition(Condition.PODS_READY)
+    assert ready is not None
+    assert ready.message == "Kueue has admitted 3 of 4 workers"
+    assert "Kueue has admitted the job with 3 of 4 workers" in [event.message for event in story.events]
+
+
+def test_a_job_whose_admitted_workers_complete_has_succeeded() -> None:
+    story = queued(runPolicy={"scheduling": SCHEDULING, "successPolicy": "AllWorkers"})
+    admit(story, 2)
+    for index in range(2):
+        story.set_pod(f"worker-{index}", Phase.SUCCEEDED)
+    story.gang = None  # others may delete it at any time
+    story.settle()
+    assert story.job.status.state == "Succeeded"
+    assert story.job.status.replica_statuses["worker"].desired == 2
+
+
+def test_a_restart_keeps_to_what_was_admitted() -> None:
+    story = queued()
+    admit(story, 2)
+    story.set_pod("worker-1", Phase.FAILED, exit_code=137)
+    for _ in range(3):
+        story.settle()
+        story.finish_deletions()
+        story.advance(60)
+    assert story.job.status.attempt == 2
+    assert living(story) == {"worker-0-r1", "worker-1-r1"}
+
+
+def test_a_job_that_waits_again_asks_for_all_workers_again() -> None:
+    story = queued()
+    admit(story, 2)
+    evict(story, "Preempted")
+    assert story.job.status.replica_statuses["worker"].desired == 4
+    admit(story, 4)
+    assert living(story) == {f"worker-{index}-r1" for index in range(4)}
+    assert len(story.gang_manifests) == 1
+
+
+def test_a_job_that_is_scaled_waits_for_what_it_asks_for_now() -> None:
+    story = queued()
+    admit(story, 2)
+    scaled = wanted(roles={"worker": 6})
+    story.job = replace(story.job, spec=scaled.spec, raw_spec=scaled.raw_spec, generation=2)
+    story.settle()
+    story.finish_deletions()
+    story.settle()
+    assert [dig(each, "spec", "podSets", 0, "count") for each in story.gang_manifests] == [4, 6]
+    admit(story, 5)
+    assert len(living(story)) == 5
+
+
+def test_completed_workers_give_back_the_quota_that_they_had() -> None:
+    """Kueue subtracts from the count that was asked for, and takes the rest if that is less than it admitted."""
+    story = queued(strategy="ParameterServer", roles={"chief": 1, "worker": 4, "ps": 1})
+    admit(story, 3)
+    story.set_pod("worker-2", Phase.SUCCEEDED)
+    story.settle()
+    assert story.gang is not None
+    assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 2}]
+    assert living(story) == {"chief-0", "ps-0", "worker-0", "worker-1"}

@@ -1,0 +1,100 @@
+"""Which pods are created, and when."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import pytest
+
+from builders import NOW, job, seen
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import (
+    CreatePod,
+    Emit,
+)
+from dtj.core.observed import CreationRefusal, Phase, TemplateVerdict
+from dtj.core.planner import plan
+from dtj.core.platform import Platform
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_plan_of_many_pods_holds_none_of_their_manifests() -> None:
+    platform = Platform(inline_addresses=None)
+    large = seen(job(roles={"worker": 2000}), platform=platform, verdict=TemplateVerdict(1, NOW))
+    tracemalloc.start()
+    try:
+        made = [action for action in plan(large, NOW) if isinstance(action, CreatePod)]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    one = len(json.dumps(made[0].render()))
+    assert one > 50_000, "each manifest holds the addresses of all peers"
+    assert held < 100 * one
+
+
+def test_four_workers_and_two_ps_make_six_pods() -> None:
+    world = World(job(strategy="ParameterServer", roles={"worker": 4, "ps": 2}))
+    world.settle()
+    assert sorted(world.pods) == [
+        "digits-ps-0",
+        "digits-ps-1",
+        "digits-worker-0",
+        "digits-worker-1",
+        "digits-worker-2",
+        "digits-worker-3",
+    ]
+
+
+def test_six_pending_pods_are_left_alone() -> None:
+    world = World(job(roles={"worker": 6}))
+    world.settle()
+    assert world.step() == ()
+    assert world.job.status.state == "Starting"
+
+
+def test_exactly_the_missing_pods_are_created() -> None:
+    world = World(job(roles={"worker": 4}))
+    world.settle()
+    world.remove("worker-1")
+    world.remove("worker-3")
+    created = [action for action in world.step() if isinstance(action, CreatePod)]
+    assert [action.name for action in created] == [
+        "digits-worker-1",
+        "digits-worker-3",
+    ]
+
+
+def test_one_of_six_running_is_starting_and_says_so() -> None:
+    world = World(job(roles={"worker": 6}))
+    world.settle()
+    world.set_pod("worker-0", Phase.RUNNING)
+    world.advance(30)
+    world.settle()
+    assert (world.job.status.state, world.job.status.ready) == ("Starting", "1/6")
+    assert not world.is_true(Condition.PODS_READY)
+
+
+def test_all_pods_ready_is_running() -> None:
+    world = running(roles={"worker": 3})
+    assert world.is_true(Condition.PODS_READY)
+    assert (world.job.status.state, world.job.status.ready) == ("Running", "3/3")
+
+
+def test_a_role_without_replicas_takes_no_part() -> None:
+    world = running(roles={"worker": 2, "evaluator": 0})
+    assert "evaluator" not in world.job.status.replica_statuses
+    assert len(world.pods) == 2
+
+
+def test_a_refused_creation_is_shown_once_and_tried_again() -> None:
+    world = World(job())
+    world.step()
+    world.refusal = CreationRefusal("digits-worker-0", "Forbidden", "exceeded quota: pods", NOW)
+    first = world.step()
+    assert [type(a) for a in first if isinstance(a, Emit)] == [Emit]
+    assert world.job.status.reason == Reason.POD_CREATION_FAILED
+    world.pods.clear()
+    assert not any(isinstance(action, Emit) for action in world.step())

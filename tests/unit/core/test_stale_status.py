@@ -1,0 +1,58 @@
+"""A status that is older than the pods of its job: the planner waits for the newer one, or knows that it is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dtj.api.spec import Role
+from dtj.core.actions import CreatePod, DeletePod, PatchStatus, Plan, RequeueAfter, UpdateService
+from dtj.core.planner import plan
+from dtj.core.replicas import Replica, number_of
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+
+PS = {"chief": 1, "worker": 1, "ps": 1}
+
+
+class TestARecordThatIsOlderThanItsPods:
+    def world(self) -> tuple[World, Plan]:
+        world = running()
+        stale = world.job
+        world.take_away("worker-1")
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert world.job.status.attempt == 2
+        return world, plan(replace(world.observed(), job=stale), world.now)
+
+    def test_touches_nothing(self) -> None:
+        _, wanted = self.world()
+        assert [type(action) for action in wanted] == [RequeueAfter]
+
+    def test_touches_nothing_of_a_replica_that_came_back_alone(self) -> None:
+        world = running(strategy="ParameterServer", roles=PS)
+        stale = world.job
+        world.take_away("worker-0")
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        wanted = plan(replace(world.observed(), job=stale), world.now)
+        assert [type(action) for action in wanted] == [RequeueAfter]
+
+    def test_that_does_not_come_was_lost_and_writing_a_higher_number_comes_first(self) -> None:
+        world, _ = self.world()
+        world.job = replace(world.job, status=world.job.status.model_copy(update={"attempt": 1}))
+        world.advance(301)
+        (first, *rest) = world.planned()
+        assert isinstance(first, PatchStatus)
+        assert first.status.attempt == 3
+        assert not any(isinstance(action, DeletePod | CreatePod | UpdateService) for action in rest)
+
+    def test_is_not_suspected_for_names_that_are_none_of_ours(self) -> None:
+        worker = Replica(Role.WORKER, 1)
+        names = ("a-worker-1", "a-worker-1-r3", "a-worker-1-r", "a-worker-1-rx", "a-worker-10", "a-worker-10-r2", "b")
+        assert [number_of(name, "a", worker) for name in names] == [0, 3, None, None, None, None, None]

@@ -1,0 +1,205 @@
+"""What is evidence that a training stands still, and what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.names import Condition, Reason
+from dtj.core.actions import AskForStacks, PatchStatus
+from dtj.core.observed import Phase
+from world import World, running
+
+pytestmark = pytest.mark.unit
+
+
+def condition_of(world: World) -> tuple[str, str]:
+    condition = world.job.status.condition(Condition.PROGRESS_STALLED)
+    assert condition is not None
+    return condition.status, condition.reason
+
+
+class TestAStall:
+    def test_is_a_condition_that_says_since_when(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.advance(10)
+        world.report("worker-0", step=120)
+        world.settle()
+        world.stands_still("worker-0", step=120)
+        condition = world.job.status.condition(Condition.PROGRESS_STALLED)
+        assert condition is not None
+        assert condition.status == "True"
+        assert "step 120 since 2026-01-02T03:04:15Z" in condition.message
+        assert [emit.reason for emit in world.events].count(Reason.STALLED) == 1
+        assert world.job.status.state == "Running"
+
+    def test_is_over_when_the_training_moves(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.stands_still("worker-0", step=0)
+        assert world.is_true(Condition.PROGRESS_STALLED)
+        world.report("worker-0", step=1)
+        world.settle()
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+    def test_counts_from_the_first_answer(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.advance(600)
+        for seconds in (0, 59):
+            world.advance(seconds)
+            world.report("worker-0", step=0)
+            world.settle()
+            assert not world.is_true(Condition.PROGRESS_STALLED)
+        world.advance(1)
+        world.report("worker-0", step=0)
+        world.settle()
+        assert world.is_true(Condition.PROGRESS_STALLED)
+
+    def test_of_a_job_that_is_not_ready_is_none(self) -> None:
+        world = World(job(runPolicy={"stallTimeoutSeconds": 60}))
+        world.settle()
+        world.advance(600)
+        world.settle()
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+    @pytest.mark.parametrize("moved", [{"phase": "Evaluating"}, {"restartsInPlace": 1}, {"lastCheckpointStep": 9}])
+    def test_another_phase_checkpoint_or_start_is_an_advance(self, moved: dict[str, object]) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.report("worker-0", step=9, phase="Training")
+        world.settle()
+        world.advance(50)
+        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
+        world.settle()
+        world.advance(50)
+        world.report("worker-0", **{"step": 9, "phase": "Training", **moved})
+        world.settle()
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
+    def test_has_the_pods_that_train_print_their_stacks_once(self, action: str) -> None:
+        world = World(
+            job(roles={"worker": 2, "evaluator": 1}, runPolicy={"stallTimeoutSeconds": 60, "onStall": action})
+        )
+        world.settle()
+        world.pods = {name: replace(pod, ip=name) for name, pod in world.pods.items()}
+        world.run_all()
+        world.settle()
+        world.stands_still("worker-0", step=1)
+        world.advance(10)
+        world.report("worker-0", step=1, examplesPerSecond=5.0)
+        world.settle()
+        (asked,) = world.taken(AskForStacks)
+        assert isinstance(asked, AskForStacks)
+        assert [pod.name for pod in asked.pods] == ["digits-worker-0", "digits-worker-1"]
+
+    def test_is_forgotten_when_the_job_ends(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.stands_still("worker-0", step=0)
+        world.set_pod("worker-0", Phase.SUCCEEDED)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+
+class TestNoStall:
+    """A stall needs evidence by this process of the operator."""
+
+    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
+    def test_that_the_operator_was_away_is_none(self, action: str) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
+        world.report("worker-0", step=200)
+        world.settle()
+        world.operator_restarts()
+        world.advance(600)
+        world.settle()
+        world.report("worker-0", step=200)  # it has trained, was restored, and is there again by chance
+        world.settle()
+        world.advance(59)
+        world.report("worker-0", step=200)
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert world.job.status.restarts.total == 0
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+    @pytest.mark.parametrize("action", ["None", "Restart", "Fail"])
+    def test_that_a_pod_does_not_answer_is_none(self, action: str) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall=action)
+        world.report("worker-0", step=200)
+        world.settle()
+        world.advance(600)
+        world.is_silent("worker-0", seconds=600)
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert world.job.status.restarts.total == 0
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+    def test_an_answer_and_one_after_a_silence_that_show_the_same_place_are_evidence(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.report("worker-0", step=200)
+        world.settle()
+        world.advance(70)
+        world.is_silent("worker-0", seconds=65)
+        world.settle()
+        world.report("worker-0", step=200)
+        world.settle()
+        assert world.is_true(Condition.PROGRESS_STALLED)
+
+    def test_while_a_replica_that_was_replaced_alone_is_not_ready_the_others_wait(self) -> None:
+        world = World(
+            job(
+                strategy="ParameterServer",
+                roles={"chief": 1, "worker": 2, "ps": 1},
+                runPolicy={"stallTimeoutSeconds": 60, "onStall": "Fail"},
+            )
+        )
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.report("chief-0", step=5)
+        world.settle()
+        world.take_away("worker-1")
+        world.settle()
+        world.finish_deletions()
+        world.advance(600)
+        world.settle()
+        world.run_all()
+        world.settle()
+        world.report("chief-0", step=5)
+        world.settle()
+        assert world.job.status.state == "Running"
+        assert not world.is_true(Condition.PROGRESS_STALLED)
+
+    def test_that_stalls_cannot_be_detected_is_reported_in_one_line_with_the_remedy(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60, onStall="Fail")
+        world.is_silent("worker-0", seconds=59)
+        world.settle()
+        assert condition_of(world) == ("False", "NotStalled")
+        world.is_silent("worker-0", seconds=61)
+        world.settle()
+        assert condition_of(world) == ("Unknown", "ProgressUnknown")
+        (shown,) = [emit.message for emit in world.events if emit.reason == Reason.PROGRESS_UNKNOWN]
+        assert shown == (
+            "stalls cannot be detected: digits-worker-0 has not answered GET /status on port 2223 for 60 s, which is "
+            "runPolicy.stallTimeoutSeconds; have the training report its progress, let the operator reach that port, "
+            "or unset runPolicy.stallTimeoutSeconds"
+        )
+        world.report("worker-0", step=0)
+        world.settle()
+        assert condition_of(world) == ("False", "NotStalled")
+
+    def test_what_another_process_found_stands_until_something_else_is_received(self) -> None:
+        world = running(seconds=0, stallTimeoutSeconds=60)
+        world.stands_still("worker-0", step=7)
+        before = len(world.taken(PatchStatus)), len(world.events)
+        world.operator_restarts()
+        world.advance(20)
+        world.settle()
+        world.report("worker-0", step=7)
+        world.settle()
+        assert (len(world.taken(PatchStatus)), len(world.events)) == before
+        assert world.is_true(Condition.PROGRESS_STALLED)
+        world.report("worker-0", step=8)
+        world.settle()
+        assert not world.is_true(Condition.PROGRESS_STALLED)

@@ -1,0 +1,101 @@
+"""What the status of a job's Workload reports to Kueue."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtj.api.json import JsonObject, objects
+from dtj.core.actions import CreateGang
+from dtj.core.observed import GangApi, Phase
+from dtj.core.status import format_time
+from support.gang_worlds import KUEUE, KUEUE_BETA_2, admit, admitted, evict, kueue_condition, workload_conditions, world
+
+pytestmark = pytest.mark.unit
+
+
+class TestDuties:
+    """What the owner of a Workload writes to it."""
+
+    def test_pods_that_are_ready_are_reported(self) -> None:
+        story = world(KUEUE, gang="Kueue", queue="team-a")
+        story.settle()
+        assert workload_conditions(story) == {}, "a job that waits costs no write"
+        admit(story)
+        story.settle()
+        assert workload_conditions(story)["PodsReady"] == "False/WaitForStart"
+        story.run_all()
+        story.settle()
+        assert workload_conditions(story)["PodsReady"] == "True/Started"
+
+    def test_a_lost_pod_is_a_recovery_to_wait_for(self) -> None:
+        story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.set_pod("worker-1", Phase.FAILED, exit_code=137)
+        story.settle()
+        assert workload_conditions(story)["PodsReady"] == "False/WaitForRecovery"
+        story.advance(60)
+        story.settle()
+        story.run_all()
+        story.settle()
+        assert workload_conditions(story)["PodsReady"] == "True/Recovered"
+
+    def test_the_pods_of_a_job_that_ends_are_not_lost(self) -> None:
+        story = admitted()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        story.settle()
+        assert workload_conditions(story)["PodsReady"] == "True/Started"
+
+    @pytest.mark.parametrize(
+        ("reason", "requeued"),
+        [
+            ("Preempted", "True"),
+            ("NodeFailures", "True"),
+            ("PodsReadyTimeout", "False"),
+            ("ClusterQueueStopped", "False"),
+            ("AdmissionCheck", "False"),
+            ("Deactivated", "False"),
+        ],
+    )
+    def test_only_kueue_ends_a_back_off(self, reason: str, requeued: str) -> None:
+        story = admitted()
+        evict(story, reason)
+        assert workload_conditions(story)["Requeued"] == f"{requeued}/{reason}"
+        assert workload_conditions(story)["PodsReady"] == "False/WaitForStart"
+
+    @pytest.mark.parametrize(
+        ("api", "field"),
+        [(KUEUE, "accumulatedPastExexcutionTimeSeconds"), (KUEUE_BETA_2, "accumulatedPastExecutionTimeSeconds")],
+    )
+    def test_the_time_of_execution_adds_up(self, api: GangApi, field: str) -> None:
+        """In the field of that version of Kueue's API: the older one misspells it."""
+        story = admitted(api)
+        assert story.gang is not None
+        at = format_time(story.now)
+        kept = [one for one in objects(story.gang.status.get("conditions")) if one["type"] != "Admitted"]
+        since = {**kueue_condition("Admitted"), "lastTransitionTime": at}
+        before: JsonObject = {**story.gang.status, field: 100}
+        story.kueue_says({**before, "conditions": [*kept, since]})
+        story.advance(30)
+        evict(story, "Preempted")
+        assert story.gang.status[field] == 130
+
+    def test_completed_pods_give_their_quota_back(self) -> None:
+        story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.set_pod("worker-1", Phase.SUCCEEDED)
+        story.settle()
+        assert story.gang is not None
+        assert story.gang.status["reclaimablePods"] == [{"name": "worker", "count": 1}]
+
+    def test_a_restart_of_pods_that_gave_their_quota_back_waits_in_the_queue(self) -> None:
+        story = admitted(strategy="ParameterServer", roles={"chief": 1, "worker": 2, "ps": 1})
+        story.set_pod("worker-1", Phase.SUCCEEDED)
+        story.settle()
+        story.set_pod("ps-0", Phase.FAILED, exit_code=137)
+        for _ in range(5):
+            story.settle()
+            story.finish_deletions()
+            story.advance(60)
+        assert story.job.status.state == "Suspended"
+        assert story.gang is not None
+        assert "reclaimablePods" not in story.gang.status
+        assert not [pod for pod in story.pods.values() if not pod.ended]
+        assert len(story.taken(CreateGang)) == 2

@@ -1,0 +1,141 @@
+"""Jobs that are queued with the priority of a WorkloadPriorityClass of Kueue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import job
+from dtj.api.job import Job
+from dtj.api.json import dig
+from dtj.api.kueue_labels import PRIORITY_CLASS
+from dtj.api.names import Condition
+from dtj.core.actions import ReadPriorityClass, UpdateGang
+from support.gang_worlds import KUEUE, admit, kueue_condition
+from world import World
+
+pytestmark = pytest.mark.unit
+
+
+def waiting(priority_class: str | None = "high", **known: int) -> World:
+    """A job in the queue, whose label names the class."""
+    queued = job(roles={"worker": 3}, runPolicy={"scheduling": {"gang": "Kueue", "queue": "team-a"}})
+    story = World(labelled(queued, priority_class), installed=(KUEUE,), known_priorities=known, priority=7)
+    for _ in range(10):
+        story.step()
+    return story
+
+
+def labelled(given: Job, priority_class: str | None) -> Job:
+    """The job with this label alone."""
+    return replace(given, labels={PRIORITY_CLASS: priority_class} if priority_class is not None else {})
+
+
+def test_the_workload_has_the_class_and_its_value() -> None:
+    story = waiting(high=100)
+    spec = story.gang_manifests[-1]["spec"]
+    assert isinstance(spec, dict)
+    assert spec["priority"] == 100
+    assert spec["priorityClassName"] == "high"
+    assert spec["priorityClassSource"] == "kueue.x-k8s.io/workloadpriorityclass"
+    assert len(story.taken(ReadPriorityClass)) == 1
+
+
+def test_without_the_label_it_has_the_priority_of_its_pods() -> None:
+    spec = waiting(None).gang_manifests[-1]["spec"]
+    assert isinstance(spec, dict)
+    assert spec["priority"] == 7
+    assert "priorityClassName" not in spec
+
+
+def test_a_class_that_does_not_exist_is_named_with_what_to_do() -> None:
+    story = waiting(low=1)
+    assert story.gang is None
+    condition = story.job.status.condition(Condition.SUSPENDED)
+    assert condition is not None
+    assert condition.message == (
+        f"WorkloadPriorityClass high: not found: create the class, or change the label {PRIORITY_CLASS} of the job"
+    )
+
+
+def test_a_job_in_the_queue_follows_its_label() -> None:
+    story = waiting(high=100, low=1)
+    story.job = labelled(story.job, "low")
+    story.settle()
+    (update,) = story.taken(UpdateGang)
+    assert isinstance(update, UpdateGang)
+    assert update.patch["spec"] == {
+        "priorityClassName": "low",
+        "priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass",
+        "priority": 1,
+    }
+
+
+def test_a_first_class_is_not_given_once_quota_is_reserved() -> None:
+    story = waiting(None, high=100)
+    story.kueue_says({"conditions": [kueue_condition("QuotaReserved")]})
+    story.job = labelled(story.job, "high")
+    story.settle()
+    assert not story.taken(UpdateGang)
+
+
+def admitted(priority_class: str | None = "high", **known: int) -> World:
+    """Such a job, admitted and with its pods."""
+    story = waiting(priority_class, **known)
+    admit(story)
+    story.settle()
+    return story
+
+
+def test_a_job_that_runs_follows_its_label_as_other_kinds_of_jobs_do() -> None:
+    story = admitted(high=100, low=1)
+    pods = set(story.pods)
+    story.job = labelled(story.job, "low")
+    story.settle()
+    (update,) = story.taken(UpdateGang)
+    assert isinstance(update, UpdateGang)
+    assert dig(update.patch, "spec", "priority") == 1
+    assert set(story.pods) == pods
+
+
+def test_a_value_that_has_changed_is_read_again() -> None:
+    """Kueue gives the Workloads of a class its new value, and not those that another class follows."""
+    story = admitted(high=100, low=1)
+    story.job = labelled(story.job, "low")
+    story.settle()
+    story.known_priorities["high"] = 200
+    story.job = labelled(story.job, "high")
+    story.settle()
+    assert [dig(update.patch, "spec", "priority") for update in story.taken(UpdateGang)] == [1, 200]  # type: ignore[union-attr]
+
+
+def test_a_job_that_runs_goes_on_if_its_new_class_does_not_exist() -> None:
+    story = admitted(high=100)
+    pods = set(story.pods)
+    story.job = labelled(story.job, "none")
+    for _ in range(5):
+        story.step()
+    assert story.refusal is None
+    assert set(story.pods) == pods
+    assert not story.taken(UpdateGang)
+    assert not story.is_true(Condition.SUSPENDED)
+
+
+def test_without_its_label_a_job_that_waits_gets_the_priority_of_its_pods() -> None:
+    story = waiting(high=100)
+    story.job = labelled(story.job, None)
+    story.settle()
+    spec = story.gang_manifests[-1]["spec"]
+    assert isinstance(spec, dict)
+    assert spec["priority"] == 7
+    assert "priorityClassName" not in spec
+
+
+def test_without_its_label_a_job_that_runs_keeps_its_class() -> None:
+    """Kueue refuses to take it off while quota is reserved."""
+    story = admitted(high=100)
+    story.job = labelled(story.job, None)
+    story.settle()
+    assert len(story.gang_manifests) == 1
+    assert not story.taken(UpdateGang)

@@ -1,0 +1,192 @@
+"""The operator's counters, fed with status writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from builders import job, manifest, stored
+from dtj.api.json import JsonObject
+from dtj.api.names import Condition
+from dtj.api.status import JobStatus
+from dtj.core.actions import Action
+from dtj.core.observed import Phase
+from dtj.engine import job_metrics
+from dtj.engine.job_cache import JobCache
+from dtj.engine.job_store import JobStore
+from dtj.engine.metrics import TABLE, Metrics
+from dtj.engine.stores import JobRecord
+from world import World
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Counted(World):
+    """A world whose status writes are looked at, as the executor does."""
+
+    def __init__(self, **spec: object) -> None:
+        super().__init__(job(**spec))  # type: ignore[arg-type]
+        self.metrics = Metrics()
+        self.cache = JobCache()
+
+    def _carry_out(self, action: Action) -> None:
+        before = self.job
+        super()._carry_out(action)
+        if self.job.status is not before.status:
+            job_metrics.note(self.metrics, before, self.job.status, cache=self.cache, now=self.now)
+
+    def value(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def running(**spec: object) -> Counted:
+    world = Counted(**spec)
+    world.advance(2)
+    world.settle()
+    world.advance(30)
+    world.run_all()
+    world.settle()
+    return world
+
+
+def test_how_long_a_start_takes_counts_from_creation() -> None:
+    world = running()
+    assert world.value("dtj_launch_seconds_sum", until="FirstPod") == 2.0
+    assert world.value("dtj_launch_seconds_sum", until="AllReady") == 32.0
+    assert world.value("dtj_launch_seconds_count", until="AllReady") == 1
+
+
+def test_or_from_resumption() -> None:
+    world = running()
+    assert world.job.spec is not None
+    for suspend in (True, False):
+        policy = world.job.spec.run_policy.model_copy(update={"suspend": suspend})
+        spec = world.job.spec.model_copy(update={"run_policy": policy})
+        world.job = replace(world.job, spec=spec, generation=world.job.generation + 1)
+        world.advance(100)
+        world.settle()
+        world.finish_deletions()
+        world.settle()
+    world.advance(7)
+    world.run_all()
+    world.settle()
+    assert world.value("dtj_launch_seconds_count", until="AllReady") == 2
+    assert world.value("dtj_launch_seconds_sum", until="AllReady") == 32.0 + 7.0
+    assert world.value("dtj_recovery_seconds_count") == 0
+
+
+def test_a_restart_is_counted_by_its_class_and_its_recovery_is_timed_with_its_backoff() -> None:
+    world = running()
+    world.set_pod("worker-1", Phase.FAILED, exit_code=3)
+    world.settle()
+    world.advance(1)
+    world.settle()
+    assert world.value("dtj_restarts_total", **{"class": "user"}) == 1
+    assert world.value("dtj_recovery_seconds_count") == 0
+    world.advance(9)
+    world.run_all()
+    world.settle()
+    assert world.value("dtj_recovery_seconds_count") == 1
+    assert world.value("dtj_recovery_seconds_sum") == 10.0
+
+
+def test_a_disruption_is_another_class() -> None:
+    world = running()
+    world.take_away("worker-0")
+    world.settle()
+    assert world.value("dtj_restarts_total", **{"class": "disruption"}) == 1
+    assert world.value("dtj_restarts_total", **{"class": "user"}) == 0
+
+
+def test_readiness_that_flaps_is_no_recovery() -> None:
+    world = running()
+    world.pods["digits-worker-0"] = replace(world.pods["digits-worker-0"], ready=False)
+    world.settle()
+    assert not world.is_true(Condition.PODS_READY)
+    world.advance(60)
+    world.run_all()
+    world.settle()
+    assert world.is_true(Condition.PODS_READY)
+    assert world.value("dtj_recovery_seconds_count") == 0
+
+
+def test_an_end_is_counted_once_by_outcome_and_class() -> None:
+    world = running(runPolicy={"backoffLimit": 0})
+    world.set_pod("worker-1", Phase.FAILED, exit_code=3)
+    for _ in range(3):
+        world.settle()
+        world.finish_deletions()
+    assert world.is_true(Condition.FAILED)
+    assert world.value("dtj_jobs_finished_total", outcome="Failed", **{"class": "UserError"}) == 1
+    good = running()
+    good.set_pod("worker-0", Phase.SUCCEEDED)
+    for _ in range(3):
+        good.settle()
+        good.finish_deletions()
+    assert good.value("dtj_jobs_finished_total", outcome="Succeeded", **{"class": "None"}) == 1
+
+
+def test_a_class_that_somebody_wrote_into_a_status_makes_no_label() -> None:
+    failed = {"type": "Failed", "status": "True"}
+    after = JobStatus.from_object({"conditions": [failed], "rootCause": {"class": "of mine"}})
+    metrics = Metrics()
+    job_metrics.note(metrics, job(), after, cache=JobCache(), now=World(job()).now + timedelta(seconds=1))
+    labels = {"outcome": "Failed", "class": "None"}
+    assert metrics.registry.get_sample_value("dtj_jobs_finished_total", labels) == 1
+    assert "of mine" not in generate_latest(metrics.registry).decode()
+
+
+def test_jobs_without_progress_are_counted_and_raise_an_alert() -> None:
+    jobs, metrics = JobStore(), Metrics()
+    metrics.watch_jobs(jobs)
+    for name, stalled, failed in (
+        ("one", "True", "False"),
+        ("two", "Unknown", "False"),
+        ("three", "False", "False"),
+        ("four", "True", "False"),
+        ("five", "True", "True"),
+    ):
+        conditions = {Condition.PROGRESS_STALLED: stalled, Condition.FAILED: failed}
+        status: JsonObject = {"conditions": [{"type": kind, "status": value} for kind, value in conditions.items()]}
+        jobs.put(JobRecord.from_object({**stored(manifest(name), uid=name), "status": status}))
+    assert metrics.registry.get_sample_value("dtj_jobs_stalled") == 2
+    groups = yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
+    (alert,) = (rule for rule in groups[0]["rules"] if "dtj_jobs_stalled" in rule["expr"])
+    assert Condition.PROGRESS_STALLED in alert["annotations"]["description"]
+
+
+def test_each_alert_has_a_section_in_the_runbooks() -> None:
+    groups = yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
+    sections = [line for line in (ROOT / "docs" / "runbooks.md").read_text().splitlines() if line.startswith("## Dtj")]
+    assert sections == [f"## {rule['alert']}" for rule in groups[0]["rules"]]
+
+
+def test_the_document_is_up_to_date() -> None:
+    script = ROOT / "scripts" / "generate_metrics.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_alert_says_what_to_do_and_how_bad_it_is() -> None:
+    groups = yaml.safe_load((ROOT / "charts" / "dtj" / "files" / "alerts.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert {"summary", "description"} <= rule["annotations"].keys()
+
+
+def test_names_follow_prometheus_conventions() -> None:
+    for described in TABLE:
+        assert described.name.startswith(("dtj_", "workqueue_"))
+        assert "job" not in described.labels
+        assert described.kind != "histogram" or described.name.endswith("_seconds")

@@ -1,0 +1,165 @@
+"""A finished job costs nothing but its object: packed in memory, no work at a list, awake when something happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import pytest
+
+from builders import manifest
+from dtj.api.job import MAX_SPEC_BYTES, Job
+from dtj.api.json import JsonObject, merge_patch
+from dtj.api.names import Label
+from dtj.core.planner import plan
+from dtj.engine.engine import EngineSettings
+from dtj.engine.metrics import Metrics
+from dtj.engine.packed_job import PackedJob
+from dtj.engine.stores import JobRecord
+from dtj.kube.errors import Unavailable
+from dtj.kube.gateway import JOBS, PODS, SERVICES
+from dtj.kube.job_body import decode_job
+from support.chaos_cluster import Cluster
+from support.engine_harness import Harness, harnessed
+from support.virtual_time import settled, virtual_time
+
+pytestmark = pytest.mark.unit
+
+METADATA: Final[JsonObject] = {
+    "name": "digits",
+    "namespace": "vision",
+    "uid": "a",
+    "resourceVersion": "17",
+    "generation": 3,
+    "creationTimestamp": "2026-01-02T03:04:05Z",
+    "labels": {"kueue.x-k8s.io/queue-name": "teams"},
+    "annotations": {"kueue.x-k8s.io/admission-gated-by": "a.b/c", "kueue.x-k8s.io/prebuilt-workload-name": "digits"},
+}
+RELISTS: Final = EngineSettings(workers=2, rest=0.0, relist_every=60.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {**manifest("digits"), "metadata": METADATA, "status": {"state": "Succeeded", "futureField": "ä"}},
+        {"metadata": METADATA, "spec": {"replicaSpecs": 5}, "status": {}},
+        {**manifest("digits"), "metadata": {**METADATA, "deletionTimestamp": "2026-01-02T03:04:06Z"}},
+        decode_job(b'{"metadata":{"name":"long"},"spec":{"managedBy":"a/b","x":"%s"}}' % (b"x" * MAX_SPEC_BYTES)),
+    ],
+    ids=["usual", "spec that cannot be read", "deleted", "spec too long"],
+)
+def test_a_packed_job_is_the_same_when_it_is_unpacked(body: JsonObject) -> None:
+    before = JobRecord.from_object(body)
+    after = PackedJob.of(before).record()
+    assert after == before
+    assert after.whole() == before.whole()
+
+
+async def ended() -> Cluster:
+    """A cluster whose one job has completed."""
+    cluster = Cluster()
+    await cluster.run_to_the_end(cluster.operator())
+    assert cluster.gateway.names(PODS)
+    cluster.gateway.latency = 0.0
+    return cluster
+
+
+@asynccontextmanager
+async def operating(cluster: Cluster) -> AsyncIterator[Harness]:
+    """An operator that starts after the end of the job, and knows it."""
+    async with harnessed(
+        lambda observed: plan(observed, harness.now()), gateway=cluster.gateway, settings=RELISTS
+    ) as harness:
+        harness.engine.feed.put(cluster.gateway.body(JOBS, "digits"))
+        await settled()
+        yield harness
+
+
+def at_rest(harness: Harness) -> bool:
+    state = harness.engine.state
+    assert len(state.jobs) == 1
+    return list(state.jobs) == [] and len(state.caches) == 0
+
+
+@virtual_time
+async def test_a_finished_job_is_packed_and_lists_cause_neither_a_plan_nor_a_call() -> None:
+    async with operating(await ended()) as harness:
+        assert at_rest(harness)
+        assert len(harness.seen) == 1
+        harness.seen.clear()
+        harness.gateway.calls.clear()
+        await asyncio.sleep(1000.0)
+        assert harness.seen == []
+        assert {str(call) for call in harness.gateway.calls} == {f"list {JOBS.plural}"}
+        assert len(harness.gateway.calls) >= 10
+
+
+@virtual_time
+async def test_a_finished_job_is_counted_by_its_state_while_it_is_packed() -> None:
+    async with operating(await ended()) as harness:
+        metrics = Metrics()
+        metrics.watch_jobs(harness.engine.state.jobs)
+        assert metrics.registry.get_sample_value("dtj_jobs", {"state": "Succeeded"}) == 1.0
+
+
+@virtual_time
+async def test_an_event_of_a_pod_wakes_the_job_for_one_plan() -> None:
+    cluster = await ended()
+    async with operating(cluster) as harness:
+        before = harness.seen.pop()
+        cluster.gateway.remove(PODS, "digits-worker-0")
+        await settled()
+        (after,) = harness.seen
+        assert after.job == before.job
+        assert after.pods == ()
+        assert at_rest(harness)
+
+
+@virtual_time
+async def test_a_packed_job_is_deleted_when_its_time_to_live_is_over() -> None:
+    cluster = await ended()
+    stored = cluster.gateway.body(JOBS, "digits")
+    run_policy = {"runPolicy": {"ttlSecondsAfterFinished": 900}}
+    cluster.gateway.put(JOBS, merge_patch(stored, {"spec": run_policy}))  # type: ignore[dict-item]
+    async with operating(cluster) as harness:
+        assert at_rest(harness)
+        await asyncio.sleep(1000.0)
+        assert cluster.gateway.names(JOBS) == []
+
+
+@virtual_time
+async def test_a_packed_job_that_is_deleted_leaves_nothing() -> None:
+    async with operating(await ended()) as harness:
+        harness.retract()
+        assert len(harness.engine.state.jobs) == 0
+        assert len(harness.engine.state.caches) == 0
+
+
+@virtual_time
+async def test_a_packed_job_that_a_list_lacks_leaves_nothing() -> None:
+    async with operating(await ended()) as harness:
+        harness.gateway.remove(JOBS, "digits")
+        await asyncio.sleep(200.0)
+        assert len(harness.engine.state.jobs) == 0
+
+
+@virtual_time
+async def test_a_job_whose_service_cannot_be_deleted_is_not_packed_before_it_is() -> None:
+    cluster = await ended()
+    service = {"metadata": {"name": "digits", "labels": {Label.JOB_NAME: "digits"}}}
+    owner = Job.from_object(cluster.gateway.body(JOBS, "digits")).owner_reference()
+    cluster.gateway.put(SERVICES, {"metadata": {**service["metadata"], "ownerReferences": [owner]}})  # type: ignore[dict-item]
+    cluster.gateway.fail("delete", SERVICES, Unavailable("internal error", status=500), times=3)
+    async with operating(cluster) as harness:
+        assert not at_rest(harness)
+        await asyncio.sleep(100.0)
+        assert cluster.gateway.names(SERVICES) == []
+        assert at_rest(harness)
+
+
+def test_a_packed_job_of_two_workers_takes_less_than_400_bytes() -> None:
+
+    body: JsonObject = {**manifest("digits"), "metadata": METADATA, "status": {"state": "Succeeded"}}
+    assert len(PackedJob.of(JobRecord.from_object(body)).packed) < 400

@@ -1,0 +1,65 @@
+"""Whether what a training changes is finite: weights, and what the optimizer remembers. Imports TensorFlow."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotFiniteState:
+    """What of a training is not finite."""
+
+    what: str
+    """As a line begins: `the weights are`."""
+    workers: Sequence[str] = ()
+    """The workers that it began on, if that is known and each has its own part."""
+
+
+class FiniteWeights:
+    """What has to be finite in every checkpoint: the weights of a model, and the state of its optimizer."""
+
+    def __init__(self, trained: Iterable[Any], others: Iterable[Any] = (), optimizer: Iterable[Any] = ()) -> None:
+        """To be made on all tasks, once the variables have the values with which the training begins.
+
+        Args:
+            trained: tf.Variables; those of integers are left out.
+            others: tf.Variables that layers set, such as the statistics of a normalization. One that is infinite from
+                the start may stay so: a layer may look for the least value that it has seen.
+            optimizer: tf.Variables that the optimizer sets, such as its slots; as for `others`. One that overflows
+                holds its weight forever, and the weight stays finite.
+        """
+        self._weights = [*_floating(trained), *_finite_at_start(others)]
+        self._optimizer = _finite_at_start(optimizer)
+
+    def require(self, optimizer: Iterable[Any]) -> None:
+        """Adds variables of an optimizer that were made after the training began: they have to be finite."""
+        self._optimizer += _floating(optimizer)
+
+    def find_not_finite(self) -> NotFiniteState | None:
+        """What is not finite; None if all is. It is the same on all tasks, and all have to ask together.
+
+        Not as a traced function: most trainings ask a few times only, and a trace costs more than the answers.
+        """
+        if not _are_finite(self._weights):
+            return NotFiniteState(what="the weights are")
+        if not _are_finite(self._optimizer):
+            return NotFiniteState(what="the weights are finite, but the optimizer's state is")
+        return None
+
+
+def _floating(variables: Iterable[Any]) -> list[Any]:
+    return [one for one in variables if one.dtype.is_floating]
+
+
+def _finite_at_start(variables: Iterable[Any]) -> list[Any]:
+    return [one for one in _floating(variables) if bool(_is_finite(one))]
+
+
+def _are_finite(variables: Sequence[Any]) -> bool:
+    return bool(tf.reduce_all([_is_finite(one) for one in variables])) if variables else True
+
+
+def _is_finite(variable: Any) -> Any:
+    return tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable)))

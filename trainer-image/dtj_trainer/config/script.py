@@ -1,0 +1,69 @@
+"""`--script`: which program a task runs in place of the trainer's own loop, by the command line.
+
+Must not import TensorFlow, nor anything of the script's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dtj_trainer.config import options
+from dtj_trainer.config.cluster import Cluster
+from dtj_trainer.config.options import ParsedArgs
+from dtj_trainer.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A Python file, or a module by its dotted name, and what it gets as its command line."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Variables that stand for what our own command line says of the job."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None for a module, which Python finds by itself."""
+        return Path(self.name) if self.name.endswith(".py") or "/" in self.name else None
+
+
+def find(args: ParsedArgs) -> Script | None:
+    """The script that is asked for.
+
+    Raises:
+        UsageError: there are arguments for a script, and no script; or options that only the trainer's loop reads.
+    """
+    name = args.value(options.SCRIPT)
+    if name is None:
+        if args.rest is not None:
+            raise UsageError(f"-- {' '.join(args.rest)}: arguments for a script, but there is no --script; give one")
+        return None
+    if not name:
+        raise UsageError("--script=: empty; give a Python file or the dotted name of a module")
+    # What has a variable is handed on by it; these a session in the script reads, or its start gate.
+    read = (options.SCRIPT, options.START_TIMEOUT, options.LOGICAL_CPUS, options.PROGRESS_EVERY)
+    for group in options.GROUPS.values():
+        for option in group:
+            if option.flag in args.arguments and option.variable is None and option not in read:
+                raise UsageError(
+                    f"{args.source(option)}: only the trainer's own loop reads this, and --script={name} is run "
+                    f"in its place; leave it out, or give it to the script, after --"
+                )
+    return Script(name=name, arguments=args.rest or (), environ=_variables(args))
+
+
+def strategy(args: ParsedArgs, here: Cluster) -> str:
+    """The job's strategy, else the one that TF_CONFIG looks like: a script may know it without telling us."""
+    if args.source(options.STRATEGY) is not None:
+        return args.value(options.STRATEGY)
+    return here.likely_strategy or options.STRATEGY.default
+
+
+def _variables(args: ParsedArgs) -> dict[str, str]:
+    return {
+        option.variable: args.arguments[option.flag]
+        for group in options.GROUPS.values()
+        for option in group
+        if option.variable is not None and option.flag in args.arguments
+    }

@@ -1,0 +1,47 @@
+"""The ways in which the trainer ends on purpose. Each carries one line for a person, and its exit code."""
+
+from typing import ClassVar
+
+from dtj_trainer.exit_codes import ExitCode
+
+
+class TrainerError(Exception):
+    """An expected end. The message is one line: what, where, the value seen, what to do next."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class UsageError(TrainerError):
+    """An argument, a variable or a directory that cannot be used as given."""
+
+    exit_code = ExitCode.USAGE
+
+
+class DataChanged(UsageError):
+    """The held-out examples are not those of the first reading, so that an evaluation would not be one."""
+
+
+class Preempted(TrainerError):
+    """Asked to stop, and all tasks have saved the same step."""
+
+    exit_code = ExitCode.PREEMPTED
+
+
+class PeerLost(TrainerError):
+    """Another task of this job is gone, silent, or never started."""
+
+    exit_code = ExitCode.PEER_LOST
+
+
+class Terminated(TrainerError):
+    """Asked to stop where there was nothing to save."""
+
+    exit_code = ExitCode.TERMINATED
+
+
+class NotSaved(TrainerError):
+    """The state that had to be saved could not be: the volume is full, or cannot be written any more."""
+
+
+class NotFinite(TrainerError):
+    """The loss or the weights are NaN or infinite, and the training must not go on."""

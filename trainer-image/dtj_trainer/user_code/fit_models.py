@@ -1,0 +1,151 @@
+"""What several replicas need of the model of a script's `fit`, as of a model of `--model`. Imports TensorFlow.
+
+The model is called with examples that are made up, since the data of a script are not read before its first step.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import keras3
+from dtj_trainer.compat.loss_of_parts import made_up
+from dtj_trainer.errors import UsageError
+from dtj_trainer.user_code.batch_normalization import synchronize_batch_normalization
+from dtj_trainer.user_code.layers import adds_losses, changed_by_data, losses_that_grow, separate_losses, unsaved_state
+from dtj_trainer.user_code.loss_division import Division, division
+from dtj_trainer.user_code.objective import overrides
+from dtj_trainer.user_code.step_means import mixes_examples
+
+log = logging.getLogger(__name__)
+
+_EXAMPLES = 12
+
+
+class FitModels:
+    """See `dtj_trainer.compat.fit_listeners.Models`."""
+
+    def synchronize(self, model: Any) -> None:
+        """Lets each BatchNormalization of a model take its statistics over all replicas."""
+        synchronize_batch_normalization(model)
+
+    def check(self, model: Any, data: Any, *, trains: bool, replicas: int) -> None:
+        """Refuses a model whose layers several replicas cannot share; lets each replica have its own added losses.
+
+        Args:
+            data: what it is built for, as specifications or tensors.
+            trains: whether it is called to train.
+
+        Raises:
+            UsageError: a layer keeps what each replica would have of its own, or adds a loss that is no mean.
+        """
+        separate_losses(model)
+        inputs = _inputs(data)
+        if inputs is None:
+            return
+        few = _tried(lambda: made_up(inputs, rows=2))
+        if few is None:
+            return
+        if trains and (changed := _tried(lambda: changed_by_data(model, few))):
+            raise UsageError(
+                f"fit with {replicas} replicas: {', '.join(changed)} depends on the examples that the model is called "
+                "with, and each replica would have its own; give add_weight an aggregation, such as 'mean', or train "
+                "on one device"
+            )
+        if trains and (unsaved := _tried(lambda: unsaved_state(model, few))):
+            raise UsageError(
+                f"fit with {replicas} replicas: {unsaved[0]} is a tf.Variable that the model sets when it is called, "
+                "and each replica would have its own; make it with add_weight and an aggregation, such as 'mean', or "
+                "train on one device"
+            )
+        if _tried(lambda: adds_losses(model, few)) and (grows := _tried(lambda: losses_that_grow(model, few))):
+            raise UsageError(
+                f"fit with {replicas} replicas: a loss of add_loss is {grows[0]:.4g} for 2 examples and {grows[1]:.4g} "
+                "for 8 times the same 2, and nothing says how replicas divide it; add the mean over the examples, or "
+                "train on one device"
+            )
+
+    def check_step(self, model: Any, data: Any, *, replicas: int) -> None:
+        """Refuses a train step of the model's own that takes a mean which is not one over the examples.
+
+        Raises:
+            UsageError: it is not.
+        """
+
+        def found() -> bool:
+            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
+            inputs = tf.nest.map_structure(lambda one: one * _factors(one, (0, 2, 5), -1), inputs)
+            if labels is not None and type(model).call is not keras.Model.call:
+                outputs = model(inputs, **keras3.call_arguments(model, training=False))
+                labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
+            labels = tf.nest.map_structure(lambda one: one * _factors(one, (1,), 0), labels)
+            batch = tuple(one for one in (inputs, labels, weights) if one is not None)
+            return mixes_examples(model, batch if isinstance(data, tuple | list) else inputs)
+
+        if _tried(found):
+            raise UsageError(
+                f"fit with {replicas} replicas: {type(model).__name__}.train_step takes gradients of a mean or a sum "
+                "that is not one of what the examples give each by itself, as where it leaves out or compares "
+                "examples, so nothing says how replicas divide it; compute a mean over the examples, or train on one "
+                "device"
+            )
+
+    def division(self, model: Any, data: Any, *, replicas: int) -> Division | None:
+        """How a `compute_loss` of the model's own divides over the replicas; None if it has none.
+
+        Raises:
+            UsageError: it is neither the mean over the examples nor their sum.
+        """
+        if not overrides(model, "compute_loss"):
+            return None
+        compute = type(model).compute_loss
+        training = keras3.compute_loss_arguments(model, training=True)
+
+        def found() -> Division | None:
+            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(made_up(data, rows=_EXAMPLES))
+            if labels is not None:
+                outputs = model(inputs, **keras3.call_arguments(model, training=False))
+                labels = made_up(keras.utils.unpack_x_y_sample_weight(data)[1], rows=_EXAMPLES, outputs=outputs)
+            return division(
+                model, lambda x, y, y_pred, w: compute(model, x, y, y_pred, w, **training), (inputs, labels, weights)
+            )
+
+        known: Division | None = _tried(found)
+        if known is None:
+            raise UsageError(
+                f"fit with {replicas} replicas: {type(model).__name__}.compute_loss is not known to be the mean over "
+                "the examples, nor their sum, so nothing says how replicas divide it; let it be one of them, or train "
+                "on one device"
+            )
+        return known
+
+
+def _factors(values: Any, rows: tuple[int, ...], factor: int) -> Any:
+    """Of examples: this factor for these, 1 for the others and where values have no such factor."""
+    if not values.dtype.is_floating and (factor < 0 or not values.dtype.is_integer):
+        return tf.ones([], values.dtype)
+    factors = [factor if row in rows else 1 for row in range(_EXAMPLES)]
+    return tf.reshape(tf.constant(factors, values.dtype), [-1, *[1] * (values.shape.rank - 1)])
+
+
+def _inputs(data: Any) -> Any:
+    return keras.utils.unpack_x_y_sample_weight(data)[0]
+
+
+def _tried(call: Callable[[], Any]) -> Any:
+    """What a call gives outside of a strategy's scope, which is one of its thread; None if made-up examples fail."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001 - a model need not take examples that are made up
+            log.debug(f"the model does not take examples that are made up: {error}")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0] if found else None

@@ -1,0 +1,87 @@
+"""The variables of metrics as numbers that can be added up, and results as numbers. Imports TensorFlow."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer import keras_compat
+from dtj_trainer.errors import UsageError
+
+Tensor = Any
+
+
+def flat(values: Iterable[Tensor]) -> list[Tensor]:
+    """Each as a vector of float32."""
+    return [tf.reshape(tf.cast(value, tf.float32), [-1]) for value in values]
+
+
+def values_of(sums: Any, variables: Sequence[Any]) -> list[Tensor]:
+    """The values of these variables, from the vector that `flat` gave of them."""
+    values, at = [], 0
+    for variable in variables:
+        size = int(np.prod(variable.shape))
+        values.append(tf.cast(tf.reshape(tf.constant(sums[at : at + size]), variable.shape), variable.dtype))
+        at += size
+    return values
+
+
+def size_of(variables: Iterable[Any]) -> int:
+    """How many numbers these variables have."""
+    return sum(int(np.prod(variable.shape)) for variable in variables)
+
+
+def numbers(results: Mapping[str, Any]) -> dict[str, float]:
+    """Results of metrics by name, those in mappings and vectors included."""
+    found: dict[str, float] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            found |= numbers(value)
+            continue
+        array = np.asarray(value, np.float64)
+        if array.ndim == 0:
+            found[name] = float(array)
+        else:
+            found |= {f"{name}_{index}": float(one) for index, one in enumerate(array.ravel())}
+    return found
+
+
+def check_sums_from_zero(name: object, metrics: Iterable[Any]) -> None:
+    """Makes sure that what each metric keeps is summed over replicas, and is zero at first.
+
+    Args:
+        name: of the model.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for metric in metrics:
+        for variable in metric.variables:
+            start = keras.ops.convert_to_numpy(tf.convert_to_tensor(keras_compat.variables([variable])[0]))
+            summed = str(getattr(variable, "aggregation", "sum")).rpartition(".")[2].lower() in ("sum", "none")
+            if not summed or start.any():
+                raise UsageError(
+                    f"{name}: the metric {metric.name} keeps {variable.name}, which is no sum from zero, and cannot be "
+                    "added up over steps and replicas; leave the metric out, or keep sums"
+                )
+
+
+def check_added_up(name: object, metric: Any, once: Sequence[Tensor], twice: Sequence[Tensor]) -> None:
+    """Makes sure that a metric gains the same from the same examples, whatever it has seen before.
+
+    Args:
+        name: of the model.
+        once: its variables after these examples.
+        twice: its variables after the same examples again.
+
+    Raises:
+        UsageError: it does not.
+    """
+    for variable, one, two in zip(metric.variables, once, twice, strict=True):
+        if not np.allclose(2 * np.asarray(one, np.float64), np.asarray(two, np.float64), rtol=1e-3, equal_nan=True):
+            raise UsageError(
+                f"{name}: the metric {metric.name} does not add up: {variable.name} after two batches is not the sum "
+                "of what each gives, and cannot be added up over steps and replicas; leave the metric out, or keep sums"
+            )

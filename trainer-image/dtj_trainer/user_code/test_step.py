@@ -1,0 +1,194 @@
+"""A `test_step` of the user's: called for whole batches, whatever replica has them. Imports TensorFlow.
+
+Keras' `evaluate` calls it for one batch after the other, and shows at the end the results of the model's metrics, or
+what the last call returned. Here each call begins with metrics at zero. What it leaves in their variables is summed
+over batches, replicas and workers, and a last call that updates no metric returns what follows from the sums.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from dtj_trainer import keras_compat
+from dtj_trainer.autograph import rewritten
+from dtj_trainer.compat import keras3
+from dtj_trainer.errors import UsageError
+from dtj_trainer.user_code.metric_values import (
+    check_added_up,
+    check_sums_from_zero,
+    flat,
+    numbers,
+    size_of,
+    values_of,
+)
+
+Tensor = Any
+_METHODS_OF_FIT = ("compute_loss", "compute_metrics", "get_metrics_result")
+
+
+class OwnTestStep:
+    """Evaluates by the model's own `test_step`."""
+
+    def __init__(self, name: object, model: Any, sample: Any) -> None:
+        """Calls it for a few examples. To be called in the strategy's scope.
+
+        Args:
+            name: of the model.
+            model: of either Keras, built and compiled; its losses are those of whole batches.
+            sample: two held-out examples, as the model's `test_step` takes them.
+
+        Raises:
+            UsageError: a metric does not add up, or no metric adds up what it returns.
+        """
+        self._model = model
+        self._sample = sample
+        self._step = rewritten(model.test_step)
+        self._is_keras3 = keras_compat.keras_of(model) is keras
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if not self._is_keras3 and replicas > 1:
+            raise UsageError(
+                f"{name}: {type(model).__name__}.test_step is of tf_keras, which is not known to be right over "
+                f"{replicas} replicas; build the model with Keras 3, or use strategy OneDevice"
+            )
+        calls: list[tuple[Any, tuple[Any, ...], Mapping[str, Any]]] = []
+
+        def noting(metric: Any, update: Callable[..., Any], *values: Any, **options: Any) -> Any:
+            calls.append((metric, values, options))
+            return update(*values, **options)
+
+        # Some metrics make their variables when they are first called.
+        self._after(sample, {})
+        self._metrics = _metrics_of(model)
+        if not self._is_keras3:
+            for metric in self._metrics:
+                metric.reset_state()
+        variables = {id(variable): variable for metric in self._metrics for variable in metric.variables}
+        self._variables = list(variables.values())
+        check_sums_from_zero(name, self._metrics)
+        with _updating(self._metrics, noting):
+            self._after(sample, _zeros(self._variables))
+        self._check_that_metrics_add_up(name, calls)
+        self.size = size_of(self._variables)
+        self._of_one_batch = self._names_of_one_batch()
+        if not self.means(np.ones(self.size)):
+            raise UsageError(
+                f"{name}: {type(model).__name__}.test_step returns {', '.join(self._of_one_batch) or 'nothing'}, "
+                "which no metric adds up over the batches; update a metric of the model with it"
+            )
+
+    @property
+    def not_shown(self) -> Sequence[str]:
+        """The names of what it returns that is of one batch, and no metric adds up."""
+        return self._of_one_batch
+
+    def sums(self, examples: Any) -> Tensor:
+        """What a whole batch adds to the sums: float32, [size]. To be called within `undisturbed`."""
+        return tf.concat(flat(self._after(examples, _zeros(self._variables))), axis=0)
+
+    def means(self, sums: Any) -> dict[str, float]:
+        """The metrics by name."""
+        _, shown = self._finally(values_of(np.asarray(sums, np.float64), self._variables), self._sample)
+        return {name: value for name, value in shown.items() if name not in self._of_one_batch}
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """While it is called, the model has the methods of its class, which a training by `fit` replaces."""
+        replaced = {name: vars(self._model).pop(name) for name in _METHODS_OF_FIT if name in vars(self._model)}
+        try:
+            yield
+        finally:
+            vars(self._model).update(replaced)
+
+    def _after(self, examples: Any, metrics: Mapping[int, tuple[Any, Tensor]]) -> list[Tensor]:
+        """The variables of the metrics after it; nothing is changed.
+
+        Args:
+            metrics: variables and their values before it; all others are as they are.
+        """
+        with self._with_values(metrics) as read:
+            returned = self._step(examples)
+            if not isinstance(returned, Mapping):
+                raise UsageError(
+                    f"{type(self._model).__name__}.test_step returns a {type(returned).__name__}; return a dict of "
+                    "metrics"
+                )
+            return [read(variable) for variable, _ in metrics.values()]
+
+    @contextmanager
+    def _with_values(self, metrics: Mapping[int, tuple[Any, Tensor]]) -> Iterator[Callable[[Any], Tensor]]:
+        if self._is_keras3:
+            # In such a scope, Keras computes the penalties of weights from what it is given here.
+            weights = [(one, tf.convert_to_tensor(one.value)) for one in self._model.variables]
+            mapping = [*weights, *metrics.values()]
+            with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope, keras3.as_on_one_replica():
+                yield scope.get_current_value
+            return
+        for variable, value in metrics.values():
+            variable.assign(value)
+        yield tf.identity
+        for variable, value in metrics.values():
+            variable.assign(tf.zeros_like(value))
+
+    def _finally(self, values: Sequence[Tensor], examples: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What it returns and what Keras shows of it, if the variables of the metrics have these values at the end."""
+
+        def leaving(_metric: Any, _update: Callable[..., Any], *_values: Any, **_options: Any) -> None:
+            return None
+
+        metrics = {id(one): (one, value) for one, value in zip(self._variables, values, strict=True)}
+        with self.undisturbed(), _updating(self._metrics, leaving), self._with_values(metrics):
+            returned = self._step(examples)
+            result = self._model.get_metrics_result()
+            shown = result if set(result) == set(returned) else returned
+            return numbers(returned), numbers(shown)
+
+    def _names_of_one_batch(self) -> list[str]:
+        """What it returns that depends on the batch, and not on metrics alone."""
+        ones = values_of(np.ones(self.size), self._variables)
+        first = tf.nest.map_structure(lambda part: part[:1], self._sample)
+        (one, _), (other, _) = (self._finally(ones, examples) for examples in (self._sample, first))
+        return [name for name in one if name not in other or not np.array_equal(one[name], other[name], equal_nan=True)]
+
+    def _check_that_metrics_add_up(self, name: object, calls: Sequence[tuple[Any, Any, Any]]) -> None:
+        for metric in self._metrics:
+            of_metric = [(values, options) for one, values, options in calls if one is metric]
+            values, found = [zero for _, zero in _zeros(metric.variables).values()], []
+            for _ in range(2):
+                given = {id(one): (one, value) for one, value in zip(metric.variables, values, strict=True)}
+                with self._with_values(given) as read:
+                    for arguments, options in of_metric:
+                        metric.update_state(*arguments, **options)
+                    values = [read(variable) for variable in metric.variables]
+                found.append(values)
+            check_added_up(name, metric, *found)
+
+
+def _zeros(variables: Sequence[Any]) -> dict[int, tuple[Any, Tensor]]:
+    return {id(one): (one, tf.zeros(one.shape, one.dtype)) for one in variables}
+
+
+def _metrics_of(model: Any) -> list[Any]:
+    """All that it has, whether its own property `metrics` gives them or not."""
+    metrics = [*model.metrics, *keras_compat.keras_of(model).Model.metrics.fget(model)]
+    return list({id(metric): metric for metric in metrics}.values())
+
+
+@contextmanager
+def _updating(metrics: Sequence[Any], by: Callable[..., Any]) -> Iterator[None]:
+    """While this lasts, (metric, its `update_state`, arguments) is called in place of a metric's `update_state`."""
+    before = [vars(metric).get("update_state") for metric in metrics]
+    for metric in metrics:
+        # Not by setattr, which would look for variables in it.
+        vars(metric)["update_state"] = partial(by, metric, metric.update_state)
+    try:
+        yield
+    finally:
+        for metric, function in zip(metrics, before, strict=True):
+            del vars(metric)["update_state"]
+            if function is not None:
+                vars(metric)["update_state"] = function
