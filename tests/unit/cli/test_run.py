@@ -20,6 +20,7 @@ from dtj.api.json import JsonObject
 from dtj.cli.main import cli
 from dtj.local import machine, run_directory
 from dtj.local.run_directory import RunDirectory
+from patience import PATIENCE_SECONDS
 from support.local_runs import fake_trainer, marked_processes, new_mark, python_job, write
 from support.waiting import eventually
 
@@ -44,7 +45,7 @@ class CommandLine:
     def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """To its end."""
         started = self.start(*arguments)
-        output, errors = started.communicate(timeout=60)
+        output, errors = started.communicate(timeout=PATIENCE_SECONDS)
         return subprocess.CompletedProcess(started.args, started.returncode, output, errors)
 
     def start(
@@ -192,7 +193,7 @@ def test_ctrl_c_stops_the_processes_and_says_how_to_go_on(dtj: CommandLine) -> N
     running = dtj.start(write(dtj.folder, dtj.job(WAITS)).name)
     dtj.wait_until_up()
     running.send_signal(signal.SIGINT)
-    output, errors = running.communicate(timeout=30)
+    output, errors = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 130
     assert "Stopping: the processes save a checkpoint and end. Press Ctrl-C again to kill them.\n" in output
     commands = output.partition("\nNext\n")[2]
@@ -210,7 +211,7 @@ def test_a_second_ctrl_c_kills_processes_that_do_not_end(dtj: CommandLine) -> No
     while "Stopping" not in running.stdout.readline():
         continue
     running.send_signal(signal.SIGINT)
-    output, _ = running.communicate(timeout=30)
+    output, _ = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 130
     assert "Killing the processes.\n" in output
     assert marked_processes(dtj.mark) == []
@@ -220,7 +221,7 @@ def test_the_end_of_the_session_stops_the_processes_too(dtj: CommandLine) -> Non
     running = dtj.start(write(dtj.folder, dtj.job(WAITS)))
     dtj.wait_until_up()
     running.terminate()
-    running.communicate(timeout=30)
+    running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 143
     assert marked_processes(dtj.mark) == []
 
@@ -229,7 +230,7 @@ def test_a_runner_that_is_killed_leaves_no_process_behind(dtj: CommandLine) -> N
     running = dtj.start(write(dtj.folder, dtj.job(DEAF)))
     dtj.wait_until_up()
     running.kill()
-    running.communicate(timeout=30)
+    running.communicate(timeout=PATIENCE_SECONDS)
 
     def nothing_left() -> None:
         assert marked_processes(dtj.mark) == []
@@ -244,7 +245,7 @@ def test_a_run_under_nohup_outlives_its_terminal(dtj: CommandLine) -> None:
     (ignored,) = re.findall(r"^SigIgn:\s+([0-9a-f]+)$", status, re.MULTILINE)
     assert int(ignored, 16) & 1 << signal.SIGHUP - 1
     running.terminate()
-    running.communicate(timeout=60)
+    running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 143
     assert marked_processes(dtj.mark) == []
 
@@ -256,7 +257,7 @@ def test_a_reader_that_goes_away_ends_the_run_without_a_traceback(dtj: CommandLi
     assert running.stderr is not None
     running.stdout.close()
     running.send_signal(signal.SIGINT)
-    assert running.wait(timeout=30) != 0
+    assert running.wait(timeout=PATIENCE_SECONDS) != 0
     assert running.stderr.read() == ""
     assert marked_processes(dtj.mark) == []
 
@@ -273,7 +274,7 @@ def test_a_terminal_gets_a_table_that_is_drawn_in_place(dtj: CommandLine) -> Non
         pass  # on Linux, this is how a closed other side shows
     finally:
         os.close(ours)
-    assert running.wait(timeout=30) == 0
+    assert running.wait(timeout=PATIENCE_SECONDS) == 0
     assert b"Replica" in shown
     assert b"\x1b[" in shown
     assert b"succeeded" in shown
@@ -303,13 +304,13 @@ def test_of_two_resumes_at_the_same_time_one_runs_and_the_other_is_one_line(dtj:
     write(dtj.folder, dtj.job(WAITS, roles={"worker": 1}))
     both = [dtj.start(file, "--resume") for _ in range(2)]
     (refused,) = eventually(lambda: _one([each for each in both if each.poll() is not None]))
-    output, errors = refused.communicate(timeout=60)
+    output, errors = refused.communicate(timeout=PATIENCE_SECONDS)
     assert (refused.returncode, output) == (2, "")
     assert re.fullmatch(r"--resume: \S+ is still running: wait for its end, or stop it with Ctrl-C\n", errors)
     dtj.wait_until_up(replicas=1)
     (running,) = (each for each in both if each is not refused)
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=60)
+    running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 130
 
 

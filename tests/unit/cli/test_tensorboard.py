@@ -23,6 +23,7 @@ from dtj.cli.main import cli
 from dtj.cli.tensorboard.render import problem_of, reason_to_wait, trouble_of
 from dtj.local import curves
 from dtj.local.trainer import NoTrainer
+from patience import PATIENCE_SECONDS
 from support.waiting import eventually_true
 
 pytestmark = pytest.mark.unit
@@ -136,8 +137,8 @@ class TestOnThisMachine:
 
     def test_it_serves_until_it_is_asked_to_end(self, runs: Path, tmp_path: Path) -> None:
         program = _program(tmp_path, SERVES)
-        with curves.served(program, runs, port=0, timeout=20) as server:
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=60) as reply:
+        with curves.served(program, runs, port=0, timeout=PATIENCE_SECONDS) as server:
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=PATIENCE_SECONDS) as reply:
                 assert reply.read().decode() == f"--logdir={runs}"
             process = server.process
         assert process.returncode is not None
@@ -146,7 +147,7 @@ class TestOnThisMachine:
         program = _program(tmp_path, "import sys; print('oh', file=sys.stderr); sys.exit('no such flower')")
         with (
             pytest.raises(curves.NotServing, match="TensorBoard ended with code 1: no such flower"),
-            curves.served(program, runs, port=0, timeout=20),
+            curves.served(program, runs, port=0, timeout=PATIENCE_SECONDS),
         ):
             pass
 

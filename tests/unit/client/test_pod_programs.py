@@ -15,6 +15,7 @@ import pytest
 
 from dtj.client.code_pack import CodePack
 from dtj.client.pod_programs import RECEIVE_CODE, UNPACK_CODE
+from loopback import free_ports
 from support.waiting import eventually
 
 pytestmark = pytest.mark.unit
@@ -81,9 +82,7 @@ def receiver(tmp_path: Path, packed: CodePack) -> Iterator[Receiver]:
     (tmp_path / "volume").mkdir(mode=0o775)
 
     def start(limit: int | None = None) -> tuple[subprocess.Popen[str], int]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         size = str(len(packed.archive))
         words = [str(tmp_path / "volume"), f"dir/dtj-code/{packed.digest}.tar.gz", packed.digest, size, str(port)]
 

@@ -15,6 +15,7 @@ from aiohttp import WSMsgType, web
 from dtj.kube.client import PORT_FORWARD_PROTOCOL, KubeGateway
 from dtj.kube.config import ConnectionSource
 from dtj.kube.port_forward import PortTaken, Target, forwarded
+from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 
@@ -78,7 +79,7 @@ async def talk(port: int, words: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(words)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await reader.read(100)
     finally:
         writer.close()

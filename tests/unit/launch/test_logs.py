@@ -15,6 +15,7 @@ from dtj.api.names import Env
 from dtj.core.platform import TRAINER_LOG_FORMATS
 from dtj_launch import logs
 from dtj_launch.logs import JSON, PLAIN, TEXT, LogOptions, PlainFormatter
+from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 
@@ -143,7 +144,7 @@ def output_of(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(SOURCE), **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
 
 
@@ -199,7 +200,7 @@ def test_a_format_that_there_is_not_is_refused_and_its_variable_named(module: st
         env={**os.environ, "PYTHONPATH": str(SOURCE), "DTJ_LOG_FORMAT": "xml"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert ended.returncode == 2
     assert "DTJ_LOG_FORMAT=xml: " in ended.stderr
@@ -212,7 +213,7 @@ def test_a_bad_option_is_reported_as_json_if_the_environment_asks_for_it() -> No
         env={**os.environ, "PYTHONPATH": str(SOURCE), "DTJ_LOG_FORMAT": "json"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     line = json.loads(ended.stderr)
     assert (line["level"], line["logger"]) == ("error", "dtj_trainer.process.ending")
@@ -225,7 +226,7 @@ def test_the_launchers_lines_are_json_and_the_programs_lines_stay_as_they_are() 
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert ended.returncode == 127
     assert json.loads(ended.stderr)["message"] == "no-such-program: command not found"

@@ -26,6 +26,7 @@ from dtj_launch.rendezvous import (
     wait_for_server,
 )
 from log_lines import log_lines
+from loopback import free_ports
 
 pytestmark = pytest.mark.unit
 
@@ -93,17 +94,13 @@ def test_it_gives_up_in_time_and_names_the_missing_but_not_all_of_many() -> None
 
 @pytest.fixture
 def doorbell_port() -> Iterator[int]:
-    with socket.socket() as endpoint:
-        endpoint.bind(("127.0.0.1", 0))
-        port = endpoint.getsockname()[1]
+    (port,) = free_ports(1)
     with closing(ReadinessListener(port)):
         yield port
 
 
 def test_a_readiness_listener_answers_and_gives_its_port_back() -> None:
-    with socket.socket() as endpoint:
-        endpoint.bind(("127.0.0.1", 0))
-        port = endpoint.getsockname()[1]
+    (port,) = free_ports(1)
     listener = ReadinessListener(port)
     assert [probe(("127.0.0.1", port)) for _ in range(3)] == [None] * 3
     listener.close()

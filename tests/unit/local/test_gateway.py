@@ -17,6 +17,7 @@ from dtj.local.objects import Objects
 from dtj.local.progress import fetch
 from dtj.local.runner import End, LocalRun
 from dtj.local.view import RunView
+from patience import PATIENCE_SECONDS
 from support.local_runs import marked_processes, new_mark, python_job, run_locally
 
 pytestmark = pytest.mark.unit
@@ -243,7 +244,7 @@ async def test_views_show_what_the_status_port_of_a_replica_says(tmp_path: Path)
         if view.replicas[0].progress.step == 3:
             running.stop()
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await run_locally(python_job(STATUS_SERVER, roles={"worker": 1}), tmp_path, show=show)
     shown = next(view.replicas[0] for view in seen if view.replicas[0].progress.step is not None)
     assert (shown.state, shown.progress.total_steps, shown.progress.metrics) == ("Training", 4, {"loss": "0.5"})
@@ -285,7 +286,7 @@ async def test_processes_that_do_not_hear_a_stop_are_killed_when_asked_again(tmp
         elif "up" in "".join(log.read_text() for log in tmp_path.glob("tiny/latest/logs/worker-*.log")):
             running.stop()
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         ended = await run_locally(python_job(deaf, mark=mark), tmp_path, show=show)
     assert ended.end is End.STOPPED
     assert marked_processes(mark) == []

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import socket
 import sys
 import urllib.error
 import urllib.request
@@ -18,6 +17,8 @@ from dtj_trainer.metrics.step_timing import Every, OwnPart
 from dtj_trainer.process.environment import cpu_limit, set_threads
 from dtj_trainer.training.stepping import EverySteps, steps_within
 from log_lines import log_lines
+from loopback import free_ports
+from patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.unit
 
@@ -198,26 +199,24 @@ def test_a_call_of_steps_ends_at_checkpoints_at_the_end_and_in_time() -> None:
 
 def test_the_status_is_served_and_other_paths_are_not(capfd: pytest.CaptureFixture[str]) -> None:
     board = ProgressStore()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     server = serve_status(board, port)
     assert server is not None
     board.update(step=7, total_steps=10)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=PATIENCE_SECONDS) as answer:
         assert json.load(answer)["percent"] == 70
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert b"\ndtj_training_step 7\n" in answer.read()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_SECONDS) as answer:
         assert answer.read() == b"ok\n"
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=PATIENCE_SECONDS)
     stacks = urllib.request.Request(f"http://127.0.0.1:{port}/stacks", method="POST")
-    with urllib.request.urlopen(stacks, timeout=60) as answer:
+    with urllib.request.urlopen(stacks, timeout=PATIENCE_SECONDS) as answer:
         assert answer.read() == b"the stacks are in the log\n"
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(stacks, timeout=60)
+        urllib.request.urlopen(stacks, timeout=PATIENCE_SECONDS)
     assert "_stacks" in capfd.readouterr().err
     with log_lines("dtj_launch") as printed:
         assert serve_status(board, port) is None
