@@ -77,6 +77,7 @@ programs-neighbours: operator # components of other projects
 
 .PHONY: release
 release: operator ## wheels, sdists, chart, SBOMs, notes and checksums into dist/; and the images (Docker, else buildah as root)
+	@$(OPERATOR)/python scripts/levels.py known-failures
 	@$(OPERATOR)/python scripts/release_build.py $(if $(filter 0,$(IMAGES)),,--images)
 
 .PHONY: images

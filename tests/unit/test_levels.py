@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import levels
@@ -107,6 +108,44 @@ def test_a_name_that_stands_for_nothing_is_answered_with_the_list(
 ) -> None:
     assert run(tmp_path, monkeypatch, levels.TABLE.read_text(), name) == 2
     assert f"no level or part has the name '{name}': use gate, all, for-change, lint, unit" in capfd.readouterr().err
+
+
+PART = """
+gate = ["b"]
+[levels.b]
+command = ["true"]
+tests = ["tests/b.py"]
+"""
+
+
+@pytest.mark.parametrize(("days", "code", "words"), [(0, 0, "KNOWN "), (8, 1, "FAILED ")], ids=["known", "expired"])
+def test_a_failure_of_a_part_that_is_known_fails_nothing_for_a_week(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    days: int,
+    code: int,
+    words: str,
+) -> None:
+    since = date.today() - timedelta(days=days)
+    known = tmp_path / "known.toml"
+    test = f"{os.path.relpath(tmp_path, ROOT)}/test_small.py::test_b"
+    known.write_text(f'[[known]]\nid = "{test}"\nsince = {since}\nwhat = "a race"\n')
+    monkeypatch.setattr(levels, "KNOWN_FAILURES", known)
+    table = PART + of_file(tmp_path, "def test_b(): assert 1 == 2").partition("\n")[2]
+    assert run(tmp_path, monkeypatch, table, "a") == code
+    assert f"{words}{test}" in capfd.readouterr().out
+    assert run(tmp_path, monkeypatch, table, "known-failures") == code
+
+
+def test_a_test_of_the_gate_cannot_be_known_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    known = tmp_path / "known.toml"
+    known.write_text('[[known]]\nid = "tests/b.py::test_b"\nsince = 2026-01-01\nwhat = "a race"\n')
+    monkeypatch.setattr(levels, "KNOWN_FAILURES", known)
+    assert run(tmp_path, monkeypatch, PART, "b") == 2
+    assert "tests/b.py::test_b is a test of the gate: repair it" in capfd.readouterr().err
 
 
 def test_a_full_disk_is_one_line(
