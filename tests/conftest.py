@@ -8,6 +8,9 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So a shell starts what it puts into the background, and what tests start would not hear their Ctrl-C either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # So nohup starts what it is given.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest_plugins = ["report"]
 if find_spec("cryptography") and find_spec("yaml"):
