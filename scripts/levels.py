@@ -268,7 +268,7 @@ class Needs:
             return self._outcomes[target], False
         command = self._programs if target == "programs" and self._programs else self._begin(target)
         code, wall, cpu = command.wait()
-        made = Outcome(target, wall_seconds=wall, cpu_seconds=cpu, result="made")
+        made = Outcome(f"make {target}", wall_seconds=wall, cpu_seconds=cpu, result="made")
         if code:
             made.problems.append(f"make {target} ended with {code}: its output says what is missing")
         self._outcomes[target] = made
