@@ -409,6 +409,19 @@ class JobStatus(_Model):
         default=RestartCounts(),
         description="restarts counts restarts by cause, over the whole life of the job.",
     )
+    restarts_without_evidence: int = Field(
+        default=0,
+        ge=0,
+        description="restartsWithoutEvidence is the number of restarts in a row that the infrastructure caused as the "
+        "pods say, while no pod was lost and no new step was completed. After three of them the next one counts "
+        "against backoffLimit.",
+    )
+    furthest_step: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_INTEGER,
+        description="furthestStep is the largest number of steps that was known at a restart.",
+    )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
     progress: Progress | None = Field(
         default=None, description="progress is how far the training is, if its image publishes it."

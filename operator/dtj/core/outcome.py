@@ -50,15 +50,15 @@ class PodLosses:
     @property
     def message(self) -> str:
         """Who, and what became of it."""
-        pod = self.first.pod
+        pod, note = self.first.pod, f"; {self.first.note}" if self.first.note else ""
         if not self.first.by_infrastructure:
-            return how_it_failed(root_cause(self.first))
+            return how_it_failed(root_cause(self.first)) + note
         how = {
             PodFailureClass.PREEMPTION: "stopped on request and saved its work",
             PodFailureClass.PEER_LOST: "lost a peer",
         }.get(self.first.failure_class, "was taken away")
         words = ", ".join(filter(None, (pod.reason, f"on node {pod.node}" if pod.node else "")))
-        return f"{pod.role}-{pod.index} (pod {pod.name}) {how}" + (f" ({words})" if words else "")
+        return f"{pod.role}-{pod.index} (pod {pod.name}) {how}" + (f" ({words})" if words else "") + note
 
 
 def root_cause(ended: TerminatedPod) -> RootCause:

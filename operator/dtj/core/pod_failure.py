@@ -44,6 +44,8 @@ class TerminatedPod:
     pod: Pod
     failure_class: PodFailureClass
     at: datetime
+    note: str = ""
+    """What the ends of others and earlier ones add to it, for people."""
 
     @property
     def by_infrastructure(self) -> bool:
@@ -62,7 +64,7 @@ def terminated_pods(pods: Iterable[Pod]) -> tuple[TerminatedPod, ...]:
     Where one pod was asked to stop, its peers may save and leave with it: their 42 or 143 is believed at once.
     """
     pods = tuple(pods)
-    together = any(_taken_away(pod) for pod in pods)
+    together = any(was_taken_away(pod) for pod in pods)
     found = (
         TerminatedPod(pod, failure_class, _at(pod, failure_class))
         for pod in pods
@@ -96,7 +98,7 @@ def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
     code = end.exit_code if end is not None and not end.init_container else None
     if code in GRACEFUL_EXIT_CODES and (requested or pod.disrupted or together or _left_unasked(pod)):
         return PodFailureClass.PREEMPTION
-    if _taken_away(pod):
+    if was_taken_away(pod):
         return PodFailureClass.DISRUPTION
     if end is None:
         return (
@@ -106,7 +108,7 @@ def _class_of(pod: Pod, *, together: bool) -> PodFailureClass | None:
     return known or (PodFailureClass.PEER_LOST if code == PEER_LOST_EXIT_CODE else PodFailureClass.USER_ERROR)
 
 
-def _taken_away(pod: Pod) -> bool:
+def was_taken_away(pod: Pod) -> bool:
     """Whether the infrastructure took the pod away, or does so now."""
     if not pod.ended:
         return pod.terminating
@@ -123,7 +125,7 @@ def _left_with_0_on_request(pod: Pod) -> bool:
     The clocks of its node and of the API server differ, so that the times of its end and of its deletion are not
     compared where a drain has left its mark. Training that was done in fact resumes at its end, and leaves at once.
     """
-    return (pod.disrupted and pod.terminating) or (pod.phase is Phase.FAILED and _taken_away(pod))
+    return (pod.disrupted and pod.terminating) or (pod.phase is Phase.FAILED and was_taken_away(pod))
 
 
 def _requested_before_end(pod: Pod) -> bool:

@@ -22,7 +22,7 @@ NON_RETRYABLE_EXIT_CODES: Final = frozenset({1, 2, 126, 127, 128, 134, 139})
 def restart_denied(spec: JobSpec, status: JobStatus, ended: TerminatedPod) -> Failure | None:
     """Why there can be no restart after this end, or None where there can be one."""
     cause = root_cause(ended)
-    what = how_it_failed(cause)
+    what = how_it_failed(cause) + (f"; {ended.note}" if ended.note else "")
     if ended.by_infrastructure:
         limit = spec.run_policy.disruption_limit
         if ended.failure_class is PodFailureClass.PREEMPTION or limit is None or status.restarts.disruption < limit:

@@ -21,7 +21,7 @@ from dtj.core.observed import Pod
 from dtj.core.outcome import PodLosses, root_cause
 from dtj.core.pod_failure import EARLIEST, PodFailureClass, TerminatedPod
 from dtj.core.pod_state import replica_of
-from dtj.core.policies import backoff, budgets
+from dtj.core.policies import backoff, budgets, evidence
 from dtj.core.policies.finish import finish
 from dtj.core.policies.pods import run
 from dtj.core.policies.restart_scope import (
@@ -46,6 +46,7 @@ def restart_as_recorded(context: JobContext) -> Decision | None:
     if context.now < due:
         return _wait(context, restart.message, due, status)
     charged = budgets.charge(status, backoff.class_of(restart), restart.role)
+    charged = evidence.recorded(context, charged, backoff.class_of(restart))
     return begin_attempt(context, "Warning", restart.message, charged)
 
 
@@ -148,6 +149,8 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     if first.failure_class is PodFailureClass.PEER_LOST and now < (due := backoff.cause_due(first, now)):
         # Who pays, and whether anybody can, is not known yet.
         return _wait(context, losses.message, due, status.model_copy(update={"pending_restart": None}))
+    first = evidence.judged(context, first)
+    losses = PodLosses((first, *losses.ends[1:]))
     denied = budgets.restart_denied(context.spec, status, first)
     if denied is not None:
         return finish(context, denied)
@@ -160,6 +163,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
     if now < due:
         return _wait(context, losses.message, due, noted)
     charged = budgets.charge(noted, first.failure_class, first.pod.role)
+    charged = evidence.recorded(context, charged, losses.first.failure_class)
     return begin_attempt(context, "Warning", losses.message, charged)
 
 
@@ -191,6 +195,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         if peer_lost and now < (known := backoff.cause_due(ended, now)):
             waits.append(context.seconds_until(known))
             continue
+        ended = evidence.judged(context, ended)
         follows = peer_paid or is_secondary_failure(ended, losses, replaced)
         denied = None if follows else budgets.restart_denied(context.spec, status, ended)
         if denied is not None:
@@ -199,6 +204,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         peer_paid = peer_paid or peer_lost
         if not follows:
             status = budgets.charge(status, ended.failure_class, ended.pod.role)
+            status = evidence.recorded(context, status, ended.failure_class)
             cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
             status = status.model_copy(update={"root_cause": cause})
         counts = backoff.replaced(status, replica, due, had_started=context.had_started(ended.pod))
