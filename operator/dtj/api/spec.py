@@ -323,6 +323,14 @@ class RunPolicy(SpecModel):
         "the job was created or resumed. After that time the job fails, and the message gives "
         "the reason for the delay.",
     )
+    evaluation_timeout_seconds: int = Field(
+        default=300,
+        ge=0,
+        le=2_147_483_647,
+        description="evaluationTimeoutSeconds is how long a job whose training has succeeded waits for its evaluator "
+        "to end, so that the last checkpoint is evaluated, in seconds. After that time the evaluator is stopped, "
+        "and the message of the condition Complete says so.",
+    )
     stall_timeout_seconds: int | None = Field(
         default=None,
         ge=1,

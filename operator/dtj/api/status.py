@@ -398,9 +398,7 @@ class JobStatus(_Model):
         default=None, description="lastRestartTime is when the latest attempt after the first one began (RFC 3339)."
     )
     ready_attempt: int = Field(
-        default=0,
-        ge=0,
-        description="readyAttempt is the latest attempt whose pods were all ready.",
+        default=0, ge=0, description="readyAttempt is the latest attempt whose pods were all ready."
     )
     pending_restart: PendingRestart | None = Field(
         default=None, description="pendingRestart is a restart of all replicas that waits."
@@ -417,10 +415,7 @@ class JobStatus(_Model):
         "against backoffLimit.",
     )
     furthest_step: int | None = Field(
-        default=None,
-        ge=0,
-        le=MAX_INTEGER,
-        description="furthestStep is the largest number of steps that was known at a restart.",
+        default=None, ge=0, le=MAX_INTEGER, description="furthestStep is the largest step known at a restart."
     )
     replica_statuses: dict[str, ReplicaStatus] = Field(default={}, description="replicaStatuses counts pods by role.")
     progress: Progress | None = Field(

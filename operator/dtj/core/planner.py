@@ -140,7 +140,7 @@ def _unfinished(context: JobContext) -> Decision:
 def _unreadable(context: JobContext) -> Plan:
     """A manifest that this operator cannot read, such as one of a newer version."""
     if context.job.status.terminal:
-        return (*cleanup.stop_pods(context), *service.after_the_end(context))
+        return (*cleanup.stop_pods(context, cleanup.to_stop(context)), *service.after_the_end(context))
     return admission_check.report_invalid(context, context.problems).actions
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -43,13 +43,12 @@ def to_stop(context: JobContext) -> tuple[Pod, ...]:
 
 def stop_before_ttl(context: JobContext) -> Decision | None:
     """Stop the pods of a job that has ended, as its clean-up policy says."""
-    actions = stop_pods(context)
+    actions = stop_pods(context, to_stop(context))
     return Decision(actions) if actions else None
 
 
-def stop_pods(context: JobContext) -> Plan:
-    """Delete what must stop; what is already on its way out needs no second call."""
-    gone = to_stop(context)
+def stop_pods(context: JobContext, gone: Collection[Pod]) -> Plan:
+    """Delete ``gone``, which must stop; what is already on its way out needs no second call."""
     stopped = (DeletePod(pod.name, pod.uid) for pod in gone if pod.stopped and not pod.terminating)
     return (*stopped, *stop(context, gone))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from dtj.api.names import Reason
+from dtj.api.spec import Role
 from dtj.core.actions import Emit, RequeueAfter
 from dtj.core.conditions import DesiredCondition, DesiredConditions, with_conditions
 from dtj.core.context import JobContext
@@ -12,28 +14,42 @@ from dtj.core.decision import Decision
 from dtj.core.messages import first_few
 from dtj.core.observed import Pod
 from dtj.core.outcome import Failure, Success
-from dtj.core.policies import gang, service, ttl
+from dtj.core.policies import gang, last_evaluation, service, ttl
 from dtj.core.policies.cleanup import seconds_until_given_up, stop_pods, to_stop
-from dtj.core.status import format_time, without_a_guess
+from dtj.core.status import format_deadline, format_time, without_a_guess
 from dtj.core.status_update import counted, write
 
 
 def finish(context: JobContext, outcome: Success | Failure) -> Decision:
-    """The one way to end. The outcome is recorded first; the job has ended when all that must stop is gone."""
-    waiting = [(pod, seconds_until_given_up(pod, context.job.status, context.now)) for pod in to_stop(context)]
+    """The one way to end. The outcome is recorded first; the job has ended when all that must stop is gone.
+
+    Before that, the evaluator of a job that has succeeded may evaluate the last checkpoint.
+    """
+    evaluating = last_evaluation.evaluators(context) if isinstance(outcome, Success) else ()
+    if evaluating and context.now >= (due := last_evaluation.due(context)):
+        outcome = Success(outcome.message + last_evaluation.cut_off(context, evaluating))
+        evaluating = ()
+    stopping = [pod for pod in to_stop(context) if pod not in evaluating]
+    waiting = [
+        (pod, seconds_until_given_up(pod, context.job.status, _now_for(context, outcome, pod))) for pod in stopping
+    ]
     hanging = [pod for pod, wait in waiting if wait is not None and wait <= 0]
     leftovers = [pod for pod, _ in waiting if pod not in hanging]
     succeeded = isinstance(outcome, Success)
     met = DesiredCondition("True", outcome.reason, outcome.message)
-    ready = DesiredCondition("False", Reason.STOPPING_PODS if leftovers else Reason.JOB_FINISHED)
+    ready = DesiredCondition("False", Reason.STOPPING_PODS if leftovers or evaluating else Reason.JOB_FINISHED)
+    if evaluating:
+        names = first_few(pod.name for pod in evaluating)
+        ready = replace(ready, message=f"{names} evaluates the last checkpoint, until {format_deadline(due)} at most")
     desired = DesiredConditions(pods_ready=ready, **{"success_criteria_met" if succeeded else "failure_target": met})
     cause = outcome.cause if isinstance(outcome, Failure) else None
     status = counted(context).model_copy(update={"root_cause": cause, "pending_restart": None})
     status = status if succeeded else without_a_guess(status)
-    if leftovers:
+    if leftovers or evaluating:
         waits = [wait for _, wait in waiting if wait is not None and wait > 0]
+        waits += [context.seconds_until(due)] if evaluating else []
         again = (RequeueAfter(min(waits)),) if waits else ()
-        return write(context, status, desired).then(*stop_pods(context), *again)
+        return write(context, status, desired).then(*stop_pods(context, stopping), *again)
     if gang.end(context):
         return write(context, status, desired).then(*gang.end(context))
     if hanging:
@@ -46,6 +62,12 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
         *((RequeueAfter(0.0),) if service.drop(context) else ()),
         *ttl.kept(context),
     )
+
+
+def _now_for(context: JobContext, outcome: Success | Failure, pod: Pod) -> datetime:
+    """The present, for a pod that was asked to stop when the outcome was recorded; an evaluator was asked later."""
+    later = pod.role == Role.EVALUATOR and isinstance(outcome, Success)
+    return context.now - timedelta(seconds=context.spec.run_policy.evaluation_timeout_seconds if later else 0)
 
 
 def _place(pod: Pod) -> str:

@@ -1,0 +1,73 @@
+"""A job with an evaluator ends when the last checkpoint is evaluated, or when a limit has passed."""
+
+from __future__ import annotations
+
+import pytest
+
+from dtj.api.names import Condition, Reason
+from dtj.core.observed import Phase
+from world import World, live, running
+
+pytestmark = pytest.mark.unit
+
+ROLES = {"worker": 2, "evaluator": 1}
+
+
+def trained(**policy: str | int) -> World:
+    """A job whose workers have completed, while its evaluator works on."""
+    world = running(roles=ROLES, **policy)  # type: ignore[arg-type]  # mypy takes them for seconds
+    for name in ("worker-0", "worker-1"):
+        world.set_pod(name, Phase.SUCCEEDED, exit_code=0)
+    world.settle()
+    return world
+
+
+@pytest.mark.parametrize("policy", ["Running", "All", "None"])
+def test_the_job_is_complete_when_its_evaluator_has_ended(policy: str) -> None:
+    world = trained(cleanPodPolicy=policy)
+    status = world.job.status
+    assert "digits-evaluator-0" in live(world)
+    assert not world.is_true(Condition.COMPLETE)
+    ready = status.condition(Condition.PODS_READY)
+    assert ready is not None
+    assert ready.reason == Reason.STOPPING_PODS
+    assert ready.message.startswith("digits-evaluator-0 evaluates the last checkpoint, until ")
+    world.set_pod("evaluator-0", Phase.SUCCEEDED, exit_code=0)
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+    complete = world.job.status.condition(Condition.COMPLETE)
+    assert complete is not None
+    assert complete.message == "worker-0 completed"
+
+
+def test_an_evaluator_that_does_not_end_is_stopped_and_the_job_says_so() -> None:
+    world = trained(evaluationTimeoutSeconds=60)
+    world.advance(59)
+    world.settle()
+    assert "digits-evaluator-0" in live(world)
+    world.advance(1)
+    world.settle()
+    assert "digits-evaluator-0" not in live(world)
+    world.finish_deletions()
+    world.settle()
+    complete = world.job.status.condition(Condition.COMPLETE)
+    assert complete is not None
+    assert complete.message == (
+        "worker-0 completed; evaluator-0 did not end within 60 s, which is runPolicy.evaluationTimeoutSeconds, "
+        "and was stopped"
+    )
+
+
+def test_other_pods_do_not_go_on_meanwhile() -> None:
+    world = running(strategy="ParameterServer", roles={"chief": 1, "worker": 1, "ps": 1, "evaluator": 1})
+    world.set_pod("chief-0", Phase.SUCCEEDED, exit_code=0)
+    world.settle()
+    assert live(world) & {"digits-worker-0", "digits-ps-0", "digits-evaluator-0"} == {"digits-evaluator-0"}
+
+
+def test_a_job_that_has_failed_waits_for_no_evaluation() -> None:
+    world = running(roles=ROLES, backoffLimit=0)
+    world.set_pod("worker-0", Phase.FAILED, exit_code=1)
+    world.settle()
+    assert "digits-evaluator-0" not in live(world)
