@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from builders import CLAIM_TEMPLATE, manifest, stored
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
+from dtj.api.names import Condition
 from dtj.api.spec import ELASTIC, Strategy
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,39}[a-z0-9])?", fullmatch=True)
@@ -99,6 +100,19 @@ def jobs(draw: st.DrawFn, *, lively: bool = False) -> Job:
     return Job.from_object(stored(body, namespace=draw(NAMES)))
 
 
+TIME = "2026-01-02T03:04:05Z"
+_WORDS = st.sampled_from(["Rescaling", "", "worker", "Running", "UserError", "Kueue", "NewAttempt"])
+"""Words of this operator, and of one that is newer."""
+
+_CONDITIONS = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from([*Condition, "Rescaled"]) | st.text(max_size=9),
+        "status": st.sampled_from(["True", "False", "Unknown"]) | JSON,
+    },
+    optional={"reason": _WORDS, "message": st.text(max_size=9), "lastTransitionTime": st.sampled_from([TIME, ""])},
+)
+
+
 @st.composite
 def stored_objects(draw: st.DrawFn) -> JsonObject:
     """Any object that a server with some other version of the CRD could hold, most of them nearly ours."""
@@ -119,7 +133,12 @@ def stored_objects(draw: st.DrawFn) -> JsonObject:
         | st.fixed_dictionaries(
             {},
             optional={
-                "conditions": JSON | st.lists(st.fixed_dictionaries({"type": st.text(max_size=9), "status": JSON})),
+                "conditions": JSON | st.lists(_CONDITIONS, max_size=4),
+                "state": _WORDS,
+                "reason": _WORDS,
+                "gang": _WORDS,
+                "pendingRestart": st.fixed_dictionaries({}, optional={"kind": _WORDS, "role": _WORDS, "pod": _WORDS}),
+                "rootCause": st.fixed_dictionaries({}, optional={"kind": _WORDS, "role": _WORDS}),
                 "attempt": JSON,
                 "startTime": JSON,
                 "replicaStatuses": st.dictionaries(

@@ -197,7 +197,10 @@ def _carried_on(status: JobStatus, desired: DesiredConditions) -> DesiredConditi
         desired.failure_target.status,
     )
     if restarting is not None and restarting.status == "True" and desired.restarting.status != "True" and not over:
-        going_on = DesiredCondition("True", Reason(restarting.reason), restarting.message)
+        # Another version of the operator may have recorded a reason that this one does not know.
+        known = restarting.reason in Reason.__members__.values()
+        reason = Reason(restarting.reason) if known else Reason.NEW_ATTEMPT
+        going_on = DesiredCondition("True", reason, restarting.message)
         desired = replace(desired, restarting=going_on)
     return desired
 

@@ -99,3 +99,24 @@ def test_a_job_that_becomes_invalid_while_it_runs_still_runs_and_says_why() -> N
     world.job = replace(world.job, spec=job(roles={"worker": 2}, accelerator={"profile": "gone", "count": 1}).spec)
     world.settle()
     assert (world.job.status.state, world.job.status.reason) == ("Running", "UnknownAcceleratorProfile")
+
+
+@pytest.mark.parametrize("condition", list(Condition))
+@pytest.mark.parametrize("reason", ["Rescaling", ""])
+def test_a_reason_that_another_version_of_the_operator_recorded_stops_no_pass(
+    condition: Condition, reason: str
+) -> None:
+    world = running(backoffLimit=3)
+    world.set_pod("worker-0", Phase.FAILED, exit_code=1)
+    for _ in range(2):
+        world.settle()
+        world.advance(5)
+    conditions = tuple(
+        each.model_copy(update={"reason": reason}) if each.type == condition else each
+        for each in world.job.status.conditions
+    )
+    world.job = replace(world.job, status=world.job.status.model_copy(update={"conditions": conditions}))
+    world.settle()
+    world.run_all()
+    world.settle()
+    assert world.is_true(Condition.PODS_READY)
