@@ -85,7 +85,16 @@ class JobContext:
 
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the manifest; empty if nothing is."""
+        """What keeps the job from going on; empty if nothing does."""
+        return tuple(problem for problem in self._all_problems if problem not in self.tolerated)
+
+    @cached_property
+    def tolerated(self) -> tuple[Problem, ...]:
+        """What is wrong with the manifest, and changes nothing for a job that has begun."""
+        return tuple(problem for problem in self._all_problems if problem.of_queue) if self.begun else ()
+
+    @cached_property
+    def _all_problems(self) -> tuple[Problem, ...]:
         return problems(self.job, self.observed.platform)
 
     @cached_property
@@ -237,11 +246,13 @@ class JobContext:
         that it began with.
         """
         found, scheduling = self.observed.gangs, self.spec.run_policy.scheduling
-        if found is None or scheduling is None:
+        if found is None:
             return None
-        if self.job.status.start_time is not None:
+        if self.job.status.start_time is not None and self.job.status.gang:
             return served(self.job.status.gang, found)
-        return choose(scheduling, found)
+        if scheduling is None:
+            return None
+        return choose(scheduling, found) if self.job.status.start_time is None else None
 
     @property
     def gang(self) -> GangApi | None:

@@ -66,6 +66,8 @@ FIRST: Final[tuple[Policy, ...]] = (
 """Policies before which no deadline need be awaited."""
 
 THEN: Final[tuple[Policy, ...]] = (
+    # Kueue takes its quota back whatever became of the manifest of a job that runs.
+    kueue.take_back,
     # Nothing is created for a job that is wrong; what runs already is left alone.
     admission_check.report_problems,
     # A copy of a job of another cluster comes with its Workload.

@@ -28,6 +28,8 @@ class Problem:
 
     reason: Reason
     message: str
+    of_queue: bool = False
+    """Whether it is about how the job is to be queued: labels and annotations, which anybody changes at any time."""
 
 
 def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
@@ -38,16 +40,21 @@ def problems(job: Job, platform: Platform) -> tuple[Problem, ...]:
     if broken:
         return tuple(Problem(Reason.INVALID_SPEC, str(violation)) for violation in broken)
     queued = (*kueue_labels.problems(job.spec, job.labels), *_annotations(job, job.spec))
-    if queued:
-        return tuple(Problem(Reason.INVALID_SPEC, problem) for problem in queued)
+    return (
+        *(Problem(Reason.INVALID_SPEC, problem, of_queue=True) for problem in queued),
+        *_prebuilt_workload(job),
+        *dict.fromkeys(problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)),
+        *_variables(job, job.spec, platform),
+    )
+
+
+def _prebuilt_workload(job: Job) -> Iterator[Problem]:
     if job.prebuilt_workload not in ("", job.name):
-        message = (
+        yield Problem(
+            Reason.INVALID_SPEC,
             f"metadata.annotations: {multikueue.PREBUILT_WORKLOAD} names the Workload {job.prebuilt_workload}, but the "
-            f"Workload of a job has the name of the job: remove it, or set it to {job.name}"
+            f"Workload of a job has the name of the job: remove it, or set it to {job.name}",
         )
-        return (Problem(Reason.INVALID_SPEC, message),)
-    found = [problem for role in job.spec.roles() for problem in _accelerator(job.spec, role, platform)]
-    return (*dict.fromkeys(found), *_variables(job, job.spec, platform))
 
 
 def _annotations(job: Job, spec: JobSpec) -> Iterator[str]:

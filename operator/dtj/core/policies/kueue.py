@@ -43,6 +43,16 @@ def queue(context: JobContext) -> Decision | None:
     return stopping if context.begun else stopping.then(*into_queue(context, api))
 
 
+def take_back(context: JobContext) -> Decision | None:
+    """Stop a job that runs and cannot go on as it is written by now, when Kueue wants its quota back."""
+    api, workload = context.gang, context.gang_object
+    if not context.begun or not context.problems or api is None or api.gang is not Gang.KUEUE:
+        return None
+    if workload is not None and kueue.admitted(workload):
+        return None
+    return stop_all(context, queued_because(context, workload))
+
+
 def seconds_until_nodes_are_free(context: JobContext) -> float:
     """How long to wait for pods of an earlier attempt that are on nodes which Kueue gave them; 0 if there are none.
 

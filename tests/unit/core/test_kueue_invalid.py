@@ -1,0 +1,122 @@
+"""Whatever becomes of the labels and the manifest of a job that runs: Kueue gets its quota back when it wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from builders import manifest, stored
+from dtj.api.job import Job
+from dtj.api.json import JsonObject, objects
+from dtj.api.names import Condition, Reason
+from dtj.core.gang.discovery import APIS
+from world import World, live
+
+pytestmark = pytest.mark.unit
+
+QUEUE = {"scheduling": {"gang": "Kueue", "queue": "team-a"}}
+LABELS = {
+    "another queue": {"kueue.x-k8s.io/queue-name": "team-b"},
+    "a limit that is none": {"kueue.x-k8s.io/max-exec-time-seconds": "soon"},
+}
+
+
+def made(labels: Mapping[str, str] = {}, **spec: object) -> Job:  # it is only read
+    body = stored(manifest(roles={"worker": 2}, **spec))  # type: ignore[arg-type]
+    metadata = body["metadata"]
+    assert isinstance(metadata, dict)
+    metadata["labels"] = dict(labels)
+    return Job.from_object(body)
+
+
+def condition(kind: str, reason: str = "Any") -> JsonObject:
+    since = "2026-01-02T03:04:05Z"
+    return {"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since}
+
+
+def admitted(job: Job, **world: object) -> World:
+    """The job as it runs after Kueue has admitted it."""
+    kueue = next(api for api in APIS if api.api_version == "kueue.x-k8s.io/v1beta2")
+    there = World(job, installed=(kueue,), **world)  # type: ignore[arg-type]
+    there.settle()
+    pod_sets = [{"name": "worker", "flavors": {}}]
+    admission = {"clusterQueue": "shared", "podSetAssignments": pod_sets}
+    there.kueue_says({"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission})  # type: ignore[dict-item]
+    there.settle()
+    there.run_all()
+    there.settle()
+    assert there.is_true(Condition.PODS_READY)
+    return there
+
+
+def become(world: World, job: Job) -> None:
+    """The job as somebody has changed it."""
+    world.job = replace(world.job, labels=job.labels, spec=job.spec, raw_spec=job.raw_spec)
+    world.settle()
+
+
+def evict(world: World) -> None:
+    assert world.gang is not None
+    before = objects(world.gang.status.get("conditions"))
+    world.kueue_says({**world.gang.status, "conditions": [*before, condition("Evicted", "Preempted")]})  # type: ignore[dict-item]
+    world.settle()
+    world.finish_deletions()
+    world.settle()
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_a_job_whose_labels_cannot_be_followed_is_evicted_all_the_same(labels: dict[str, str]) -> None:
+    world = admitted(made(runPolicy=QUEUE))
+    become(world, made(labels, runPolicy=QUEUE))
+    evict(world)
+    assert live(world) == set()
+    assert world.gang is not None
+    assert "admission" not in world.gang.status, "the quota is given back"
+    assert world.is_true(Condition.INVALID)
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_meanwhile_a_lost_pod_is_replaced_and_the_condition_invalid_says_what_is_wrong(labels: dict[str, str]) -> None:
+    world = admitted(made(runPolicy=QUEUE))
+    become(world, made(labels, runPolicy=QUEUE))
+    world.take_away("worker-1")
+    world.settle()
+    world.finish_deletions()
+    world.advance(11)
+    world.settle()
+    world.run_all()
+    world.settle()
+    assert len(live(world)) == 2
+    assert world.is_true(Condition.PODS_READY)
+    invalid = world.job.status.condition(Condition.INVALID)
+    assert invalid is not None
+    assert (invalid.status, invalid.reason) == ("True", Reason.INVALID_SPEC)
+    assert invalid.message.startswith("metadata.labels: kueue.x-k8s.io/")
+
+
+def test_a_job_whose_queue_label_is_removed_stays_in_its_queue() -> None:
+    world = admitted(made({"kueue.x-k8s.io/queue-name": "team-a"}))
+    become(world, made())
+    evict(world)
+    assert live(world) == set()
+    assert world.job.status.state == "Suspended"
+
+
+def test_a_job_whose_accelerator_profile_was_removed_is_evicted() -> None:
+    job = made(runPolicy=QUEUE, accelerator={"profile": "nvidia", "count": 1})
+    world = admitted(job)
+    world.platform = replace(world.platform, profiles={})
+    world.settle()
+    assert world.is_true(Condition.INVALID)
+    evict(world)
+    assert live(world) == set()
+
+
+def test_a_job_that_has_not_begun_is_not_queued_by_labels_that_cannot_be_followed() -> None:
+    kueue = next(api for api in APIS if api.api_version == "kueue.x-k8s.io/v1beta2")
+    world = World(made(LABELS["another queue"], runPolicy=QUEUE), installed=(kueue,))
+    world.settle()
+    assert world.is_true(Condition.INVALID)
+    assert world.gang is None
