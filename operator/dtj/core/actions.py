@@ -203,7 +203,7 @@ class BestEffort:
     """Do this where it can be done: the job goes on without. An event reports that it cannot be, and it is tried
     again later; nothing else waits for it."""
 
-    action: CreateService | CreatePod | DeletePod | DeleteService | ReadPriorityClass
+    action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *tensorboard.next_to(context, decision),
         *network_policy.after_the_end(context),
         *service.after_the_end(context),
+        *gang.after_the_end(context),
         *workload.next_to(context, decision),
     )
 

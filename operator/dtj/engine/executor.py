@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, text
-from dtj.api.names import Annotation
+from dtj.api.names import Annotation, Reason
 from dtj.api.status import JobStatus
 from dtj.convert.object_records import resource_of
 from dtj.core.actions import (
@@ -143,8 +143,10 @@ class Executor:
         except ApiError as error:
             cache.failed(error)
             raise
-        for emit in running.emits:
-            self._emit(running.job, emit)
+        finally:
+            # What was done is reported, also where a later call has failed.
+            for emit in running.emits:
+                self._emit(running.job, emit)
         way_is_free = cache.succeeded()
         if cache.refusal is not None and held <= 0.0:
             # What was refused is there, or no longer wanted: the status may say so.
@@ -220,7 +222,9 @@ class Executor:
         raise Replan
 
     async def _best_effort(
-        self, running: _Pass, action: CreateService | CreatePod | DeletePod | DeleteService | ReadPriorityClass
+        self,
+        running: _Pass,
+        action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass,
     ) -> None:
         """A failure here is reported and tried again later: the job does not wait for it."""
         job, cache = running.job, self._caches.of(running.job.uid)
@@ -234,6 +238,8 @@ class Executor:
                     await self._delete_pods(job, [action])
                 case DeleteService():
                     await self._delete(SERVICES, job, name=action.name, uid=action.uid)
+                case DeleteGang():
+                    await self._delete(resource_of(action.api), job, name=action.name, uid=action.uid)
                 case CreateService() | CreatePod():
                     await self._creator.create_best_effort(job, _wanted(action))
                 case ReadPriorityClass():
@@ -431,10 +437,15 @@ def _dropped(
     return None if before is not None and before.names & names else before
 
 
-def _failed(action: CreateService | CreatePod | DeletePod | DeleteService | ReadPriorityClass, error: ApiError) -> Emit:
+def _failed(
+    action: CreateService | CreatePod | DeletePod | DeleteService | DeleteGang | ReadPriorityClass, error: ApiError
+) -> Emit:
     """The event that reports an action that was a BestEffort and failed."""
     if isinstance(action, ReadPriorityClass):
         return priority_not_followed(action.name, error.message)
+    if isinstance(action, DeleteGang):
+        message = f"the {action.api.kind} {action.name} is not deleted: {error.message}"
+        return Emit("Warning", Reason.API_CALL_FAILED, message)
     return tensorboard_failed(error.message)
 
 

@@ -10,7 +10,7 @@ import pytest
 from builders import NOW, job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition, Reason
-from dtj.core.actions import CreateGang, CreatePod, DeleteGang, LookForGangs
+from dtj.core.actions import BestEffort, CreateGang, CreatePod, DeleteGang, LookForGangs
 from dtj.core.gang.discovery import APIS
 from dtj.core.gang.requests import requests
 from dtj.core.observed import CreationRefusal, GangApi, GangObject, GangsFound, Phase
@@ -248,6 +248,13 @@ class TestWhatAPodAsksFor:
         assert requests({"spec": spec}) == {"nvidia.com/gpu": Fraction(1), "hugepages-2Mi": Fraction(2 * 2**20)}
 
 
+def deletions(story: World) -> list[BestEffort]:
+    """Of the group, at the end; nothing waits for them."""
+    return [
+        action for action in story.history if isinstance(action, BestEffort) and isinstance(action.action, DeleteGang)
+    ]
+
+
 class TestThroughTheLifeOfAJob:
     @pytest.mark.parametrize("api", [VOLCANO, COSCHEDULING, NATIVE_135, NATIVE_136], ids=lambda api: api.api_version)
     def test_the_group_is_made_once_before_the_pods_and_deleted_once_at_the_end(self, api: GangApi) -> None:
@@ -263,7 +270,19 @@ class TestThroughTheLifeOfAJob:
         story.settle()
         assert story.job.status.state == "Succeeded"
         assert story.gang is None
-        assert (len(story.taken(CreateGang)), len(story.taken(DeleteGang))) == (1, 1)
+        assert (len(story.taken(CreateGang)), len(deletions(story))) == (1, 1)
+
+    def test_the_end_does_not_wait_for_a_group_that_cannot_be_deleted(self) -> None:
+        story = world(VOLCANO)
+        story.settle()
+        story.run_all()
+        story.settle()
+        story.set_pod("worker-0", Phase.SUCCEEDED)
+        for _ in range(4):
+            story.step()
+            story.finish_deletions()
+        assert story.is_true(Condition.COMPLETE)
+        assert not story.taken(DeleteGang)
 
     def test_a_group_that_is_deleted_by_hand_is_created_again(self) -> None:
         story = world(VOLCANO)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from pydantic import JsonValue
 
 from builders import manifest, stored
 from dtj.api.job import Job
@@ -41,9 +42,9 @@ def admitted(job: Job, **world: object) -> World:
     kueue = next(api for api in APIS if api.api_version == "kueue.x-k8s.io/v1beta2")
     there = World(job, installed=(kueue,), **world)  # type: ignore[arg-type]
     there.settle()
-    pod_sets = [{"name": "worker", "flavors": {}}]
-    admission = {"clusterQueue": "shared", "podSetAssignments": pod_sets}
-    there.kueue_says({"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission})  # type: ignore[dict-item]
+    pod_sets: list[JsonValue] = [{"name": "worker", "flavors": {}}]
+    admission: JsonObject = {"clusterQueue": "shared", "podSetAssignments": pod_sets}
+    there.kueue_says({"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission})
     there.settle()
     there.run_all()
     there.settle()
@@ -60,7 +61,7 @@ def become(world: World, job: Job) -> None:
 def evict(world: World) -> None:
     assert world.gang is not None
     before = objects(world.gang.status.get("conditions"))
-    world.kueue_says({**world.gang.status, "conditions": [*before, condition("Evicted", "Preempted")]})  # type: ignore[dict-item]
+    world.kueue_says({**world.gang.status, "conditions": [*before, condition("Evicted", "Preempted")]})
     world.settle()
     world.finish_deletions()
     world.settle()

@@ -50,8 +50,6 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
         waits += [context.seconds_until(due)] if evaluating else []
         again = (RequeueAfter(min(waits)),) if waits else ()
         return write(context, status, desired).then(*stop_pods(context, stopping), *again)
-    if gang.end(context):
-        return write(context, status, desired).then(*gang.end(context))
     if hanging:
         words = f"{outcome.message}; {first_few(map(_place, hanging))} did not stop in time"
         met = replace(met, message=words)
@@ -59,7 +57,7 @@ def finish(context: JobContext, outcome: Success | Failure) -> Decision:
     status = status.model_copy(update={"completion_time": format_time(context.now)})
     return Decision.write(with_conditions(context, status, desired)).then(
         Emit("Normal" if succeeded else "Warning", outcome.reason, met.message),
-        *((RequeueAfter(0.0),) if service.drop(context) else ()),
+        *((RequeueAfter(0.0),) if service.drop(context) or gang.end(context) else ()),
         *ttl.kept(context),
     )
 

@@ -7,14 +7,14 @@ from typing import Final
 from dtj.api.json import object_at
 from dtj.api.names import Condition, Reason
 from dtj.api.spec import Gang, Scheduling
-from dtj.core.actions import Action, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter, UpdateGang
+from dtj.core.actions import Action, BestEffort, DeleteGang, DeletePod, Emit, LookForGangs, RequeueAfter, UpdateGang
 from dtj.core.conditions import DesiredCondition, DesiredConditions
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import discovery
 from dtj.core.observed import GangApi
 from dtj.core.pod_creation import new_gang, resize_gang
-from dtj.core.policies import default_queue
+from dtj.core.policies import cleanup, default_queue
 from dtj.core.status import all_together
 from dtj.core.status_update import counted, write
 from dtj.core.validity import Problem
@@ -106,6 +106,13 @@ def end(context: JobContext) -> tuple[DeleteGang, ...]:
     """Delete the PodGroup of a job that ends. Kueue keeps its Workload, which shows the end, and goes with the job."""
     found = context.gang_object
     return () if found is not None and found.api.gang is Gang.KUEUE else drop(context)
+
+
+def after_the_end(context: JobContext) -> tuple[BestEffort, ...]:
+    """The PodGroup goes with the end of the job. The end does not wait for it: an upgrade of the cluster may have taken
+    its API away, or an administrator the right to it."""
+    ended = context.job.status.terminal and not cleanup.to_stop(context)
+    return tuple(map(BestEffort, end(context))) if ended else ()
 
 
 def release_incomplete(context: JobContext) -> Decision | None:
