@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dtj.cli.common.connection import format_api_error
-from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.terminal import say
 
 if TYPE_CHECKING:
@@ -180,18 +180,18 @@ async def create_or_report(submission: Submission, client: AsyncClient, *, names
     except Unavailable:
         raise
     except ApiError as error:
-        _warn(_refusal(submission.manifest, error))
+        _warn(_refusal(submission.manifest, error, commands_in(namespace, usual=client.namespace)))
         return None
 
 
-def _refusal(manifest: Manifest, error: ApiError) -> str:
+def _refusal(manifest: Manifest, error: ApiError, again: Callable[..., str]) -> str:
     """Why the cluster did not take a manifest, in one line."""
     from dtj.client import AlreadyExists
 
     what = f"{manifest.document.title}: {format_api_error(error)}"
     if isinstance(error, AlreadyExists):
         name = manifest.job.name
-        return f"{what}: choose another metadata.name, or delete that job first ({next_command('delete', name)})"
+        return f"{what}: choose another metadata.name, or delete that job first ({again('delete', name)})"
     return what
 
 

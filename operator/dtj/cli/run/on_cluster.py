@@ -13,11 +13,11 @@ from dtj.cli.common.connection import Place, format_api_error, with_client
 from dtj.cli.common.console import Console, Text
 from dtj.cli.common.exit_codes import Exit
 from dtj.cli.common.formatting import counted, listed
-from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.submission import CodeSource, Submission, create_or_report, submissions
 from dtj.cli.common.terminal import say
 from dtj.cli.run.follow import follow
-from dtj.cli.run.render_cluster_end import end_of_job, next_commands
+from dtj.cli.run.render_cluster_end import CommandLine, end_of_job, next_commands
 from dtj.cli.run.screen import print_summary, screen, width_of
 from dtj.client import ApiError, AsyncClient
 from dtj.client.checks import check
@@ -57,6 +57,7 @@ async def _run_one(
     if submitted is None:
         return Exit.API
     job, _ = submitted
+    again = commands_in(job.namespace, usual=client.namespace)
     shown = screen(console)
     shown.say(_first_line(job, submission.manifest.spec))
     try:
@@ -66,16 +67,16 @@ async def _run_one(
     except TimeoutError:
         if not limit.expired():
             raise
-        _say_going_on(job, "The --timeout has expired.", console)
+        _say_going_on(job, "The --timeout has expired.", console, again)
         return Exit.TIMEOUT
     except asyncio.CancelledError:
-        _say_going_on(job, "Detached.", console)
+        _say_going_on(job, "Detached.", console, again)
         raise
     except ApiError as error:
         say(format_api_error(error), err=True)
-        _say_going_on(job, "The job can no longer be followed.", console)
+        _say_going_on(job, "The job can no longer be followed.", console, again)
         return Exit.API
-    print_summary(console, end_of_job(job, again=next_command, now=datetime.now(UTC), width=width_of(console)))
+    print_summary(console, end_of_job(job, again=again, now=datetime.now(UTC), width=width_of(console)))
     return _exit_code(job)
 
 
@@ -90,10 +91,10 @@ def _first_line(job: Job, spec: JobSpec) -> str:
     return f"{job.name}: {spec.strategy} with {roles}, submitted to namespace {job.namespace}"
 
 
-def _say_going_on(job: Job, why: str, console: Console) -> None:
+def _say_going_on(job: Job, why: str, console: Console, again: CommandLine) -> None:
     """Print that the command ends but the job does not, and how to come back to it."""
     console.print(Text(f"{why} {job.name} continues to run on the cluster."), soft_wrap=True)
-    for line in next_commands(job, again=next_command, width=width_of(console)):
+    for line in next_commands(job, again=again, width=width_of(console)):
         console.print(line, soft_wrap=True)
 
 

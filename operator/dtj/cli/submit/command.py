@@ -11,7 +11,7 @@ import click
 from dtj.cli.common.code_option import code_option
 from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.next_commands import next_command
+from dtj.cli.common.next_commands import commands_in
 from dtj.cli.common.objects import named
 from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeOnClaim, CodeSource, create_or_report, submissions
 from dtj.cli.common.terminal import say, write
@@ -77,12 +77,14 @@ async def _create(client: AsyncClient, files: tuple[str, ...], code: CodeSource 
             exit_code = Exit.API
             continue
         job, line = submitted
-        created.append(job.name)
+        again = commands_in(job.namespace, usual=client.namespace)
+        created.append(again("status", job.name))
         if line:
             say(line)
-        say(f"{named(job.name)} created")
+        elsewhere = f" in namespace {job.namespace}" if job.namespace != client.namespace else ""
+        say(f"{named(job.name)} created{elsewhere}")
     if len(created) == 1 and sys.stdout.isatty():
-        say(f"Follow it: {next_command('status', *created)}", err=True)
+        say(f"Follow it: {created[0]}", err=True)
     return exit_code
 
 
