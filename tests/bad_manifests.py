@@ -95,6 +95,22 @@ RULE_BREAKERS: dict[str, JsonObject] = {
     "restartPolicy in the template": manifest(
         template={"spec": {"restartPolicy": "Always", "containers": [{"name": "trainer", "image": "x"}]}}
     ),
+    "restartPolicy of the only container": manifest(template=_containers("a", restartPolicy="Always")),
+    "restartPolicyRules of the trainer next to a sidecar": manifest(
+        template={
+            "spec": {
+                "containers": [
+                    {"name": "sidecar", "image": "x"},
+                    {
+                        "name": "trainer",
+                        "image": "x",
+                        "restartPolicy": "Never",
+                        "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}],
+                    },
+                ]
+            }
+        }
+    ),
     "restartPolicy in a role's template": manifest(
         replicaSpecs=_roles(
             worker={"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "x"}]}}}

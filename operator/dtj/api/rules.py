@@ -303,6 +303,20 @@ RULES: Final[tuple[Rule, ...]] = (
         message="restartPolicy must not be set in a template, because the operator restarts pods: remove it",
         holds=lambda template: dig(template, "spec", "restartPolicy") is None,
     ),
+    Rule(
+        at=TEMPLATES,
+        cel="!has(self.spec) || !has(self.spec.containers) || self.spec.containers.all(c, "
+        "((!has(c.restartPolicy) || c.restartPolicy == 'Never') && !has(c.restartPolicyRules)) || "
+        f"(size(self.spec.containers) > 1 && c.name != '{names.MAIN_CONTAINER}'))",
+        message="the container of the training must not set restartPolicy or restartPolicyRules, because the operator "
+        "restarts pods: remove them",
+        holds=lambda template: all(
+            (container.get("restartPolicy") in (None, "Never") and container.get("restartPolicyRules") is None)
+            or (len(_containers(template)) > 1 and container.get("name") != names.MAIN_CONTAINER)
+            for container in _containers(template)
+        ),
+        field="spec.containers",
+    ),
     *(
         Rule(
             at=TEMPLATES,
