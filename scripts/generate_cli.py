@@ -37,6 +37,7 @@ CODES = {
     Exit.USAGE: "bad input: one line says what is wrong, and nothing was done",
     Exit.TIMEOUT: "the time that was given is over",
     Exit.API: "the cluster cannot be reached, or it refused",
+    Exit.DEFECT: "a defect of dtj itself, with a traceback",
     Exit.SIGNAL: "and more: a signal ended it; 130 after Ctrl-C",
 }
 

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import sys
+import traceback
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -121,6 +122,9 @@ def main() -> NoReturn:
         # Whoever read our output has gone, and Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.SIGNAL + 13
+    except Exception:  # noqa: BLE001  # Python would leave with 1
+        traceback.print_exc()
+        code = Exit.DEFECT
     sys.exit(code)
 
 

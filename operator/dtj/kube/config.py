@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +12,14 @@ from urllib.parse import urlsplit
 
 import yaml
 from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import (
-    ConfigException,
-    list_kube_config_contexts,
-    load_incluster_config,
-    load_kube_config,
-)
+from kubernetes.aio.config import ConfigException, load_incluster_config
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
+from kubernetes.aio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
 _NAMESPACE_FILE: Final = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
 _DEFAULT_NAMESPACE: Final = "default"
 _MAX_CONTEXTS: Final = 10
+_NOBODY: Final = "(no user)"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -61,12 +59,8 @@ class ConnectionSource:
             with suppress(OSError):
                 return _NAMESPACE_FILE.read_text(encoding="utf-8").strip() or _DEFAULT_NAMESPACE
             return _DEFAULT_NAMESPACE
-        try:
-            contexts, current = list_kube_config_contexts(self._paths())
-        except ConfigException as error:
-            raise ConfigError(f"{self.describe()}: {error}") from error
-        chosen = next((c for c in contexts if c["name"] == self.context), current) if self.context else current
-        return str(chosen["context"].get("namespace") or _DEFAULT_NAMESPACE)
+        context = self._context(self._read_kubeconfigs())
+        return str(context.get("namespace") or _DEFAULT_NAMESPACE)
 
     def describe(self) -> str:
         """The source in words, for messages."""
@@ -81,24 +75,50 @@ class ConnectionSource:
     def _paths(self) -> str:
         return self.kubeconfig or os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
 
-    async def _load_kubeconfig(self, configuration: Configuration) -> None:
+    def _read_kubeconfigs(self) -> list[dict[str, Any]]:
         paths = self._paths()
         files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
         readable = [path for path in files if path.exists()]
         if not readable:
             raise ConfigError(f"kubeconfig {paths} does not exist: give one with --kubeconfig or $KUBECONFIG")
-        self._check_context([_read_kubeconfig(path) for path in readable])
-        await load_kube_config(
-            config_file=paths, context=self.context, client_configuration=configuration, persist_config=False
-        )
+        return [_read_kubeconfig(path) for path in readable]
 
-    def _check_context(self, contents: list[dict[str, Any]]) -> None:
-        """Name the contexts that there are, which the client library does not."""
+    async def _load_kubeconfig(self, configuration: Configuration) -> None:
+        context = self._context(self._read_kubeconfigs())
+        merged = KubeConfigMerger(self._paths()).config
+        if not any(user.value.get("name") == context.get("user") for user in merged.value["users"]):
+            # kubectl takes a context without a user, as one behind `kubectl proxy` is; the client library does not.
+            nobody = {"name": _NOBODY, "user": {}}
+            merged.value["users"].append(ConfigNode("users", nobody, self._paths()))
+            for each in merged.value["contexts"]:
+                if each.value.get("context") == context:
+                    each.value["context"]["user"] = _NOBODY
+        try:
+            loader = KubeConfigLoader(config_dict=merged, active_context=self._wanted(self._read_kubeconfigs()))
+            await loader.load_and_set(configuration)
+            if configuration.ssl_ca_cert:
+                ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+        except (TypeError, KeyError, ValueError, AttributeError, OSError) as error:
+            # The library trusts the shape of what it reads, and certificates that are none come from OpenSSL.
+            words = " ".join(str(error).split())
+            raise ConfigError(f"{self.describe()}: cannot be used: {type(error).__name__}: {words}") from error
+
+    def _wanted(self, contents: list[dict[str, Any]]) -> str | None:
+        return self.context or next(filter(None, (content.get("current-context") for content in contents)), None)
+
+    def _context(self, contents: list[dict[str, Any]]) -> dict[str, Any]:
+        """The context that is asked for, else the current one. Raises ConfigError with the names of those that there
+        are, which the client library does not name."""
         entries = [entry for content in contents for entry in content.get("contexts") or ()]
-        names = sorted({str(entry["name"]) for entry in entries if isinstance(entry, dict) and "name" in entry})
-        wanted = self.context or next(filter(None, (content.get("current-context") for content in contents)), None)
-        if wanted in names:
-            return
+        known = {
+            str(entry["name"]): entry["context"]
+            for entry in reversed(entries)
+            if isinstance(entry, dict) and "name" in entry and isinstance(entry.get("context"), dict)
+        }
+        wanted = self._wanted(contents)
+        if wanted in known:
+            return dict(known[wanted])
+        names = sorted(known)
         shown = ", ".join(names[:_MAX_CONTEXTS]) + (", …" if len(names) > _MAX_CONTEXTS else "")
         remedy = f"choose one with --context: {shown}" if names else "it has none"
         problem = f'there is no context "{wanted}"' if wanted else "current-context is not set"

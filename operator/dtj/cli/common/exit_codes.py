@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """0 to 4 are about what was asked for; 128 and more say that a signal ended it."""
+    """0 to 4 are about what was asked for; 70 is a defect of ours; 128 and more say that a signal ended it."""
 
     OK = 0
     FAILED = 1
@@ -18,6 +18,9 @@ class Exit(IntEnum):
 
     API = 4
     """The cluster cannot be reached, or it refused."""
+
+    DEFECT = 70
+    """A defect of ``dtj`` itself; a traceback says where. Not 1, which a script takes for a job that failed."""
 
     SIGNAL = 128
     """Plus the number of the signal: 130 after Ctrl-C."""
