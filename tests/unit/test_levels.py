@@ -138,6 +138,27 @@ def test_a_failure_of_a_part_that_is_known_fails_nothing_for_a_week(
     assert run(tmp_path, monkeypatch, table, "known-failures") == code
 
 
+def test_a_run_that_broke_is_not_excused_by_a_failure_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    known = tmp_path / "known.toml"
+    test = f"{os.path.relpath(tmp_path, ROOT)}/test_small.py::test_b"
+    known.write_text(f'[[known]]\nid = "{test}"\nsince = {date.today()}\nwhat = "a race"\n')
+    monkeypatch.setattr(levels, "KNOWN_FAILURES", known)
+    breaks = "def test_b(): assert 1 == 2\ndef test_c(): pytest.exit('broken', returncode=3)"
+    table = PART + of_file(tmp_path, breaks).partition("\n")[2]
+    assert run(tmp_path, monkeypatch, table, "a") == 1
+    assert "ended with 3" in capfd.readouterr().out
+
+
+def test_what_is_left_out_of_a_level_of_the_trainer_is_named_as_its_own_pytest_names_it() -> None:
+    """tests/trainer has a pytest.ini: ids that begin at the root of the project would leave out nothing."""
+    level = levels.Table(levels.TABLE.read_text()).levels["trainer"]
+    left_out = [word for word in levels._pytest(level, Path("record"), strict=True) if word.startswith("--deselect=")]
+    assert left_out
+    assert [word for word in left_out if not word.startswith("--deselect=test_")] == []
+
+
 def test_a_test_of_the_gate_cannot_be_known_to_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
