@@ -196,6 +196,11 @@ class Reason(StrEnum):
     TENSORBOARD_FAILED = "TensorBoardFailed"
     TRAINING_SUCCEEDED = "TrainingSucceeded"
 
+    @classmethod
+    def recorded(cls, word: str, *, otherwise: Reason) -> Reason:
+        """The reason that a status has; ``otherwise`` for a word that another version of the operator wrote."""
+        return cls(word) if word in cls.__members__.values() else otherwise
+
 
 def job_name_from(words: str) -> str:
     """A name for a job that is made of other words, such as the name of a folder or of a function."""

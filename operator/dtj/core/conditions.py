@@ -124,7 +124,7 @@ def of_an_ended_job(status: JobStatus, now: datetime) -> tuple[ConditionStatus, 
         return found
     kind = Condition.COMPLETE if status.is_true(Condition.COMPLETE) else Condition.FAILED
     end = next(condition for condition in found if condition.type == kind)
-    reason = Reason(end.reason) if end.reason in set(Reason) else Reason.JOB_FINISHED
+    reason = Reason.recorded(end.reason, otherwise=Reason.JOB_FINISHED)
     field = "complete" if kind is Condition.COMPLETE else "failed"
     desired = DesiredConditions(**{field: DesiredCondition("True", reason, end.message)})
     theirs = {condition.type: condition for condition in found if condition.type != Condition.STALLED}
@@ -200,9 +200,7 @@ def _carried_on(status: JobStatus, desired: DesiredConditions) -> DesiredConditi
         desired.failure_target.status,
     )
     if restarting is not None and restarting.status == "True" and desired.restarting.status != "True" and not over:
-        # Another version of the operator may have recorded a reason that this one does not know.
-        known = restarting.reason in Reason.__members__.values()
-        reason = Reason(restarting.reason) if known else Reason.NEW_ATTEMPT
+        reason = Reason.recorded(restarting.reason, otherwise=Reason.NEW_ATTEMPT)
         going_on = DesiredCondition("True", reason, restarting.message)
         desired = replace(desired, restarting=going_on)
     return desired

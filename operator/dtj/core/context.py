@@ -248,11 +248,9 @@ class JobContext:
         found, scheduling = self.observed.gangs, self.spec.run_policy.scheduling
         if found is None:
             return None
-        if self.job.status.start_time is not None and self.job.status.gang:
+        if self.job.status.start_time is not None:
             return served(self.job.status.gang, found)
-        if scheduling is None:
-            return None
-        return choose(scheduling, found) if self.job.status.start_time is None else None
+        return choose(scheduling, found) if scheduling is not None else None
 
     @property
     def gang(self) -> GangApi | None:

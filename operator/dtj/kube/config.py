@@ -84,7 +84,8 @@ class ConnectionSource:
         return [_read_kubeconfig(path) for path in readable]
 
     async def _load_kubeconfig(self, configuration: Configuration) -> None:
-        context = self._context(self._read_kubeconfigs())
+        contents = self._read_kubeconfigs()
+        context = self._context(contents)
         merged = KubeConfigMerger(self._paths()).config
         if not any(user.value.get("name") == context.get("user") for user in merged.value["users"]):
             # kubectl takes a context without a user, as one behind `kubectl proxy` is; the client library does not.
@@ -94,7 +95,7 @@ class ConnectionSource:
                 if each.value.get("context") == context:
                     each.value["context"]["user"] = _NOBODY
         try:
-            loader = KubeConfigLoader(config_dict=merged, active_context=self._wanted(self._read_kubeconfigs()))
+            loader = KubeConfigLoader(config_dict=merged, active_context=self._wanted(contents))
             await loader.load_and_set(configuration)
             if configuration.ssl_ca_cert:
                 ssl.create_default_context(cafile=configuration.ssl_ca_cert)

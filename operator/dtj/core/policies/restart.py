@@ -45,8 +45,7 @@ def restart_as_recorded(context: JobContext) -> Decision | None:
     due, status = backoff.pending_due(restart, context.now), context.job.status
     if context.now < due:
         return _wait(context, restart.message, due, status)
-    charged = budgets.charge(status, backoff.class_of(restart), restart.role)
-    charged = evidence.recorded(context, charged, backoff.class_of(restart))
+    charged = _charged(context, status, backoff.class_of(restart), restart.role)
     return begin_attempt(context, "Warning", restart.message, charged)
 
 
@@ -95,6 +94,11 @@ def begin_attempt(context: JobContext, kind: Literal["Normal", "Warning"], why: 
         Emit(kind, Reason.NEW_ATTEMPT, message),
         RequeueAfter(0.0),  # nothing else may happen that would start the next pass
     )
+
+
+def _charged(context: JobContext, status: JobStatus, failure_class: PodFailureClass, role: str) -> JobStatus:
+    """``status`` with a restart more, and with what the next one is judged by."""
+    return evidence.recorded(context, budgets.charge(status, failure_class, role), failure_class)
 
 
 def _losses(context: JobContext) -> tuple[TerminatedPod, ...]:
@@ -162,8 +166,7 @@ def _restart_all(context: JobContext, losses: PodLosses) -> Decision:
         noted = noted.model_copy(update={"pending_restart": backoff.pending(first, losses.message, due)})
     if now < due:
         return _wait(context, losses.message, due, noted)
-    charged = budgets.charge(noted, first.failure_class, first.pod.role)
-    charged = evidence.recorded(context, charged, losses.first.failure_class)
+    charged = _charged(context, noted, first.failure_class, first.pod.role)
     return begin_attempt(context, "Warning", losses.message, charged)
 
 
@@ -203,8 +206,7 @@ def _replace(context: JobContext, losses: PodLosses) -> Decision:
         due = max(now, backoff.due(status, ended, all_at_once=False, now=now))
         peer_paid = peer_paid or peer_lost
         if not follows:
-            status = budgets.charge(status, ended.failure_class, ended.pod.role)
-            status = evidence.recorded(context, status, ended.failure_class)
+            status = _charged(context, status, ended.failure_class, ended.pod.role)
             cause = status.root_cause if ended.by_infrastructure else root_cause(ended)
             status = status.model_copy(update={"root_cause": cause})
         counts = backoff.replaced(status, replica, due, had_started=context.had_started(ended.pod))

@@ -22,8 +22,7 @@ def finish_as_recorded(context: JobContext) -> Decision | None:
     if met is not None and met.status == "True":
         return finish(context, Success(met.message))
     if target is not None and target.status == "True":
-        known = target.reason in Reason.__members__.values()
-        reason = Reason(target.reason) if known else Reason.REPLICA_FAILED
+        reason = Reason.recorded(target.reason, otherwise=Reason.REPLICA_FAILED)
         return finish(context, Failure(reason, target.message, status.root_cause))
     return None
 
