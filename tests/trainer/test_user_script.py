@@ -80,6 +80,35 @@ def test_a_script_that_trains_alone_in_a_job_of_two_workers_is_noticed(
         assert ("reported train.py trains alone" in replica.log) == warns, replica.log
 
 
+BY_CHANCE = """
+import random
+import numpy as np
+drawn = [random.random(), np.random.rand(), np.random.default_rng().random()]
+import tensorflow as tf
+shuffled = tf.data.Dataset.range(20).shuffle(20)
+drawn += [float(tf.random.uniform([])), *map(int, shuffled), float(tf.keras.initializers.GlorotUniform()((1, 1))[0, 0])]
+print("drawn", drawn)
+"""
+
+
+def test_chance_decides_alike_on_all_tasks_and_otherwise_in_another_attempt(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(BY_CHANCE)
+    drawn = {}
+    with Job(folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"]) as job:
+        for attempt, seed in (("0", ()), ("1", ()), ("2", ("--seed=4294967301",)), ("3", ("--seed=5",))):
+            job.start(environ={"DTJ_ATTEMPT": attempt}, arguments=seed)
+            assert job.wait() == {"worker-0": 0, "worker-1": 0}
+            job.imported = True  # the first start was as in a pod
+            lines = [re.findall("^drawn .*", replica.log, re.M)[-1] for replica in job.replicas.values()]
+            assert lines[0] == lines[1]
+            drawn[attempt] = lines[0]
+    assert len(set(drawn.values())) == 3
+    assert drawn["2"] == drawn["3"]
+    assert "--seed=5 gives them again" in job["worker-0"].log
+    assert "gives them again" not in job["worker-1"].log
+
+
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
     folder.mkdir()
     (folder / "broken.py").write_text("def learn():\n    raise KeyError('weights')\n\nlearn()\n")

@@ -203,6 +203,9 @@ class Launcher:
         if given.module is not None and self._preloaded:
             return child.run_module(given.module, given.command, variables)
         command = given.command if given.module is None else (sys.executable, "-m", given.module, *given.command)
+        if self._topology.peers:
+            # The order of a set of texts, such as the names of classes, has to be the same on all tasks.
+            variables["PYTHONHASHSEED"] = os.environ.get("PYTHONHASHSEED") or "0"
         return child.run_command(command, {**os.environ, **variables})
 
     def _follow(self, program: int, output: Output, poller: StatusPoller) -> int:

@@ -236,6 +236,16 @@ def test_restarts_are_limited_where_there_is_no_progress(launch: Launch) -> None
     assert runs[0] in ("run 0\nrun 1\n", runs[-1])
 
 
+def test_sets_of_texts_have_the_same_order_on_all_tasks_unless_the_user_says_otherwise(launch: Launch) -> None:
+    shows = (sys.executable, "-c", "import os; print(os.environ.get('PYTHONHASHSEED'))")
+    members = [
+        launch(f"worker-{i}", "--", *shows, TF_CONFIG=config, **{"PYTHONHASHSEED": seed} if seed else {})
+        for (i, config), seed in zip(enumerate(cluster_of(2)), ("", "random"), strict=True)
+    ]
+    assert [member.wait() for member in members] == [0, 0]
+    assert [member.out.read_text() for member in members] == ["0\n", "random\n"]
+
+
 HEAVY = "import os; print('imported by', os.getpid(), flush=True); HERE = os.getpid()"
 PROGRAM = """
 import os, signal, sys, time

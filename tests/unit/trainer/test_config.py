@@ -251,10 +251,10 @@ def test_addresses_of_every_family_are_read_and_written() -> None:
 
 
 def test_a_script_gets_its_arguments_and_our_flags_as_variables() -> None:
-    argv = ["--script=train.py", "--checkpoint-dir=/ckpt", "--start-timeout=9", "--", "--epochs", "3"]
+    argv = ["--script=train.py", "--checkpoint-dir=/ckpt", "--start-timeout=9", "--seed=7", "--", "--epochs", "3"]
     config = configured(*argv, TF_CONFIG=tf_config(**TWO))
     assert config.script == Script(
-        name="train.py", arguments=("--epochs", "3"), environ={"DTJ_CHECKPOINT_DIR": "/ckpt"}
+        name="train.py", arguments=("--epochs", "3"), environ={"DTJ_CHECKPOINT_DIR": "/ckpt"}, seed=7
     )
     assert config.start_timeout == 9.0
     assert config.strategy == "MultiWorkerMirrored"
@@ -271,6 +271,7 @@ def test_the_strategy_of_a_script_is_what_tf_config_looks_like(cluster: dict[str
 def test_a_plain_run_of_a_script_keeps_nothing_that_it_was_not_asked_to() -> None:
     config = configured("--script=train.py")
     assert (config.checkpoint.directory, config.export_dir, config.log_dir) == (None, None, None)
+    assert config.script == Script(name="train.py", seed=None)
 
 
 @pytest.mark.parametrize(("name", "is_file"), [("train.py", True), ("a/train", True), ("a.train", False)])

@@ -158,7 +158,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Config:
     """
     args = options.read(argv, environ)
     here = cluster.from_environment(environ)
-    script = scripts.find(args)
+    script = scripts.find(args, here)
     strategy = scripts.strategy(args, here) if script else args.value(options.STRATEGY)
     _check_roles(strategy, here)
     task, user_code = args.value(options.TASK), parse_entry_points(args)

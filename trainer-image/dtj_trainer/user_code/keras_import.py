@@ -1,13 +1,9 @@
 """Has `compat.keras_override` installed as soon as a script imports Keras. Must not import TensorFlow or Keras."""
 
-import importlib.util
 import logging
-import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 from dtj_trainer.config.parsing import Config
+from dtj_trainer.user_code.imports import when_imported
 
 log = logging.getLogger(__name__)
 
@@ -56,40 +52,4 @@ def override(config: Config) -> None:
                 f"keras=={PROVED[-1]}.*"
             )
 
-    if "keras" in sys.modules:
-        install_if_proved()
-    elif any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        return
-    else:
-        sys.meta_path.insert(0, _Finder(install_if_proved))
-
-
-class _Finder:
-    """Sees the first import of Keras, and leaves it to the others."""
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
-        self._asks = False
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        # TensorFlow looks for Keras without importing it, so this finder stays until Keras has been executed.
-        if name != "keras" or self._asks:
-            return None
-        self._asks = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._asks = False
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            sys.meta_path.remove(self)
-            self._then()
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    when_imported("keras", install_if_proved)

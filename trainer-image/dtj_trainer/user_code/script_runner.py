@@ -27,7 +27,7 @@ from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import keras_import
+from dtj_trainer.user_code import keras_import, seeds
 from dtj_trainer.user_code.alone import warn_if_alone
 
 log = logging.getLogger(__name__)
@@ -105,6 +105,13 @@ def run(script: Script, context: TaskContext) -> NoReturn:
     context.progress_store.update(phase=progress.Phase.TRAINING)
     context.termination.listen_openly()
     sys.argv = [script.name, *script.arguments]
+    if script.seed is not None:
+        seeds.begin_with(script.seed)
+        log.log(
+            context.config.cluster.common_log_level,
+            "random numbers of Python, NumPy, Keras and TensorFlow begin with the same seed on all tasks: "
+            f"--seed={script.seed} gives them again",
+        )
     if context.config.keras_override:
         keras_import.override(context.config)
     warn_if_alone(context.config, script.name, context.progress_store)
