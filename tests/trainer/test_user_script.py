@@ -109,6 +109,43 @@ def test_chance_decides_alike_on_all_tasks_and_otherwise_in_another_attempt(fold
     assert "gives them again" not in job["worker-1"].log
 
 
+APART = """
+import numpy as np
+import tensorflow as tf
+{keras}
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+{train}
+print("trained")
+"""
+BY_FIT = """model.compile("sgd", "mse")
+model.fit(x, y, verbose=0)"""
+BY_STEPS = """with tf.GradientTape() as tape:
+    loss = tf.reduce_mean((model(x) - y) ** 2)
+keras.optimizers.SGD().apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights))
+raise SystemExit"""
+
+
+@pytest.mark.parametrize(
+    ("keras", "train", "line", "trained"),
+    [("keras", BY_FIT, 9, False), ("tf_keras", BY_FIT, 9, True), ("keras", BY_STEPS, 10, False)],
+    ids=["fit", "fit of tf_keras", "steps of its own"],
+)
+def test_workers_that_train_without_ever_summing_end_with_the_line_of_the_script(
+    folder: Path, keras: str, train: str, line: int, trained: bool
+) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(APART.format(keras=f"import {keras} as keras", train=train))
+    with Job(
+        folder, strategy="MultiWorkerMirrored", roles={"worker": 2}, arguments=["--script=train.py"], imported=True
+    ) as job:
+        assert job.start().wait() == {"worker-0": 2, "worker-1": 2}
+    for replica in job.replicas.values():
+        assert replica.last_words.startswith(f"train.py:{line}: 2 workers train 2 models: ")
+        assert ("trained\n" in replica.log) == trained
+
+
 def test_an_error_shows_the_frames_of_the_script_and_is_one(folder: Path) -> None:
     folder.mkdir()
     (folder / "broken.py").write_text("def learn():\n    raise KeyError('weights')\n\nlearn()\n")

@@ -478,6 +478,7 @@ CHECKS: Mapping[str, Callable[[], None]] = {
     "begin of computing": _computes_alone,
     "executors of lost tasks": _forgotten_executors,
     "AutoGraph": _conversion,
+    "sums over workers": lambda: compat.note_sums(lambda: None),
     "sums over replicas": _reductions,
     "split variables": _parts,
     # Last: it changes Keras in this process.

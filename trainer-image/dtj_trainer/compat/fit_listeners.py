@@ -15,8 +15,9 @@ class Losses(Protocol):
 
 
 class Watch(Protocol):
-    """Who learns of the steps, and ends a task in which no step ends."""
+    """Who learns of the steps, and ends a task in which no step ends, or whose steps no other worker takes."""
 
+    def begin(self, strategy: Any) -> None: ...
     def follow(self, strategy: Any) -> None: ...
     def step(self) -> AbstractContextManager[None]: ...
 

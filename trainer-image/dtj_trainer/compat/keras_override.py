@@ -204,9 +204,11 @@ def _enumerate_iterator(original: Any, epoch: Any) -> Iterator[tuple[int, int, A
 
 def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any]) -> Any:
     strategy = model.distribute_strategy
+    trains = step_function == model.train_step
+    if trains:
+        _watch.begin(strategy)
     if not several(strategy):
         return original(model, step_function)
-    trains = step_function == model.train_step
     if trains and getattr(model.optimizer, "gradient_accumulation_steps", None):
         raise UsageError(
             "fit with several replicas: Keras cannot accumulate gradients there (gradient_accumulation_steps of the "

@@ -1,5 +1,6 @@
 """Private names of TensorFlow. Imports it."""
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +13,12 @@ from dtj_trainer.compat import mentions, private, require, unfit
 
 try:
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-    from tensorflow.python.distribute import sharded_variable
+    from tensorflow.python.distribute import cross_device_utils, sharded_variable
     from tensorflow.python.eager import context, executor
 except ImportError as error:
     raise unfit(str(error), library="tensorflow") from None
 
+_SUMS = ("all_reduce", "batch_all_reduce", "all_reduce_indexed_slices")
 _PART = "_sharded_container"
 _KEEP_ALIVE = "_KEEP_ALIVE_SECS"
 _LIMITS = (
@@ -77,6 +79,23 @@ def computes_alone() -> bool | None:
     if made is None or not private(made, "_initialized", library="tensorflow"):
         return None
     return private(made, "_collective_ops_server_def", library="tensorflow") is None
+
+
+def note_sums(noted: Callable[[], None]) -> None:
+    """Calls it whenever a sum over several workers is taken, or is made part of a graph."""
+    launcher = private(cross_device_utils, "CollectiveReplicaLauncher", library="tensorflow")
+
+    def replaced(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def reduce(*args: Any, **kwargs: Any) -> Any:
+            if not computes_alone():
+                noted()
+            return original(*args, **kwargs)
+
+        return reduce
+
+    for name in _SUMS:
+        setattr(launcher, name, replaced(private(launcher, name, library="tensorflow")))
 
 
 def wait_at_barrier(name: str, *, seconds: float) -> None:

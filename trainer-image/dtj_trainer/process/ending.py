@@ -79,9 +79,18 @@ def error_text(error: BaseException) -> str:
     return "\n".join(line if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE - 4]} ..." for line in lines)
 
 
+def place_of_call() -> str:
+    """Where the user's code is right now, as ``train.py:12: ``; nothing outside of it."""
+    place = _place_in(traceback.extract_stack())
+    return "" if place is None else f"{os.path.basename(place[0])}:{place[1]}: "
+
+
 def _user_place(error: BaseException) -> tuple[str, int] | None:
     """File and line of the innermost frame that is neither a library's nor the trainer's."""
-    frames = traceback.extract_tb(error.__traceback__)
+    return _place_in(traceback.extract_tb(error.__traceback__))
+
+
+def _place_in(frames: traceback.StackSummary) -> tuple[str, int] | None:
     own = [f for f in frames if not _LIBRARY.search(f.filename) and not f.filename.startswith(_TRAINER)]
     return (own[-1].filename, own[-1].lineno or 0) if own else None
 

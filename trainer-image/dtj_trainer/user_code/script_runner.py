@@ -27,8 +27,7 @@ from dtj_trainer.process import environment, logs
 from dtj_trainer.process.ending import error_text, leave_message
 from dtj_trainer.process.task_context import TaskContext
 from dtj_trainer.process.watchdog import LastResort
-from dtj_trainer.user_code import keras_import, seeds
-from dtj_trainer.user_code.alone import warn_if_alone
+from dtj_trainer.user_code import alone, keras_import, seeds
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         )
     if context.config.keras_override:
         keras_import.override(context.config)
-    warn_if_alone(context.config, script.name, context.progress_store)
+    together = alone.watch(context.config, script.name, context.progress_store)
     tear_down = _TearDown()
     try:
         if script.path is None:
@@ -123,6 +122,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
             runpy.run_path(str(script.path), run_name="__main__")
     except SystemExit as end:
         tear_down.code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if together and not tear_down.code:
+            together.check_end()
         raise
     except TrainerError:
         raise
@@ -134,6 +135,8 @@ def run(script: Script, context: TaskContext) -> NoReturn:
         log.error(text.splitlines()[0], exc_info=(type(error), error, _of_the_script(error.__traceback__)))
         leave_message(text)
         tear_down.code = int(ExitCode.FAILED)
+    if together and not tear_down.code:
+        together.check_end()
     raise SystemExit(tear_down.code)
 
 
