@@ -141,6 +141,72 @@ def test_a_model_without_a_call_and_with_two_optimizers_trains_as_on_one_device(
     assert largest_difference(alone["losses"], [2 * loss for loss in measured["losses"]]) < 2e-5
 
 
+def test_what_is_made_outside_the_scope_trains_on_two_workers_as_on_one_device(folder: Path, tmp_path: Path) -> None:
+    script = HERE / "scripts" / "outside.py"
+    plainly(tmp_path, script, str(tmp_path / "alone"))
+    with workers(folder, script, str(folder / "measured"), imported=True) as job:
+        assert job.start().wait() == {"worker-0": 0, "worker-1": 0}
+    alone = json.loads((tmp_path / "alone-0.json").read_text())
+    measured = [json.loads((folder / f"measured-{index}.json").read_text()) for index in (0, 1)]
+    assert measured[0] == measured[1]
+    assert {name: largest_difference(alone[name], measured[0][name]) < 2e-5 for name in alone} == dict.fromkeys(
+        ("by_name", "by_object", "used_before", "of_older_layers"), True
+    )
+
+
+PARTING = """
+import json, os, sys
+import numpy as np
+import tensorflow as tf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+second = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+
+class OnOne(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if second and epoch == 1:
+            if sys.argv[1] == "epoch":
+                self.model.stop_training = True
+            if sys.argv[1] == "rate":
+                self.model.optimizer.learning_rate = 0.5
+
+class InBatch(OnOne):
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches = batch + 1
+        if second and batch == 2:
+            self.model.stop_training = True
+
+callback = InBatch() if sys.argv[1] == "batch" else OnOne()
+x = np.ones((64, 2), "float32")
+history = model.fit(x, x[:, :1], batch_size=8, epochs=4, verbose=0, callbacks=[callback])
+print("epochs", len(history.history["loss"]), "batches", getattr(callback, "batches", 8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "line"),
+    [
+        ("epoch", 0, "epochs 2 batches 8"),
+        ("batch", 0, "epochs 1 batches 3"),
+        ("rate", 2, "fit: after epoch 2 the learning rate is 0.01 on worker 0 and 0.5 on worker 1; "),
+    ],
+)
+def test_a_callback_of_one_worker_parts_it_from_the_others_in_no_way(
+    folder: Path, does: str, code: int, line: str
+) -> None:
+    folder.mkdir()
+    (folder / "parting.py").write_text(PARTING)
+    with workers(folder, folder / "parting.py", does, imported=True) as job:
+        assert job.start().wait() == {"worker-0": code, "worker-1": code}
+    for replica in job.replicas.values():
+        assert line in replica.log
+    stopped = "a callback on worker 1 has stopped the training: all workers stop"
+    assert (stopped in job["worker-0"].log) == (code == 0)
+
+
 def test_a_session_trains_the_same_without_the_trainers_command_line(folder: Path) -> None:
     fits = HERE / "scripts" / "fits.py"
     with Job(

@@ -201,3 +201,38 @@ def test_a_session_after_tensorflow_has_begun_says_so(folder: Path) -> None:
     with Job(folder, strategy="MultiWorkerMirrored", roles=ONE, arguments=["--script=late.py"]) as late:
         assert late.start().wait() == {"worker-0": 2}
         assert "enter the session before TensorFlow has computed anything" in late["worker-0"].last_words
+
+
+MADE_OUTSIDE = """
+import dtj_trainer, keras
+import tensorflow as tf
+
+with dtj_trainer.session() as s:
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    optimizer = keras.optimizers.SGD(0.5, momentum=0.5)
+    s.checkpoint(model=model, optimizer=optimizer)
+
+    @tf.function
+    def step():
+        def of_replica():
+            place = tf.distribute.get_replica_context().replica_id_in_sync_group
+            x = tf.ones((1, 2)) * (1.0 + tf.cast(place, "float32"))
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(model(x)) / 2
+            optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights))
+        s.strategy.run(of_replica)
+
+    for _ in s.steps(2):
+        step()
+    print("learned", model.get_weights()[0].ravel().tolist())
+"""
+
+
+def test_what_is_made_outside_the_scope_learns_from_all_replicas(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "train.py").write_text(MADE_OUTSIDE)
+    with job(folder, ONE, folder / "train.py", strategy="Mirrored") as started:
+        started.arguments.insert(0, "--logical-cpus=2")
+        assert started.start().wait() == {"worker-0": 0}
+    # The halves of both replicas are 1.5: a step of 0.75, and one of 0.75 with half of the first one by the momentum.
+    assert "learned [-0.875, -0.875]" in started["worker-0"].log

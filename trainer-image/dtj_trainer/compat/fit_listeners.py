@@ -1,5 +1,6 @@
 """What the override of Keras' `fit` reports to. Imports no library."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -29,3 +30,10 @@ class Models(Protocol):
     def check(self, model: Any, data: Any, *, trains: bool, replicas: int) -> None: ...
     def check_step(self, model: Any, data: Any, *, replicas: int) -> None: ...
     def division(self, model: Any, data: Any, *, replicas: int) -> Any: ...
+
+
+class Agreement(Protocol):
+    """Who keeps the workers together where a callback of one decides something."""
+
+    def after_batch(self, callbacks: Sequence[Any], model: Any) -> None: ...
+    def after_epoch(self, model: Any, epoch: int) -> None: ...

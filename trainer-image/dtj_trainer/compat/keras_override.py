@@ -10,6 +10,8 @@ same global batch:
 - each replica's loss counts by its share of the batch; masks and sums of sample weights are those of the whole batch;
 - gradients are clipped after their reduction, and a loss scale follows the gradients of all replicas;
 - BatchNormalization is synchronized;
+- what was made outside the scope, such as an optimizer, becomes a part of it;
+- a callback that stops the training on one worker stops it on all;
 - callbacks that write files (BackupAndRestore, CSVLogger, ModelCheckpoint, TensorBoard) write them on the leader alone.
 
 One replica, and any other strategy, run the code of Keras. On all of them, a `fit` whose loss is not finite ends, and
@@ -31,7 +33,8 @@ import keras
 import tensorflow as tf
 
 from dtj_trainer.compat import LOSS, generators, keras_builds, private, replica_losses, unfit, whole_batches
-from dtj_trainer.compat.fit_listeners import Losses, Models, Watch
+from dtj_trainer.compat.adoption import adopt, owners_of
+from dtj_trainer.compat.fit_listeners import Agreement, Losses, Models, Watch
 from dtj_trainer.compat.loss_of_parts import Parts
 from dtj_trainer.compat.optimizers import averages_of
 from dtj_trainer.compat.replica_losses import divided, here, means_are_whole, returned, several, share_of, step_of_fit
@@ -53,12 +56,13 @@ _installed = False
 losses: Losses
 _watch: Watch
 _models: Models
+_agreement: Agreement
 
 
-def install(by_model: Losses, watch: Watch, models: Models) -> None:
+def install(by_model: Losses, watch: Watch, models: Models, agreement: Agreement) -> None:
     """Replaces the functions of Keras, once; what was given last is asked."""
-    global _installed, losses, _watch, _models
-    losses, _watch, _models = by_model, watch, models
+    global _installed, losses, _watch, _models, _agreement
+    losses, _watch, _models, _agreement = by_model, watch, models, agreement
     if _installed:
         return
     _installed = True
@@ -119,6 +123,7 @@ def _maybe_symbolic_build(original: Any, model: Any, iterator: Any = None, data_
         if data_batch is None:
             data_batch = tree.map_structure(lambda value: _local(strategy, value), next(iter(iterator))[2].__next__())
             iterator.reset()
+    adopt(strategy, owners_of(model))
     keras_builds.build(model, strategy, data_batch)
     _data[model] = tree.map_structure(
         lambda one: tf.TensorSpec(one.shape, one.dtype) if isinstance(one, tf.Tensor) else one, data_batch
@@ -217,6 +222,7 @@ def _make_function(original: Any, model: Any, step_function: Callable[[Any], Any
 
     if step_function in (model.train_step, model.test_step) and model in _data:
         _check(model, trains=trains, replicas=strategy.num_replicas_in_sync)
+    adopt(strategy, owners_of(model))
     _watch.follow(strategy)
 
     own = means_are_whole(model, trains=trains)
@@ -372,11 +378,13 @@ def _batch_ended(original: Any, callbacks: Any, batch: int, logs: Any = None) ->
     if not any(getattr(one, "looks_at_losses", False) for one in callbacks.callbacks):
         losses.batch(callbacks.model, batch, logs)
     original(callbacks, batch, logs)
+    _agreement.after_batch(callbacks.callbacks, callbacks.model)
 
 
 def _epoch_ended(original: Any, callbacks: Any, epoch: int, logs: Any = None) -> None:
     losses.look(callbacks.model)
     original(callbacks, epoch, logs)
+    _agreement.after_epoch(callbacks.model, epoch)
 
 
 def _train_ended(original: Any, callbacks: Any, logs: Any = None) -> None:

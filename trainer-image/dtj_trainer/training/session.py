@@ -58,6 +58,7 @@ from dtj_trainer.distribution.stall_watch import State, sums_begun  # noqa: E402
 from dtj_trainer.training.checkpointing import Checkpointing  # noqa: E402
 from dtj_trainer.training.inner_loop import Vote, new_counter  # noqa: E402
 from dtj_trainer.training.session_state import (  # noqa: E402
+    adopt_parts,
     build_optimizers,
     of_tensorflow,
     set_by_layers,
@@ -200,6 +201,7 @@ class Session:
         if reserved := {"step", "total_steps", HEADER} & parts.keys():
             raise UsageError(f"session: checkpoint({reserved.pop()}=...): this name is taken; choose another")
         with self.strategy.scope():
+            adopt_parts(self.strategy, parts)
             build_optimizers(parts)
             if self.strategy.num_replicas_in_sync > 1 and self._context.config.strategy != "ParameterServer":
                 sum_gradients_first(parts)

@@ -4,8 +4,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+import tensorflow as tf
+
 from dtj_trainer import rng_state
 from dtj_trainer.checkpoint import variable_names
+from dtj_trainer.compat.adoption import adopt, owners_of
+from dtj_trainer.compat.replica_losses import several
 from dtj_trainer.errors import UsageError
 from dtj_trainer.training import weight_update
 
@@ -29,6 +34,12 @@ def build_optimizers(parts: Mapping[str, Any]) -> None:
                 raise UsageError(
                     f"session: checkpoint({name}=...): build the optimizer first, as there is not exactly one model"
                 )
+
+
+def adopt_parts(strategy: Any, parts: Mapping[str, Any]) -> None:
+    """Makes anew in the scope of a strategy of several replicas what of these Keras 3 has made outside of it."""
+    for part in tf.nest.flatten(parts) if several(strategy) else ():
+        adopt(strategy, owners_of(part) if isinstance(part, keras.Model) else [part])
 
 
 def sum_gradients_first(parts: Mapping[str, Any]) -> None:

@@ -23,11 +23,13 @@ def install(config: Config) -> None:
         config: of this task.
     """
     from dtj_trainer.compat import keras_override
+    from dtj_trainer.user_code.fit_agreement import FitAgreement
     from dtj_trainer.user_code.fit_losses import FitLosses
     from dtj_trainer.user_code.fit_models import FitModels
     from dtj_trainer.user_code.fit_watch import FitWatch
 
-    keras_override.install(FitLosses(config.cluster), FitWatch(config), FitModels())
+    cluster = config.cluster
+    keras_override.install(FitLosses(cluster), FitWatch(config), FitModels(), FitAgreement(cluster))
 
 
 def override(config: Config) -> None:

@@ -1,0 +1,64 @@
+"""State that was made outside the scope of a strategy becomes the strategy's. Imports TensorFlow and Keras.
+
+Keras 3 takes an optimizer, metrics and layers that were made anywhere. What is made outside the scope is a variable of
+each worker's own: nothing sums a loss over the workers, and callbacks that read it part them.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from dtj_trainer.compat import private
+from dtj_trainer.compat.keras3 import given_metrics, metrics_of
+from dtj_trainer.errors import UsageError
+
+
+def adopt(strategy: Any, owners: Iterable[Any]) -> None:
+    """Makes each variable of Keras 3 that these own anew in the scope, with the leader's value, unless it is there.
+
+    Args:
+        owners: models, layers, metrics and optimizers; anything else is left as it is. The same on all workers.
+
+    Raises:
+        UsageError: one of them has a tf.Variable of another scope, which cannot be made anew.
+    """
+    for owner in owners:
+        _refuse_others(strategy, owner)
+        for optimizer in (owner, getattr(owner, "inner_optimizer", None)):
+            if isinstance(optimizer, keras.optimizers.Optimizer):
+                private(optimizer, "_distribution_strategy", library="keras")
+                optimizer._distribution_strategy = strategy
+        for variable in getattr(owner, "variables", ()):
+            value = private(variable, "_value", library="keras") if isinstance(variable, keras.Variable) else None
+            if value is not None and not strategy.extended.variable_created_in_scope(value):
+                with tf.init_scope(), strategy.scope():
+                    private(variable, "_initialize", library="keras")(value.numpy())
+
+
+def owners_of(model: Any) -> list[Any]:
+    """A model and all that it is compiled with or has as an attribute: optimizers and metrics."""
+    attributes = [*vars(model).values(), *model.metrics, getattr(model, "optimizer", None)]
+    if (compiled := metrics_of(model)) is not None:
+        attributes += keras.tree.flatten(given_metrics(compiled))
+    kinds = keras.Metric | keras.optimizers.Optimizer
+    found = [one for value in attributes for one in _members(value) if isinstance(one, kinds)]
+    return [model, *{id(one): one for one in found}.values()]
+
+
+def _members(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _refuse_others(strategy: Any, owner: Any) -> None:
+    if not isinstance(owner, keras.Metric | keras.optimizers.Optimizer):
+        return
+    for name, value in vars(owner).items():
+        if isinstance(value, tf.Variable) and not strategy.extended.variable_created_in_scope(value):
+            raise UsageError(
+                f"{type(owner).__name__}.{name} is a tf.Variable that was made outside the scope of the strategy, and "
+                "each worker would have its own; make it with add_variable of Keras, or in strategy.scope()"
+            )
