@@ -44,8 +44,10 @@ def _cel_makes_same_pods() -> str:
 
 
 _WHILE_SUSPENDED: Final = "oldSelf.runPolicy.suspend"
-_TEMPLATE_MESSAGE: Final = "cannot be changed while the job runs: suspend the job first, or delete it and create it "
-"again"
+_TEMPLATE_MESSAGE: Final = (
+    "cannot be changed unless the job is suspended: suspend a job that runs; delete one that has ended, and create it "
+    "again"
+)
 
 
 def _immutable(field: str, *, at: Path = SPEC) -> Rule:

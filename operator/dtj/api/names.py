@@ -203,6 +203,7 @@ class Reason(StrEnum):
 
 
 def job_name_from(words: str) -> str:
-    """A name for a job that is made of other words, such as the name of a folder or of a function."""
-    name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:40].strip("-")
+    """A name for a job that is made of other words, such as the name of a folder or of a function. It leaves room for a
+    suffix, and for the names of the replicas."""
+    name = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:32].strip("-")
     return name if name[:1].isalpha() else f"job-{name}".strip("-")

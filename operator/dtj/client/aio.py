@@ -172,18 +172,21 @@ class AsyncClient:
         ended without it, and JobGone if it was deleted meanwhile.
         """
         condition = WaitCondition.parse(for_)
-        last = await self.get(name, namespace=namespace)
-        if condition.met(last):
-            return last
+        last: Job | None = None
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: not {condition} after {timeout:g} s; it is {where_it_is(last)}", job=last)
+            known = f"it is {where_it_is(last)}" if last is not None else "the cluster has not answered"
+            return WaitTimeout(f"{name}: not {condition} after {timeout:g} s; {known}", job=last)
 
-        async with _within(timeout, late), aclosing(self.follow(name, namespace=namespace)) as jobs:
-            with suppress(NotFound):  # deleted since we looked
-                async for last in jobs:
-                    if condition.met(last):
-                        return last
+        async with _within(timeout, late):
+            last = await self.get(name, namespace=namespace)
+            if condition.met(last):
+                return last
+            async with aclosing(self.follow(name, namespace=namespace)) as jobs:
+                with suppress(NotFound):  # deleted since we looked
+                    async for last in jobs:
+                        if condition.met(last):
+                            return last
         raise JobGone(f"{name}: was deleted during the wait", job=last)
 
     # -- acting ---------------------------------------------------------------------------------------------------
@@ -301,12 +304,14 @@ class AsyncClient:
 
         Raises WaitTimeout after ``timeout`` seconds, and what :meth:`suspend` and :meth:`wait` raise.
         """
-        job = await self.suspend(name, namespace=namespace)
+        job: Job | None = None
 
         def late() -> WaitTimeout:
-            return WaitTimeout(f"{name}: is suspended, but its pods are not gone after {timeout:g} s", job=job)
+            known = "is suspended, but its pods are not gone" if job is not None else "the cluster has not answered"
+            return WaitTimeout(f"{name}: {known} after {timeout:g} s", job=job)
 
         async with _within(timeout, late):
+            job = await self.suspend(name, namespace=namespace)
             job = await self.wait(name, Condition.SUSPENDED, namespace=namespace)
             async with aclosing(self.follow_pods(job)) as changes:
                 async for pods in changes:
@@ -345,20 +350,25 @@ class AsyncClient:
         Raises NotFound, and WaitTimeout after ``timeout`` seconds of waiting.
         """
         where = namespace or self.namespace
-        job = await self.get(name, namespace=where)
-        await self.gateway.delete(JOBS, namespace=where, name=name, uid=job.uid, foreground=wait)
-        if wait:
-            await self._await_end_of(job, timeout)
+        job: Job | None = None
 
-    async def _await_end_of(self, job: Job, timeout: float | None) -> None:
+        def late() -> WaitTimeout:
+            known = "is being deleted, but not gone" if job is not None else "the cluster has not answered"
+            return WaitTimeout(f"{name}: {known} after {timeout:g} s", job=job)
+
+        async with _within(timeout, late):
+            found = await self.get(name, namespace=where)
+            await self.gateway.delete(JOBS, namespace=where, name=name, uid=found.uid, foreground=wait)
+            job = found
+            if wait:
+                await self._await_end_of(job)
+
+    async def _await_end_of(self, job: Job) -> None:
         found = snapshots(
             self.gateway, JOBS, decode=_job, namespace=job.namespace, field_selector=f"metadata.name={job.name}"
         )
 
-        def late() -> WaitTimeout:
-            return WaitTimeout(f"{job.name}: is being deleted, but not gone after {timeout:g} s", job=job)
-
-        async with _within(timeout, late), aclosing(found):
+        async with aclosing(found):
             async for jobs in found:
                 if job.uid not in jobs:
                     return
