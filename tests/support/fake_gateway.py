@@ -191,7 +191,9 @@ class FakeGateway:
         await self._answer_on_its_way("list", resource.plural)
         return listing
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         return one_page(self.list(resource, namespace=namespace, selector=selector))
 
     async def watch(

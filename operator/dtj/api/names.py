@@ -165,6 +165,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
+    POD_START_FAILED = "PodStartFailed"
     ALL_PODS_READY = "AllPodsReady"
     STOPPING_PODS = "StoppingPods"
     JOB_FINISHED = "JobFinished"

@@ -294,3 +294,5 @@ class Observed:
     """None where the pod that is asked for its progress answers, or was not asked yet."""
 
     stragglers: tuple[Straggler, ...] = ()
+    start_troubles: dict[str, Blocker] = field(default_factory=dict)
+    """What events say keeps pods from starting of which their status is silent, by the pod's UID."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dtj.core.observed import (
+    Blocker,
     Child,
     CreationRefusal,
     DefaultQueue,
@@ -101,6 +102,9 @@ class JobCache:
     """Event loop's time."""
 
     step_timings: StepTimings = field(default_factory=StepTimings)
+    start_troubles: dict[str, Blocker] = field(default_factory=dict)
+    """What events say of pods that do not start, by UID."""
+
     flavors: dict[str, Flavor] = field(default_factory=dict)
     """ResourceFlavors of Kueue that the job was given, by name."""
 

@@ -153,8 +153,10 @@ class KubeGateway:
         items = tuple(item for page in pages for item in page.items)
         return Listing(items=items, resource_version=pages[-1].resource_version)
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
-        return self._pages(resource, namespace, _selected(selector, ""))
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
+        return self._pages(resource, namespace, _selected(selector, field_selector))
 
     async def _pages(
         self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
