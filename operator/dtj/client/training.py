@@ -90,9 +90,9 @@ def train(
 ) -> TrainingRun:
     """Run a function on each worker of a new job, and return at once.
 
-    The function is sent as source, with what it uses of its notebook or file; see :func:`script_of`. It runs as a
-    script of the trainer, whose image, or one built on it, ``image`` is. ``code`` is a directory that is sent along;
-    ``code_claim`` names a PersistentVolumeClaim that brings both if they are too large for a ConfigMap.
+    The function is sent as source, and stands alone: it imports and makes what it uses; see :func:`script_of`. It runs
+    as a script of the trainer, whose image, or one built on it, ``image`` is. ``code`` is a directory that is sent
+    along; ``code_claim`` names a PersistentVolumeClaim that brings both if they are too large for a ConfigMap.
     What it returns is lost: let it save to ``DTJ_EXPORT_DIR``, or print.
 
     ``strategy`` is OneDevice for one worker, else MultiWorkerMirrored. ``name`` is made of the function's name.
