@@ -399,3 +399,13 @@ def test_a_field_that_is_not_there_says_which_may_be_meant(capsys: Caught, path:
     printed = capsys.readouterr().err
     assert printed.startswith(f"--field: {words}")
     assert printed.count("\n") == 1
+
+
+def test_pods_in_the_network_of_their_nodes_are_said_to_need_a_node_each(tmp_path: Path, capsys: Caught) -> None:
+    spec = {"hostNetwork": True, "containers": [{"name": "trainer", "image": "i"}]}
+    text = explained(capsys, write(tmp_path, manifest(roles={"worker": 3}, template={"spec": spec})))
+    assert section(text, "Pods")[-1] == (
+        "hostNetwork: each pod takes the ports 2222 and 2223 of its node, so no two of these pods share a node: 3 "
+        "nodes with these ports free."
+    )
+    assert "hostNetwork" not in explained(capsys, write(tmp_path, manifest(roles={"worker": 3})))

@@ -60,6 +60,10 @@ class Pods:
             main["name"] = names.MAIN_CONTAINER
             _rename(spec)
         self._take_port(role, main)
+        if spec.get("hostNetwork") is True:
+            taken = f"{self._ports[role]} and {names.STATUS_PORT}"
+            words = f"each pod takes ports {taken} of its node: no two pods of jobs with these ports share a node"
+            self._note(f"{path}.spec.hostNetwork", words)
         for container in (*objects(spec.get("initContainers")), *objects(spec.get("containers"))):
             self._take_variables(container, path)
         self._name_tpus(main, path)
