@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dtj.api import names, schema
 from dtj.api.claim_rules import note_on_sharing
 from dtj.api.generated_schema import generated_job_schema
-from dtj.api.job import MAX_SPEC_BYTES, Job, length_of, spec_too_long
+from dtj.api.job import Job, as_stored_text, size_problem
 from dtj.api.json import JsonObject
 from dtj.api.printable import one_line
 from dtj.api.spec import JobSpec
@@ -107,8 +107,8 @@ def _check(
         return _titled(document, found)
     body = schema.as_stored(document.body, generated_job_schema())
     assert isinstance(body, dict)
-    if (length := length_of(body.get("spec"))) > MAX_SPEC_BYTES:
-        return _titled(document, (spec_too_long(length),))
+    if problem := size_problem(as_stored_text(body.get("spec"))):
+        return _titled(document, (problem,))
     job = Job.from_object(body)
     found = job.problems if platform is None else tuple(problem.message for problem in problems(job, platform))
     if found or job.spec is None:

@@ -6,7 +6,6 @@ planner must get to see. Nothing that exists is ever changed here.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -137,7 +136,7 @@ class Creator:
         A refusal for other reasons than the manifest (a quota, a missing right) is no error of the manifest:
         it will be met again, and reported, when the pod is created.
         """
-        answers = await asyncio.gather(*(self._dry_run(job, manifest) for manifest in check.manifests))
+        answers = [await self._dry_run(job, manifest) for manifest in check.manifests]
         return TemplateVerdict(
             check.generation,
             self._now(),

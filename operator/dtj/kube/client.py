@@ -19,13 +19,12 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from dtj import __version__
 from dtj.api import names
-from dtj.api.job import MAX_SPEC_BYTES
 from dtj.api.json import JsonObject, dig, objects, text
 from dtj.kube.clock import ServerClock
 from dtj.kube.config import ConfigError, ConnectionSource
 from dtj.kube.errors import ApiError, Conflict, Gone, Invalid, NotFound, Unavailable, transport_words
 from dtj.kube.gateway import JOBS, PODS, Discovery, Listing, Resource, WatchEvent
-from dtj.kube.job_body import decode_job
+from dtj.kube.job_body import decode_job, kept_of_list
 from dtj.kube.loop_time import loop_time
 from dtj.kube.paging import FIRST_PAGE_SIZE, next_limit
 from dtj.kube.pod_logs import LogQuery, split_lines
@@ -162,13 +161,14 @@ class KubeGateway:
         self, resource: Resource, namespace: str | None, selected: Mapping[str, str]
     ) -> AsyncGenerator[Listing, None]:
         limit, next_page, path = FIRST_PAGE_SIZE, "", resource.path(namespace)
+        kept: Callable[[msgspec.Raw], bytes] = kept_of_list if resource == JOBS else bytes
         while True:
             query = {"limit": str(limit), **selected, **({"continue": next_page} if next_page else {})}
             page = await self._call("list", resource, path=path, namespace=namespace, query=query, decode=_decode_page)
             received = page.items or []
             limit, next_page = next_limit(limit, sum(len(bytes(item)) for item in received)), page.metadata.next_page
             listing = Listing(
-                items=tuple(_kept(resource, item) for item in received), resource_version=page.metadata.resource_version
+                items=tuple(kept(item) for item in received), resource_version=page.metadata.resource_version
             )
             del page, received  # before the next one is read
             yield listing
@@ -467,13 +467,6 @@ _METHODS: Final = {
     "patch": "PATCH",
     "delete": "DELETE",
 }
-
-
-def _kept(resource: Resource, item: msgspec.Raw) -> bytes:
-    """An entry of a list as it is kept until it is read: a long job without what is not read of it."""
-    if resource == JOBS and len(bytes(item)) > MAX_SPEC_BYTES:
-        return _encode(decode_job(item))
-    return bytes(item)
 
 
 def _selected(selector: str, field_selector: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -95,9 +94,10 @@ def first_pods(job: Job, spec: JobSpec, *, platform: Platform) -> tuple[JsonObje
 
 
 def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) -> JsonObject:
-    """The user's pod template with all that is the same for every replica of a role. The pods share its parts."""
+    """The user's pod template with all that is the same for every replica of a role. The pods share its parts, and it
+    shares with the spec of the job what no role changes: a template may be long, and there are six roles."""
     role_spec = spec.replica_specs.get(role) or ReplicaSpec()
-    template = copy.deepcopy(role_spec.template or spec.template or {})
+    template = _changeable(role_spec.template or spec.template or {})
     pod_spec = object_at(template, "spec")
     main = main_container(pod_spec)
 
@@ -120,6 +120,32 @@ def role_template(job: Job, spec: JobSpec, role: Role, *, platform: Platform) ->
     if scheduling is not None and scheduling.priority_class_name is not None:
         pod_spec.setdefault("priorityClassName", scheduling.priority_class_name)
     return template
+
+
+def _changeable(template: JsonObject) -> JsonObject:
+    """A copy of those parts of a template that :func:`role_template` changes in place; the others are shared."""
+    template = dict(template)
+    pod_spec = _own_object(template, "spec")
+    for field in ("nodeSelector", "securityContext"):
+        _own_object(pod_spec, field)
+    for kind in _CONTAINER_KINDS:
+        if isinstance(containers := pod_spec.get(kind), list):
+            pod_spec[kind] = [dict(each) if isinstance(each, dict) else each for each in containers]
+    for container in _containers(pod_spec):
+        _own_object(_own_object(container, "securityContext"), "capabilities")
+        resources = _own_object(container, "resources")
+        for field in ("limits", "requests"):
+            _own_object(resources, field)
+    return template
+
+
+def _own_object(parent: JsonObject, key: str) -> JsonObject:
+    """A copy of the object at ``key``, in its place; where there is none, an empty one that nobody has."""
+    value = parent.get(key)
+    if not isinstance(value, dict):
+        return {}
+    parent[key] = copied = dict(value)
+    return copied
 
 
 def _pod(job: Job, replica: Replica, *, template: JsonObject, environment: Variables, attempt: int) -> JsonObject:
@@ -161,9 +187,11 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
     if role.args is not None:
         main["args"] = list(role.args)
     if role.resources is not None:
-        main["resources"] = copy.deepcopy(role.resources)
+        main["resources"] = dict(role.resources)
+        for kind in ("limits", "requests"):
+            _own_object(object_at(main, "resources"), kind)
     if role.env is not None:
-        main["env"] = merged_environment(main, [copy.deepcopy(variable) for variable in role.env])
+        main["env"] = merged_environment(main, [*role.env])
     if role.node_selector is not None:
         object_at(pod_spec, "nodeSelector").update(role.node_selector)
     if role.tolerations is not None:
@@ -208,7 +236,7 @@ def mount_checkpoint(job: Job, spec: JobSpec, pod_spec: JsonObject, *, read_only
     if checkpoint is None or not checkpoint.mounted or checkpoint.directory is None:
         return
     source: JsonObject = (
-        copy.deepcopy(checkpoint.volume)
+        checkpoint.volume
         if checkpoint.volume is not None
         else {"persistentVolumeClaim": {"claimName": claim_name(job)}}
     )
