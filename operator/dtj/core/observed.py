@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
@@ -16,6 +17,14 @@ from dtj.api.spec import Gang
 from dtj.api.status import Progress
 from dtj.core.platform import Platform
 from dtj.core.stragglers import Straggler
+
+_NOTE: Final = 1024
+"""Characters of an annotation of others that are kept. The longest that we write has some 400."""
+
+
+def cut(annotation: str) -> str:
+    """An annotation as it is kept to be compared."""
+    return annotation[:_NOTE]
 
 
 class Phase(StrEnum):
@@ -137,7 +146,8 @@ class Silence:
 class Child:
     """A Service, NetworkPolicy or PersistentVolumeClaim that has a name of ours.
 
-    ``selector`` is a Service's, and so is ``config_map``, the name of the one with the addresses of the replicas.
+    ``selector`` is a Service's (one that is equal to none of ours, if it cannot be ours), and so is ``config_map``, the
+    name of the one with the addresses of the replicas.
     ``digest`` is what we noted on a NetworkPolicy when we wrote it.
     """
 
@@ -175,9 +185,9 @@ class GangsFound:
 class GangObject:
     """The PodGroup or Workload that has a job's name. ``size`` is what we noted of the job when we made it.
 
-    ``status`` is what the scheduler or the queue says, as it is stored; ``active`` is Kueue's word for a Workload that
-    may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the
-    LocalQueue, ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
+    ``status`` is what the scheduler or the queue says, as far as it is read; ``active`` is Kueue's word for a Workload
+    that may be admitted. ``topology_key`` is that of Kubernetes' own PodGroup, ``queue`` the LocalQueue,
+    ``priority_class`` the WorkloadPriorityClass and ``gated_by`` the admission gate in a Workload.
     """
 
     namespace: str

@@ -13,7 +13,7 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import kueue
-from dtj.core.observed import GangApi, GangObject
+from dtj.core.observed import GangApi, GangObject, cut
 from dtj.core.pod_creation import new_gang
 from dtj.core.policies import workload_priority
 from dtj.core.policies.admission_check import check_template
@@ -91,7 +91,7 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
 def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
     """Kueue admits no Workload that has the annotation; others add it to a job, and take it off."""
     wanted = context.job.annotations.get(ADMISSION_GATE, "")
-    if wanted == workload.gated_by:
+    if cut(wanted) == workload.gated_by:
         return ()
     changed: JsonObject = {"uid": workload.uid, "annotations": {ADMISSION_GATE: wanted or None}}
     return (UpdateGang(workload.api, workload.name, {"metadata": changed}),)
