@@ -208,10 +208,11 @@ class GangObject:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A ResourceFlavor of Kueue: where the pods that are admitted to it go."""
+    """A ResourceFlavor of Kueue: where the pods that are admitted to it go, as it was ``read_at`` some time."""
 
     node_labels: dict[str, str] = field(default_factory=dict)
     tolerations: tuple[JsonObject, ...] = ()
+    read_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class Gangs:
         return Flavor(
             node_labels={key: text(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
             tolerations=tuple(objects(dig(body, "spec", "tolerations"))),
+            read_at=self._now(),
         )
 
     async def workload_priority(self, api: GangApi, name: str) -> int:

@@ -106,7 +106,7 @@ class JobCache:
     """What events say of pods that do not start, by UID."""
 
     flavors: dict[str, Flavor] = field(default_factory=dict)
-    """ResourceFlavors of Kueue that the job was given, by name."""
+    """ResourceFlavors of Kueue that the job was given, by name, as they were when they were read."""
 
     workload_priorities: dict[str, int] = field(default_factory=dict)
     """The values of WorkloadPriorityClasses of Kueue that the job has named, by name, until they are written: a value
