@@ -14,7 +14,8 @@ from pydantic import JsonValue
 from dtj.api.json import JsonObject, dig, objects
 from dtj.api.kueue_annotations import ADMISSION_GATE
 from dtj.api.names import Annotation
-from dtj.core.observed import Child, GangApi, GangObject, cut
+from dtj.core.messages import MAX_NOTE, cut
+from dtj.core.observed import Child, GangApi, GangObject
 from dtj.kube.gateway import Resource
 from dtj.kube.records import GangRecord, Metadata, PlainRecord, ServiceRecord
 
@@ -41,7 +42,7 @@ def service_from(record: ServiceRecord) -> Child:
 
 def _note(metadata: Metadata, annotation: str) -> str:
     """An annotation, as far as it is kept."""
-    return cut(metadata.annotation(annotation))
+    return cut(metadata.annotation(annotation), MAX_NOTE)
 
 
 def gang_from(api: GangApi, record: GangRecord) -> GangObject:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
 
 from dtj.api.job import Job
 from dtj.api.json import JsonObject
@@ -17,14 +16,6 @@ from dtj.api.spec import Gang
 from dtj.api.status import Progress
 from dtj.core.platform import Platform
 from dtj.core.stragglers import Straggler
-
-_NOTE: Final = 1024
-"""Characters of an annotation of others that are kept. The longest that we write has some 400."""
-
-
-def cut(annotation: str) -> str:
-    """An annotation as it is kept to be compared."""
-    return annotation[:_NOTE]
 
 
 class Phase(StrEnum):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from dtj.core.messages import cut
 from dtj.core.observed import (
     Blocker,
     Child,
@@ -137,7 +138,7 @@ class JobCache:
             return
         self.failures += 1
         if worth_reporting(self.failures, permanent=isinstance(error, Forbidden | Invalid)):
-            self.obstacle = error.message
+            self.obstacle = cut(error.message)
 
     def succeeded(self) -> bool:
         """A pass was carried out to its end. Returns whether something was in its way until now."""

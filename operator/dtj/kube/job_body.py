@@ -76,6 +76,9 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_list = msgspec.json.Decoder(_List).decode
 _encode = msgspec.json.Encoder().encode
 
+_LONGEST_HEAD: Final = 1024
+"""A controller's name is shorter than that."""
+
 _OF_JOBS: Final = ("ADDED", "MODIFIED", "DELETED")
 
 
@@ -96,8 +99,8 @@ def decode_job(raw: bytes | msgspec.Raw) -> JsonObject:
     problem = size_problem(spec)
     if not problem:
         return {**body, SPEC_TEXT: spec.decode()}
-    head: JsonObject = msgspec.to_builtins(_decode_head(spec))
-    return {**body, SPEC_TEXT: _encode(head).decode(), SPEC_PROBLEM: problem}
+    head = _encode(_decode_head(spec))
+    return {**body, SPEC_TEXT: head.decode() if len(head) < _LONGEST_HEAD else "{}", SPEC_PROBLEM: problem}
 
 
 def kept_of_list(item: msgspec.Raw) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -321,27 +320,6 @@ async def test_a_template_that_the_server_takes_gets_a_verdict_without_errors_an
         assert verdict.errors == ()
         assert harness.writes() == []
         assert harness.gateway.names(PODS) == []
-
-
-@virtual_time
-async def test_the_pods_of_a_check_are_made_one_after_the_other() -> None:
-    """A template may be long, and there are six roles."""
-    gateway = FakeGateway()
-    sent_before: list[int] = []
-
-    class Pods:
-        def __iter__(self) -> Iterator[JsonObject]:
-            for number in range(6):
-                sent_before.append(sum(call.dry_run for call in gateway.calls))
-                yield pod_manifest(job, number)
-
-    async with harnessed(lambda _: (), gateway=gateway) as harness:
-        gateway.latency = 0.1
-        job = harness.submit()
-        harness.planner = lambda observed: (CheckPods(1, Pods()),) if observed.verdict is None else ()
-        harness.engine.queue.add(job.key)
-        await asyncio.sleep(5.0)
-        assert sent_before == [0, 1, 2, 3, 4, 5]
 
 
 @virtual_time

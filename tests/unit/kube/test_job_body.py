@@ -83,6 +83,14 @@ def test_a_job_of_another_controller_is_left_alone_however_long(field: JsonObjec
     assert plan(seen(job), NOW) == ()
 
 
+def test_a_controller_whose_name_is_none_makes_no_job_long() -> None:
+    body = many_values(60_000)
+    body["spec"] = {**object_at(body, "spec"), "managedBy": [0] * 60_000}
+    record = JobRecord.from_object(decode_job(msgspec.json.encode(body)))
+    assert record.spec == "{}"
+    assert "values" in record.whole().problems[0]
+
+
 def test_the_store_keeps_what_only_planning_reads_as_text() -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "trainer", "image": "x"}]}}
     body = stored(manifest(template=template, checkpoint={"volume": {"emptyDir": {}}, "keep": 3}))

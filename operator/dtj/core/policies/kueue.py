@@ -13,7 +13,8 @@ from dtj.core.conditions import DesiredCondition, DesiredConditions, pods_ready
 from dtj.core.context import JobContext
 from dtj.core.decision import Decision
 from dtj.core.gang import kueue
-from dtj.core.observed import Flavor, GangApi, GangObject, cut
+from dtj.core.messages import MAX_NOTE, cut
+from dtj.core.observed import Flavor, GangApi, GangObject
 from dtj.core.pod_creation import new_gang
 from dtj.core.policies import workload_priority
 from dtj.core.policies.admission_check import check_template
@@ -94,7 +95,7 @@ def into_queue(context: JobContext, api: GangApi) -> tuple[Action, ...]:
 def _follow_gate(context: JobContext, workload: GangObject) -> tuple[UpdateGang, ...]:
     """Kueue admits no Workload that has the annotation; others add it to a job, and take it off."""
     wanted = context.job.annotations.get(ADMISSION_GATE, "")
-    if cut(wanted) == workload.gated_by:
+    if cut(wanted, MAX_NOTE) == workload.gated_by:
         return ()
     changed: JsonObject = {"uid": workload.uid, "annotations": {ADMISSION_GATE: wanted or None}}
     return (UpdateGang(workload.api, workload.name, {"metadata": changed}),)
