@@ -166,9 +166,11 @@ class _Server(FakeGateway):
         super().__init__()
         self._services = services
 
-    def pages(self, resource: Resource, *, namespace: str | None, selector: str = "") -> AsyncIterator[Listing]:
+    def pages(
+        self, resource: Resource, *, namespace: str | None, selector: str = "", field_selector: str = ""
+    ) -> AsyncIterator[Listing]:
         if resource != SERVICES:
-            return super().pages(resource, namespace=namespace, selector=selector)
+            return super().pages(resource, namespace=namespace, selector=selector, field_selector=field_selector)
         return self._pages_of_services()
 
     async def _pages_of_services(self) -> AsyncIterator[Listing]:
