@@ -56,6 +56,9 @@ class Pods:
         if "restartPolicy" in spec:
             del spec["restartPolicy"]
             self._note(f"{path}.spec.restartPolicy", "left out: a TFJob uses the one next to the template, too")
+        for field in ("restartPolicy", "restartPolicyRules"):
+            if main.pop(field, None) is not None:
+                self._note(f"{path}.spec.containers", f"{field} left out: the operator restarts pods")
         if main.get("name") == CONTAINER:
             main["name"] = names.MAIN_CONTAINER
             _rename(spec)
