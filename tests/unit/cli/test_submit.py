@@ -21,7 +21,7 @@ Caught = pytest.CaptureFixture[str]
 
 
 def run(*arguments: object) -> object:
-    return cli.main([str(argument) for argument in arguments], standalone_mode=False)
+    return cli.main([str(argument) for argument in arguments], prog_name="dtj", standalone_mode=False)
 
 
 @pytest.fixture

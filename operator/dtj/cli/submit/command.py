@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +10,7 @@ import click
 from dtj.cli.common.code_option import code_option
 from dtj.cli.common.connection import Place, place_options, with_client
 from dtj.cli.common.exit_codes import Exit
-from dtj.cli.common.next_commands import commands_in
+from dtj.cli.common.next_commands import commands_in, next_command
 from dtj.cli.common.objects import named
 from dtj.cli.common.submission import CLAIM_OPTION, OPTION, CodeOnClaim, CodeSource, create_or_report, submissions
 from dtj.cli.common.terminal import say, write
@@ -117,8 +116,8 @@ def _print(files: tuple[str, ...], code: CodeSource | None, form: str, place: Pl
     bodies = [_in_namespace(body, where) for job, (_, where) in zip(jobs, found, strict=True) for body in job.objects]
     write(as_yaml(bodies) if form == "yaml" else dumped(bodies, form))
     if isinstance(code, CodeOnClaim):
-        words = ["dtj", "submit", _COPY_ONLY, OPTION, code.directory, CLAIM_OPTION, code.claim, *files]
-        say(f"Copy the code to the claim before you apply this: {shlex.join(words)}", err=True)
+        copy = next_command("submit", _COPY_ONLY, OPTION, str(code.directory), CLAIM_OPTION, code.claim, *files)
+        say(f"Copy the code to the claim before you apply this: {copy}", err=True)
     return Exit.OK
 
 
