@@ -178,10 +178,11 @@ class AsyncClient:
             known = f"it is {where_it_is(last)}" if last is not None else "the cluster has not answered"
             return WaitTimeout(f"{name}: not {condition} after {timeout:g} s; {known}", job=last)
 
-        async with _within(timeout, late):
+        async with _within(timeout, late) as answered:
             last = await self.get(name, namespace=namespace)
             if condition.met(last):
                 return last
+            answered()
             async with aclosing(self.follow(name, namespace=namespace)) as jobs:
                 with suppress(NotFound):  # deleted since we looked
                     async for last in jobs:
@@ -310,8 +311,9 @@ class AsyncClient:
             known = "is suspended, but its pods are not gone" if job is not None else "the cluster has not answered"
             return WaitTimeout(f"{name}: {known} after {timeout:g} s", job=job)
 
-        async with _within(timeout, late):
+        async with _within(timeout, late) as answered:
             job = await self.suspend(name, namespace=namespace)
+            answered()
             job = await self.wait(name, Condition.SUSPENDED, namespace=namespace)
             async with aclosing(self.follow_pods(job)) as changes:
                 async for pods in changes:
@@ -356,11 +358,12 @@ class AsyncClient:
             known = "is being deleted, but not gone" if job is not None else "the cluster has not answered"
             return WaitTimeout(f"{name}: {known} after {timeout:g} s", job=job)
 
-        async with _within(timeout, late):
+        async with _within(timeout, late) as answered:
             found = await self.get(name, namespace=where)
             await self.gateway.delete(JOBS, namespace=where, name=name, uid=found.uid, foreground=wait)
             job = found
             if wait:
+                answered()
                 await self._await_end_of(job)
 
     async def _await_end_of(self, job: Job) -> None:
@@ -375,11 +378,19 @@ class AsyncClient:
 
 
 @asynccontextmanager
-async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> AsyncIterator[None]:
-    """A time-out in seconds, which raises what ``late`` gives."""
+async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> AsyncIterator[Callable[[], None]]:
+    """A time-out in seconds, which raises what ``late`` gives.
+
+    What it yields is called when the cluster has answered for the first time: 0 seconds are one look, without waiting.
+    """
+
+    def answered() -> None:
+        if timeout == 0:
+            raise late()
+
     try:
-        async with asyncio.timeout(timeout) as limit:
-            yield
+        async with asyncio.timeout(timeout or None) as limit:
+            yield answered
     except TimeoutError:
         if not limit.expired():
             raise
