@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import Final
 
-from dtj.api import names, quantities
+from dtj.api import names
 from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig, extend, object_at, objects, text
 from dtj.api.names import Annotation, Label
 from dtj.api.spec import JobSpec, ReplicaSpec, Role
+from dtj.core import memory_increase
 from dtj.core.manifests import accelerators
 from dtj.core.manifests.claim import claim_name
 from dtj.core.manifests.environment import environment, merged_environment, with_environment
@@ -21,7 +20,6 @@ from dtj.core.platform import Platform
 from dtj.core.pod_state import main_container
 from dtj.core.replicas import Replica, incarnation, pod_name
 
-_MAX_INCREASES: Final = 1000
 """Increases that are computed; by then any most is reached."""
 
 
@@ -199,17 +197,10 @@ def _apply_role(pod_spec: JsonObject, main: JsonObject, role: ReplicaSpec) -> No
 
 
 def _apply_more_memory(job: Job, spec: JobSpec, role: Role, main: JsonObject) -> None:
-    """What a role gets whose pods were killed for lack of memory: more each time, up to a most."""
-    policy, counts = spec.run_policy.on_out_of_memory, job.status.replica_statuses.get(role)
-    if policy is None or counts is None or counts.memory_increases == 0:
-        return
-    most = quantities.parse(policy.max_memory)
-    factor = Fraction(100 + policy.increase_percent, 100) ** min(counts.memory_increases, _MAX_INCREASES)
-    for kind in ("limits", "requests"):
-        given = dig(main, "resources", kind)
-        before = quantities.parse(given.get("memory")) if isinstance(given, dict) else None
-        if isinstance(given, dict) and before is not None and most is not None and before < most:
-            given["memory"] = quantities.as_memory(min(before * factor, most))
+    """What a role gets whose pods were killed for lack of memory."""
+    resources = object_at(main, "resources") if "resources" in main else {}
+    for kind, memory in memory_increase.raised(job, spec, role, resources).items():
+        object_at(resources, kind)["memory"] = memory
 
 
 def _apply_accelerator(pod_spec: JsonObject, main: JsonObject, needs: accelerators.AcceleratorNeeds | None) -> None:
