@@ -69,10 +69,23 @@ ALWAYS_IGNORED: Final = (
     ".pytest_cache/",
     ".ruff_cache/",
     ".DS_Store",
-    ".env",
     "dtj-runs/",
+    ".env",
+    ".netrc",
+    ".git-credentials",
+    ".pypirc",
+    "credentials.json",
+    "application_default_credentials.json",
+    "*.pem",
+    "*.p12",
+    "id_rsa",
+    "id_ed25519",
+    ".aws/",
+    ".kube/",
+    ".ssh/",
 )
-"""What no job needs, or what does not belong into a ConfigMap. A line ``!name`` of a ``.dtjignore`` packs it."""
+"""What no job needs, or what does not belong into a ConfigMap, which more people may read than a Secret.
+A line ``!name`` of a ``.dtjignore`` packs it."""
 
 _MTIME: Final = 315_619_200
 """2 January 1980 for each file: earlier times cannot be written to a zip file, and so to a wheel."""

@@ -78,7 +78,15 @@ def test_an_unpacked_archive_is_the_directory(tmp_path: Path) -> None:
 
 
 def test_caches_repositories_and_runs_are_left_out_unless_asked_for(tmp_path: Path) -> None:
-    ignored = ("__pycache__/train.pyc", ".git/config", "dtj-runs/first/log", ".env", "sub/.venv/bin/python", "a.pyc")
+    ignored = (
+        "__pycache__/train.pyc",
+        ".git/config",
+        "dtj-runs/first/log",
+        ".env",
+        "sub/.venv/bin/python",
+        "a.pyc",
+        "keys/a.pem",
+    )
     source = folder(tmp_path, "train.py", *ignored)
     assert names(pack(source)) == ["train.py"]
     folder(source, ignore="!.env\n")
