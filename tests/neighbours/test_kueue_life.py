@@ -159,7 +159,7 @@ class TestQuota:
         queues.await_message("QuotaReserved", "insufficient quota for memory")
         assert world.pods() == {}
         queues.make("gpus", cpus=2, memory="4Gi")
-        queues.run(suffix="-r1")
+        queues.run(suffix="-r2")  # the restart had a number, and its wait for quota gave it the next
         requested = {
             dig(pod, "spec", "containers", 0, "resources", "requests", "memory") for pod in world.pods().values()
         }
