@@ -16,12 +16,10 @@ from dtj.api.job import Job
 from dtj.api.json import JsonObject, dig
 from dtj.api.names import Condition
 from dtj.client.checks import Manifest
-from dtj.client.code_claim import CodeClaim
 from dtj.client.code_config_map import CodeConfigMap, SubmittedJob
-from dtj.client.code_copy import CodeCopy
-from dtj.client.code_manifest import JobWithCode, JobWithCodeOnClaim, with_code, with_code_on_claim
-from dtj.client.code_pack import CLAIM_LIMIT, CONFIG_MAP_LIMIT, CodePack, PackLimit, pack
-from dtj.client.errors import CodeError, InvalidManifest, InvalidRequest, JobGone, WaitTimeout
+from dtj.client.code_manifest import JobWithCode, with_code
+from dtj.client.code_pack import CodePack, pack
+from dtj.client.errors import InvalidManifest, InvalidRequest, JobGone, WaitTimeout
 from dtj.client.log_follower import follow_logs
 from dtj.client.logs import LogLine, LogNote, LogSelection, read_logs, select
 from dtj.client.manifests import Source, manifests_of, placed
@@ -197,37 +195,27 @@ class AsyncClient:
         manifest: Source,
         *,
         code: str | os.PathLike[str] | CodePack | None = None,
-        code_claim: str | None = None,
         namespace: str | None = None,
     ) -> Job:
         """Create the one job of a manifest: a path, YAML text, or a mapping.
 
         ``code`` is a directory whose files the pods find in their working directory, as with ``dtj submit --code``.
-        ``code_claim`` names a PersistentVolumeClaim that brings them, as ``--code-claim`` does.
 
         It is checked first by the rules of ``dtj validate``. Raises InvalidManifest, whose lines name the fields,
-        CodeError if the directory cannot be packed or copied to the claim, and AlreadyExists.
+        CodeError if the directory cannot be packed, and AlreadyExists.
         """
         found = manifests_of(manifest)
         if len(found) != 1:
             raise InvalidManifest((f"the manifest holds {len(found)} jobs, not one: use submit_all",))
-        if code is None and code_claim is not None:
-            raise CodeError("code_claim needs code: name the directory that the claim is to bring")
         if code is None:
             (job,) = await self._create(found, namespace)
             return job
         ((_, where),) = self.placed(found, namespace=namespace)
-        if code_claim is None:
-            submitted = await self.create_with_code(
-                with_code(found[0], _packed(code, CONFIG_MAP_LIMIT)), namespace=where
-            )
-            if submitted.warning:
-                warnings.warn(submitted.warning, stacklevel=2)
-            return submitted.job
-        claim = CodeClaim.parse(code_claim)
-        on_claim = with_code_on_claim(found[0], _packed(code, CLAIM_LIMIT), claim)
-        job, _ = await self.create_with_code_on_claim(on_claim, namespace=where, report=warnings.warn)
-        return job
+        packed = code if isinstance(code, CodePack) else pack(code)
+        submitted = await self.create_with_code(with_code(found[0], packed), namespace=where)
+        if submitted.warning:
+            warnings.warn(submitted.warning, stacklevel=2)
+        return submitted.job
 
     async def submit_all(self, manifest: Source, *, namespace: str | None = None) -> tuple[Job, ...]:
         """Create the jobs of a manifest, in order, after all of them were checked; otherwise as :meth:`submit`.
@@ -276,18 +264,6 @@ class AsyncClient:
             warning = f"ConfigMap {config_map.name} will stay when the job is deleted ({error.message}): {remedy}"
             return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid), warning=warning)
         return SubmittedJob(created, config_map=config_map.name, is_new=bool(uid))
-
-    async def create_with_code_on_claim(
-        self, job: JobWithCodeOnClaim, *, namespace: str, report: Callable[[str], object]
-    ) -> tuple[Job, bool]:
-        """Copy the code of a job that was checked to its claim, and create the job; whether anything was copied.
-
-        A job that the cluster would refuse is refused before. ``report`` gets warnings. Raises CodeError.
-        """
-        body = job.manifest.body
-        await self.gateway.create(JOBS, namespace=namespace, body=body, dry_run=True)
-        copied = await CodeCopy(self.gateway, job, namespace=namespace, report=report).run()
-        return await self.create(job.manifest, namespace=namespace), copied
 
     async def suspend(self, name: str, *, namespace: str | None = None) -> Job:
         """Have the job's pods save a checkpoint and end; the job stays, and :meth:`resume` goes on with it.
@@ -395,10 +371,6 @@ async def _within(timeout: float | None, late: Callable[[], WaitTimeout]) -> Asy
         if not limit.expired():
             raise
         raise late() from None
-
-
-def _packed(code: str | os.PathLike[str] | CodePack, limit: PackLimit) -> CodePack:
-    return code if isinstance(code, CodePack) else pack(code, limit)
 
 
 def _check_scale(job: Job, replicas: int) -> None:
