@@ -77,7 +77,9 @@ def _data(config: Config) -> Source:
 
         return OwnData(config.user_code.data, load(config.user_code.data), shuffle=config.user_code.shuffle)
     if config.data.where:
-        return open_files(config, numbers=_predicts_numbers(config))
+        return open_files(
+            config, numbers=_predicts_numbers(config), task=None if config.user_code.model else config.task
+        )
     return Arrays(importlib.import_module(DATASETS[config.dataset]).load(), memory=config.data.memory)
 
 

@@ -6,7 +6,7 @@ Not tf.data's cache in a file: what an interrupted run leaves behind of that mak
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,14 @@ class _Rows:
         inputs = tf.io.decode_raw(tf.strings.substr(records, 0, split), self.examples_are.dtype)
         labels = tf.io.decode_raw(tf.strings.substr(records, split, end - split), self._label_type)
         return Parsed(labels=labels[:, 0], dense=tf.reshape(inputs, (-1, *self.examples_are.shape)))
+
+    def explain(self, record: bytes) -> str | None:
+        """Nothing: they are our own."""
+        return None
+
+    def describe(self, words: Mapping[str, Sequence[str]]) -> str:
+        """Nothing: the reader of the files did."""
+        return ""
 
     def check(self, paths: Sequence[str]) -> None:
         """They are our own."""
