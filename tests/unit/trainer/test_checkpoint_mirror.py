@@ -149,6 +149,7 @@ def test_a_checkpoint_that_is_written_anew_while_it_is_read_is_not_used(
         assert not mirror.fetch(7)
     assert not (tmp_path / "cache" / INDEX).exists()
     (line,) = caplog.messages
+    assert not any(path.is_dir() for path in (tmp_path / "cache").iterdir())
     assert line.startswith("checkpoint s3://team/run/ckpt-7: its files are not those that its marker names")
 
 

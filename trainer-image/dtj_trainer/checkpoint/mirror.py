@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import socket
 import uuid
 from collections.abc import Iterator
@@ -86,11 +87,13 @@ class CheckpointMirror:
         try:
             for file in files:
                 self._bucket.download(self._key(file.name), file.size, draft / file.name)
+            if not all(_is_whole(draft / file.name, file) for file in files):
+                return self._refuse(step, "its files are not those that its marker names; another run may write there")
+            publish(draft, self._directory, step)
         except FileNotFoundError:
             return False  # it was removed for a newer one
-        if not all(_is_whole(draft / file.name, file) for file in files):
-            return self._refuse(step, "its files are not those that its marker names; another run may write there")
-        publish(draft, self._directory, step)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
         return True
 
     def _refuse(self, step: int, reason: str) -> bool:
