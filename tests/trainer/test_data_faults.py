@@ -204,6 +204,9 @@ def test_files_of_another_task_are_refused_with_its_name(tmp_path: Path, form: s
     data = write(tmp_path / "data", form)
     with pytest.raises(UsageError, match=f"^--data-dir={data}: holds {printed}"):
         open_files(configured(data), numbers=False, task=task)
+    if form == "images":
+        with pytest.raises(UsageError, match="holds images of 1x8, which image-classification cannot halve"):
+            open_files(configured(data, "--image-size=1x8"), numbers=False, task="image-classification")
 
 
 def test_files_with_different_headers_are_refused(tmp_path: Path) -> None:
@@ -321,6 +324,18 @@ def test_files_that_workers_cannot_divide_are_refused_and_those_that_can_are_rep
     assert _chosen(data, "auto", workers=4).startswith("data: sharding file: each worker reads 1 of 4 files")
     assert _chosen(data, "auto", workers=3).startswith("data: sharding data: the workers share each batch")
     assert "leave it out" in _chosen(write(tmp_path / "images", "images"), "file", workers=2)
+
+
+def test_a_worker_whose_files_hold_no_record_is_named(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", "csv", files=1)
+    (data / "part-2.csv").write_text((data / "part-0.csv").read_text())
+    for part in (1, 3):
+        (data / f"part-{part}.csv").write_text("x,colour,label\n")
+    assert _chosen(data, "file", workers=2) == (
+        "--shard=file: the files of worker 1 hold no record to learn from; give each worker files with records, or "
+        "--shard=data"
+    )
+    assert _chosen(data, "auto", workers=2).startswith("data: sharding data: the workers share each batch")
 
 
 def test_a_text_is_not_cached_on_a_disk(tmp_path: Path) -> None:

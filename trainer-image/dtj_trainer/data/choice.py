@@ -45,6 +45,7 @@ _BATCHES = {
     TEXT: tf.TensorSpec((None,), tf.string),
 }
 """What the formats that are always of one kind hold."""
+_BY_EXAMPLES = "data: the workers share each batch, whose examples do not depend on how many they are"
 _WHERE, _HELD_OUT = "--data-dir", "--held-out"
 
 
@@ -81,6 +82,8 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
             Images(data, found, validation, option=_WHERE),
             "data: each worker decodes its part of each batch",
         )
+        if task:
+            check_inputs(task, source.input_spec, f"{_WHERE}={data.where}")
         inputs = f"images of {'x'.join(map(str, source.input_spec.shape[1:]))}"
     else:
         reader = _reader(config, form, found, numbers=numbers)
@@ -92,6 +95,13 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
             reader, found, validation, None if validation else ValidationShare(float(data.validation)),
             memory=config.checkpoint.directory, writes=config.cluster.leads,
         )  # fmt: skip
+        if by_files and (idle := _idle_workers(config, known.training)):
+            if data.shard == FILE:
+                raise UsageError(
+                    f"--shard=file: the files of worker {idle[0]} hold no record to learn from; give each worker files "
+                    "with records, or --shard=data"
+                )
+            by_files, shared = False, _BY_EXAMPLES
         check_words(known.words, data.where)
         inputs = reader.describe(known.words)
         source = RecordFiles(data, reader, found, validation, known, by_files=by_files)
@@ -154,11 +164,11 @@ def _sharing(config: Config, found: Found) -> tuple[bool, str]:
     Raises:
         UsageError: file sharding, and files that cannot be divided.
     """
-    workers = config.cluster.count("chief") + config.cluster.count("worker")
+    workers = _workers(config)
     shared = config.strategy == "MultiWorkerMirrored" and workers > 1
     count = len(found.paths)
     if not shared or config.data.shard == "data" or (config.data.shard == AUTO and count % workers):
-        return False, "data: the workers share each batch, whose examples do not depend on how many they are"
+        return False, _BY_EXAMPLES
     if count % workers:
         fitting = f"{workers}, {2 * workers}, {3 * workers}, …"
         raise UsageError(
@@ -169,6 +179,20 @@ def _sharing(config: Config, found: Found) -> tuple[bool, str]:
         True,
         f"file: each worker reads {count // workers} of {count} files; the order depends on the number of workers",
     )
+
+
+def _workers(config: Config) -> int:
+    return config.cluster.count("chief") + config.cluster.count("worker")
+
+
+def _idle_workers(config: Config, records: Sequence[int]) -> list[int]:
+    """The workers whose files hold no record to learn from.
+
+    Args:
+        records: of each file.
+    """
+    workers = _workers(config)
+    return [worker for worker in range(workers) if not sum(records[worker::workers])]
 
 
 def _cached(config: Config, source: Images | RecordFiles, found: Found) -> Pipeline:
