@@ -118,7 +118,7 @@ def open_files(config: Config, *, numbers: bool, task: str | None = None) -> Pip
     if data.service is None:
         log.log(config.cluster.common_log_level, f"data: sharding {shared}")
     with diagnosing_data_errors(source):
-        return _cached(config, source, found)
+        return _cached(config, source, (found, validation))
 
 
 def _named(classes: Sequence[str]) -> str:
@@ -195,7 +195,7 @@ def _idle_workers(config: Config, records: Sequence[int]) -> list[int]:
     return [worker for worker in range(workers) if not sum(records[worker::workers])]
 
 
-def _cached(config: Config, source: Images | RecordFiles, found: Found) -> Pipeline:
+def _cached(config: Config, source: Images | RecordFiles, found: tuple[Found, Found | None]) -> Pipeline:
     wanted = config.data.cache
     size = _decoded_bytes(source)
     if source.by_files or wanted == NONE or (wanted == AUTO and size > FEW_BYTES):
