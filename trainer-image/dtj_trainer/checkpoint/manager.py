@@ -265,7 +265,7 @@ class Store:
             self._state.write(values, checkpoints.path_of(draft, step), self._device)
             checkpoints.publish(draft, directory, step)
             if self._mirror:
-                self._mirror.upload(step)
+                self._upload(self._mirror, directory, step)
         except (StoreFailed, UsageError) as error:
             raise NotSaved(f"step {step} is not saved: {error}; {self._kept()}") from None
         except (tf.errors.OpError, OSError) as error:
@@ -284,6 +284,14 @@ class Store:
         except OSError as error:
             log.warning(f"checkpoint directory {directory}: step {step} is saved, but {_reason(error).lower()}")
 
+    def _upload(self, mirror: CheckpointMirror, directory: Path, step: int) -> None:
+        """Copies the checkpoint of this step to the bucket; without it there, the local copy is of no use."""
+        try:
+            mirror.upload(step)
+        except TrainerError:
+            checkpoints.remove(directory, step)
+            raise
+
     def _kept(self) -> str:
         """What there is when a checkpoint could not be written."""
         before = self.path()
@@ -294,9 +302,9 @@ class Store:
         sound = [found for found in self.steps() if found <= step and found not in self._damaged - {step}]
         self._damaged.discard(step)
         for old in {*sound[self._keep :], *(found for found in self._damaged if found < step)} - {self.pinned}:
+            checkpoints.remove(directory, old)
             if self._mirror:
                 self._mirror.remove(old)
-            checkpoints.remove(directory, old)
             self._damaged.discard(old)
 
 
