@@ -25,7 +25,7 @@ from dtj_trainer.process.ending import end_with
 from dtj_trainer.process.watchdog import Watchdog
 from dtj_trainer.training.evaluation import BATCH, Evaluation, for_result, format_metrics
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import total_steps
+from dtj_trainer.training.stepping import Course
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def watch(run: Run) -> None:
     directory = run.config.checkpoint.directory
     assert directory is not None  # a checked configuration
     model = run.task.build_model(keras, run.data)
-    step, total = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(2))
+    step, total, seen, batch = (tf.Variable(0, dtype=tf.int64, trainable=False) for _ in range(4))
     state = State(
         {"weights": variable_names.of_model(model, model.weights)},
         weights=keras_compat.variables(model.weights),
@@ -46,6 +46,8 @@ def watch(run: Run) -> None:
         step=step,
         total_steps=total,
         held_out=[run.validation_data.variable],
+        examples=[seen],
+        batch=[batch],
     )
     summaries = Summaries(run.config.log_dir / "evaluation" if run.config.log_dir else None)
     mirror = mirror_of(run.config.checkpoint)
@@ -53,10 +55,11 @@ def watch(run: Run) -> None:
     evaluate = Evaluation(run.task, model, run.validation_data, batch=min(BATCH, run.config.batch_size.examples))
     log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
-    seen: set[int] = set()
-    last_step = _last_step(run.config, run.data.examples)
+    judged: set[int] = set()
     while True:
-        for found in _unseen(mirror, directory, seen):
+        for found in _unseen(mirror, directory, judged):
+            for optional in (seen, batch):
+                optional.assign(0)
             if problem := _restore(state, directory, found):
                 log.warning(f"checkpoint of step {found} cannot be evaluated: {problem}")
                 continue
@@ -65,12 +68,14 @@ def watch(run: Run) -> None:
             if run.validation_data.differs_from_checkpoint():
                 raise run.validation_data.not_those_of_checkpoint(str(checkpoints.path_of(directory, found)))
             with _watchdog(run.config) as watchdog:
-                if len(seen) == 1:  # the first batch traces and compiles
+                if len(judged) == 1:  # the first batch traces and compiles
                     watchdog.feed(max(run.config.stall_timeout, run.config.start_timeout))
                 score = evaluate(batch_done=watchdog.feed)
             summaries.write(found, for_result(score))
             summaries.flush()
-            last = last_step or int(total.numpy())
+            last = _last_step(
+                run, found, total_steps=int(total.numpy()), seen=int(seen.numpy()), batch=int(batch.numpy())
+            )
             run.progress_store.update(step=found, total_steps=last, metrics=score, last_checkpoint_step=found)
             log.info(f"step {found}/{last}  held-out: {format_metrics(score)}")
             if found >= last:
@@ -102,15 +107,22 @@ def _unseen(mirror: CheckpointMirror | None, directory: Path, seen: set[int]) ->
         log.warning(f"{error}; the evaluator tries again")
 
 
-def _last_step(config: Config, examples: int) -> int | None:
-    """The last step, where the configuration says it; else each checkpoint does.
+def _last_step(run: Run, step: int, *, total_steps: int, seen: int, batch: int) -> int:
+    """The last step: when all epochs that the configuration asks for are seen.
 
-    The directory may still hold the end of an earlier, shorter run, so the configuration comes first. With a
-    batch size per replica it depends on the devices of the others.
+    The directory may still hold the end of an earlier, shorter run, so what the checkpoint says does not count.
+
+    Args:
+        total_steps: by the checkpoint of this step.
+        seen: examples, by the same.
+        batch: the global one, by the same; 0: an older version wrote it. With a batch size per replica, it depends on
+            the devices of the others.
     """
-    if config.batch_size.per_replica:
-        return None
-    return total_steps(examples, epochs=config.epochs, batch=config.batch_size.examples)
+    config = run.config
+    course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch or config.batch_size.examples)
+    if batch:
+        return course.resumed(step, seen=seen).total_steps
+    return total_steps if config.batch_size.per_replica else course.total_steps
 
 
 def _restore(state: State, directory: Path, step: int) -> str | None:

@@ -39,7 +39,8 @@ from dtj_trainer.training.controller import Controller
 from dtj_trainer.training.finalize import finish
 from dtj_trainer.training.inner_loop import new_counter
 from dtj_trainer.training.reporting import Run
-from dtj_trainer.training.stepping import total_steps as count_steps
+from dtj_trainer.training.seen_examples import SeenExamples
+from dtj_trainer.training.stepping import Course
 from dtj_trainer.training.synchronous_step import SynchronousLoop
 from dtj_trainer.training.user_actions import load_actions
 from dtj_trainer.training.validations import Validations
@@ -58,7 +59,6 @@ class _Training:
     store: Store
     finalization: weight_update.Finalization
     validations: Validations | None
-    batch: int
     callback_state: CallbackState | None
     actions: Sequence[Action]
     """All of them: the user's, and the validations."""
@@ -66,7 +66,7 @@ class _Training:
     """How the optimizer is described to a person."""
     step: Any
     """int64 tf.Variable; counts the steps done."""
-    total_steps: int
+    course: Course
     after_restore: Callable[[], object]
     """See `Controller`."""
 
@@ -100,8 +100,7 @@ def train(run: Run, strategy: Any) -> None:
             run, training.inner, training.store,
             strategy=strategy,
             counter=training.step,
-            batch=training.batch,
-            total_steps=training.total_steps,
+            course=training.course,
             watch=StallWatch(
                 config, batches=lambda: training.inner.batches, waits=lambda: training.inner.waits_for_others
             ),
@@ -121,7 +120,7 @@ def train(run: Run, strategy: Any) -> None:
                     step=controller.step,
                     best_step=training.best_step,
                     checkpoint=training.store.path(),
-                    batch=-(-training.batch // strategy.num_replicas_in_sync),
+                    batch=-(-training.course.batch // strategy.num_replicas_in_sync),
                 )  # fmt: skip
             except DataChanged as error:
                 changed = error
@@ -156,14 +155,14 @@ def _in_single_steps_if_ragged(run: Run, replicas: int) -> Run:
 def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     config = run.config
     batch = config.batch_size.over(strategy.num_replicas_in_sync)
-    total_steps = count_steps(run.data.examples, epochs=config.epochs, batch=batch)
+    course = Course(examples=run.data.examples, epochs=config.epochs, batch=batch)
     keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         with rng_state.seeded_rng(config.seed):
             model = run.task.build_model(keras, run.data)
         _check_library(config, model)
         fits = config.loop == "fit"
-        made = optimizers.make(model, config.learning, batch=batch, total_steps=total_steps, settable=fits)
+        made = optimizers.make(model, config.learning, batch=batch, total_steps=course.total_steps, settable=fits)
         optimizer = made.optimizer
         optimizer.build(model.trainable_variables)
         weight_update.sum_first(optimizer, packed=config.pack_gradients)
@@ -171,6 +170,7 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         step, total = new_counter(), new_counter()
         rate = made.settable_rate() if fits else None
     callback_state = CallbackState(writes=config.cluster.leads) if fits and config.user_code.callbacks else None
+    seen = SeenExamples(course, step)
     remembered = keras_compat.state(optimizer)
     state = State(
         variable_names.of_training(model, optimizer, remembered),
@@ -179,16 +179,24 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         step=step,
         total_steps=total,
         held_out=[run.validation_data.variable],
+        **seen.parts,
         **({"rate": rate.state} if rate else {}),
         **({"callbacks": [callback_state.variable]} if callback_state else {}),
     )
-    state.refresh = _refresh(run, callback_state)
+    state.refresh = _refresh(run, seen, callback_state)
     store = _restored(state, config)
+    course = seen.resume(
+        config.batch_size, store.path(),
+        total_steps=int(total.numpy()),
+        by_files=bool(getattr(run.data, "by_files", False)),
+        leads=config.cluster.leads,
+    )  # fmt: skip
+    made = made.over(course.total_steps)
 
     def after_restore() -> None:
         if rate:
             rate.restored()
-        total.assign(total_steps)
+        total.assign(course.total_steps)
 
     after_restore()
     first_step = int(step.numpy())
@@ -213,27 +221,27 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     if fits:
         with strategy.scope():
             keras_fit.prepare(model, optimizer, loss=inner.loss, steps_per_call=config.steps_per_call)
-    actions = load_actions(config.user_code.actions, model, total_steps=total_steps)
+    actions = load_actions(config.user_code.actions, model, total_steps=course.total_steps)
     validations = None
     if config.validation.every:
         validations = Validations(
-            run, strategy, store, model=model, objective=objective, batch=batch, total_steps=total_steps,
-            first_step=first_step,
+            run, strategy, store, model=model, objective=objective, course=course, first_step=first_step,
         )  # fmt: skip
     return _Training(
         strategy=strategy, model=model, inner=inner, store=store, finalization=finalization,
         validations=validations, callback_state=callback_state,
         actions=[*actions, *([validations] if validations else [])],
-        batch=batch, learning=made.description,
-        step=step, total_steps=total_steps, after_restore=after_restore,
+        learning=made.description,
+        step=step, course=course, after_restore=after_restore,
     )  # fmt: skip
 
 
-def _refresh(run: Run, callback_state: CallbackState | None) -> Callable[[], object]:
+def _refresh(run: Run, seen: SeenExamples, callback_state: CallbackState | None) -> Callable[[], object]:
     """What brings the parts of a checkpoint up to date whose values are kept elsewhere."""
 
     def refresh() -> None:
         run.validation_data.refresh()
+        seen.refresh()
         if callback_state:
             callback_state.refresh()
 
@@ -314,11 +322,12 @@ def _introduce(run: Run, training: _Training, controller: Controller, replicas: 
     if not config.cluster.leads:
         log.info(f"{config.cluster.task}: training; {config.cluster.leader} reports the progress")
         return
-    least, rest = divmod(training.batch, replicas)
+    course = training.course
+    least, rest = divmod(course.batch, replicas)
     share = f"{least} or {least + 1}" if rest else f"{least}"
     log.info(
-        f"batch {training.batch} global, {share} per replica  replicas {replicas}  "
-        f"{training.learning}  {training.total_steps} steps: "
+        f"batch {course.batch} global, {share} per replica  replicas {replicas}  "
+        f"{training.learning}  {course.total_steps} steps: "
         f"{config.epochs} epochs of {run.data.examples} examples"
     )
     controller.introduce()
@@ -330,10 +339,12 @@ def _introduce(run: Run, training: _Training, controller: Controller, replicas: 
 
 
 def _train(run: Run, strategy: Any, training: _Training, controller: Controller) -> None:
-    config = run.config
+    config, course = run.config, training.course
 
     def stream(first_step: int) -> Any:
-        return distributed(run.data, strategy, batch=training.batch, seed=config.seed, first_step=first_step)
+        return distributed(
+            run.data, strategy, batch=course.batch, seed=config.seed, first_step=first_step, offset=course.offset
+        )
 
     def fit() -> None:
         keras_fit.fit(
@@ -341,8 +352,7 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
             callbacks=config.user_code.callbacks,
             validations=training.validations,
             callback_state=training.callback_state,
-            total_steps=training.total_steps,
-            steps_per_epoch=-(-run.data.examples // training.batch),
+            course=course,
             steps_per_call=config.steps_per_call,
             finalization=training.finalization,
         )  # fmt: skip
