@@ -138,10 +138,19 @@ class Store:
         """
         assert self._directory is not None  # there is a checkpoint
         path = checkpoints.path_of(self._directory, step)
-        self._fetch(step)
-        if problem := examine(self._directory, step, self._state.expected(), self._state.names):
+        if problem := self.problem_of(step):
             raise NotSaved(f"checkpoint {path} cannot be read any more ({problem}); check the volume")
         self._load(path, step)
+
+    def problem_of(self, step: int) -> str | None:
+        """Why the checkpoint of this step cannot be restored, in a few words; None if it can.
+
+        Raises:
+            UsageError: it is sound, but of another model.
+        """
+        assert self._directory is not None  # there is a checkpoint
+        self._fetch(step)
+        return examine(self._directory, step, self._state.expected(), self._state.names)
 
     def path(self) -> str | None:
         """The path or URL of the newest checkpoint that this run wrote or restored."""
@@ -168,8 +177,7 @@ class Store:
             self._begin_mirror(self._mirror, self._directory)
         for step in self.steps():
             path = checkpoints.path_of(self._directory, step)
-            self._fetch(step)
-            if problem := examine(self._directory, step, self._state.expected(), self._state.names):
+            if problem := self.problem_of(step):
                 self._damaged.add(step)
                 log.warning(f"checkpoint {path} cannot be used ({problem}); trying an older one")
                 continue

@@ -26,6 +26,7 @@ from dtj_trainer.distribution.strategies import (
     agree_on_start,
     ending_together,
     exit_barrier,
+    of_each_replica,
     peer_loss,
 )
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
@@ -358,14 +359,32 @@ def _train(run: Run, strategy: Any, training: _Training, controller: Controller)
         )  # fmt: skip
 
     def finalize() -> None:
-        if best := training.best_step:
-            training.store.restore(best)
+        if (best := training.best_step) and _restored_best(config, strategy, training, best):
             training.finalization.undone()
             if config.cluster.leads:
                 log.info(f"the weights are those of step {best}, the best one by {_describe_best(config)}")
         training.finalization.do()
 
     controller.train(stream, fit=fit if config.loop == "fit" else None, finalize=finalize)
+
+
+def _restored_best(config: Config, strategy: Any, training: _Training, best: int) -> bool:
+    """Restores the best step on all tasks, or on none: one of them may not be able to read it any more."""
+    problem = training.store.problem_of(best)
+    readable = problem is None
+    if config.strategy == "MultiWorkerMirrored":
+        readable = all(of_each_replica(strategy, int(readable)))
+    if readable:
+        training.store.restore(best)
+        return True
+    assert training.validations is not None  # there is a best step
+    training.validations.give_up_best()
+    if problem or config.cluster.leads:
+        log.warning(
+            f"the best checkpoint, of step {best}, cannot be read any more ({problem or 'by another task'}); the "
+            "weights are those of the last step"
+        )
+    return False
 
 
 def _describe_best(config: Config) -> str:

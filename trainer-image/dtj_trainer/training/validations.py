@@ -137,11 +137,23 @@ class Validations:
     def _found(self) -> Record:
         directory = self._run.config.checkpoint.directory
         found = read_record(directory, self._keep_best)
-        if found.best_step is None or directory is None or found.best_step in self._store.steps():
+        if found.best_step is None or directory is None:
+            return found
+        problem = None
+        if found.best_step not in self._store.steps():
+            problem = "is not there"
+        # In a bucket, what has a marker is whole, and to fetch it takes long.
+        elif self._run.config.checkpoint.location is None and (damage := self._store.problem_of(found.best_step)):
+            problem = f"cannot be used ({damage})"
+        if problem is None:
             return found
         path = checkpoints.path_of(directory, found.best_step)
-        log.warning(f"the best checkpoint, {path}, is not there; only later steps can be the best now")
+        log.warning(f"the best checkpoint, {path}, {problem}; only later steps can be the best now")
         return Record(values=found.values)
+
+    def give_up_best(self) -> None:
+        """The best step cannot be restored any more: there is none from now on."""
+        self._record = Record(step=self._record.step, values=self._record.values)
 
     def _agreed(self, record: Record, first_step: int) -> Record:
         """The leader's record, on all tasks; the values are for the leader alone to show.
