@@ -6,6 +6,7 @@ It takes part in no cluster and no strategy: all it shares with the training is 
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import keras
@@ -56,13 +57,24 @@ def watch(run: Run) -> None:
     log.info(f"evaluator: watching {mirror or directory}")
     run.progress_store.update(phase=Phase.EVALUATING)
     judged: set[int] = set()
+    unreadable: dict[int, object] = {}
     while True:
-        for found in _unseen(mirror, directory, judged):
+        for found in _not_judged(mirror, directory, judged):
+            # On a network volume, a file may be seen before what is in it, or before the others of the checkpoint.
+            files = _files(directory, found)
+            if unreadable.get(found) == files:
+                continue
             for optional in (seen, batch):
                 optional.assign(0)
             if problem := _restore(state, directory, found):
-                log.warning(f"checkpoint of step {found} cannot be evaluated: {problem}")
+                if found not in unreadable:
+                    log.warning(
+                        f"checkpoint of step {found} cannot be evaluated: {problem}; the evaluator looks again "
+                        "when its files change"
+                    )
+                unreadable[found] = files
                 continue
+            judged.add(found)
             if mirror:
                 checkpoints.remove(directory, found)
             if run.validation_data.differs_from_checkpoint():
@@ -92,16 +104,15 @@ def _watchdog(config: Config) -> Watchdog:
     return Watchdog(config.stall_timeout, error, end_with=end_with)
 
 
-def _unseen(mirror: CheckpointMirror | None, directory: Path, seen: set[int]) -> Iterator[int]:
-    """The steps of the checkpoints that are not among the seen, oldest first; each is in the directory, then seen.
+def _not_judged(mirror: CheckpointMirror | None, directory: Path, judged: set[int]) -> Iterator[int]:
+    """The steps of the checkpoints that are not judged, oldest first; each is in the directory then.
 
     If the object store does not answer, the others train on, so the next look is the one that counts.
     """
     try:
         for step in reversed(mirror.steps() if mirror else checkpoints.find(directory)):
             # One that cannot be fetched was removed for a newer one.
-            if step not in seen and (mirror is None or mirror.fetch(step)):
-                seen.add(step)
+            if step not in judged and (mirror is None or mirror.fetch(step)):
                 yield step
     except StoreFailed as error:
         log.warning(f"{error}; the evaluator tries again")
@@ -123,6 +134,16 @@ def _last_step(run: Run, step: int, *, total_steps: int, seen: int, batch: int) 
     if batch:
         return course.resumed(step, seen=seen).total_steps
     return total_steps if config.batch_size.per_replica else course.total_steps
+
+
+def _files(directory: Path, step: int) -> object:
+    """What is there of a checkpoint: it differs when more of it can be seen."""
+    found = []
+    for path in sorted(directory.glob(f"{checkpoints.path_of(directory, step).name}.*")):
+        with suppress(OSError):  # removed for a newer one
+            status = path.stat()
+            found.append((path.name, status.st_size, status.st_mtime_ns))
+    return found
 
 
 def _restore(state: State, directory: Path, step: int) -> str | None:
