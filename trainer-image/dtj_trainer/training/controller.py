@@ -64,6 +64,7 @@ class Controller:
         self._watch = watch
         self._actions = actions
         self._after_restore = after_restore
+        self._course = course
         self.total_steps = course.total_steps
         self.step = self.first_step = int(counter.numpy())
         self._checkpoints = Checkpointing(
@@ -88,6 +89,10 @@ class Controller:
             log.info(line)
         elif not self._store.enabled:
             log.info("no checkpoint directory: a restart begins at step 0")
+        config = self._run.config
+        every = config.validation.every
+        if (config.loop == "fit" or (every and every.epochs)) and (line := self._course.describe_whole_epochs()):
+            log.info(line)
 
     def train(
         self,

@@ -75,6 +75,17 @@ class Course:
         """Epochs of whole steps, the last of which may be shorter."""
         return -(-(self.total_steps + self.shift) // self.steps_per_epoch)
 
+    def describe_whole_epochs(self) -> str | None:
+        """That epochs of whole steps are fewer than were asked for; None if they are as many."""
+        if self.whole_epochs == self.epochs:
+            return None
+        of_examples = f"{self.examples / self.batch:.2f}".rstrip("0").rstrip(".")
+        return (
+            f"--epochs={self.epochs}: callbacks and validations count {self.whole_epochs} epochs, of "
+            f"{self.steps_per_epoch} whole steps each; the {self.examples} examples are {of_examples} steps of "
+            f"{self.batch}: give a batch size that divides them if each epoch has to count"
+        )
+
     def seen(self, step: int) -> int:
         """Examples that are seen when this many steps are done."""
         return step * self.batch + self.offset
