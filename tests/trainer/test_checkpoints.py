@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from glob import glob
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +120,30 @@ def test_the_file_that_names_the_newest_decides_nothing(tmp_path: Path, content:
     assert found.restore() == 30
     found.save(40)
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-40")
+
+
+@pytest.mark.parametrize("seen_at", ["first look", "second look"])
+def test_a_worker_restores_what_the_leader_has_chosen_and_waits_until_it_can_see_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen_at: str
+) -> None:
+    from dtj_trainer.checkpoint import manager
+    from dtj_trainer.distribution import strategies
+
+    leader, worker = tmp_path / "leader", tmp_path / "worker"
+    Saved(leader).save(*STEPS)
+    Saved(worker).save(10)
+    monkeypatch.setattr(strategies, "of_each_replica", lambda strategy, number: [30, number])
+    look = lambda: shutil.copytree(leader, worker, dirs_exist_ok=True)  # noqa: E731
+    if seen_at == "first look":
+        look()
+        Saved(worker).save(40)  # by an earlier run, while the leader waited for its end
+    monkeypatch.setattr(manager.time, "sleep", lambda seconds: look())
+    config = SimpleNamespace(
+        strategy="MultiWorkerMirrored", cluster=SimpleNamespace(leads=False), start_timeout=60.0,
+    )  # fmt: skip
+    found = Saved(worker, writes=False)
+    strategies.restore_together(config, None, found.store)  # type: ignore[arg-type]
+    assert found.weight.numpy()[0, 0] == int(found.step.numpy()) == found.store.last_step == 30
 
 
 def test_as_many_stay_as_are_to_be_kept_and_nothing_else(tmp_path: Path) -> None:

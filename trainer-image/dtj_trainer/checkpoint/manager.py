@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 VALIDATION_RECORD = "validation.json"
 _DRAFT = ".saving-"
 _MEANWHILE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 AT_THE_END_SECONDS = 900.0
 
 
@@ -183,6 +185,27 @@ class Store:
                 continue
             self._load(path, step)
             return
+
+    def restore_when_seen(self, step: int, *, seconds: float) -> None:
+        """Restores the checkpoint of this step, which the leader has restored, as soon as this task can read it.
+
+        Says so, and restores none, if that takes longer.
+
+        Raises:
+            UsageError: it is sound, but of another model.
+        """
+        if self._directory is None:
+            return
+        if self._mirror:
+            self._begin_mirror(self._mirror, self._directory)
+        path = checkpoints.path_of(self._directory, step)
+        until = time.monotonic() + seconds
+        while problem := self.problem_of(step):
+            if time.monotonic() > until:
+                log.warning(f"checkpoint {path}, which the leader has restored, cannot be used here ({problem})")
+                return
+            time.sleep(_LOOK_SECONDS)
+        self._load(path, step)
 
     def steps(self) -> list[int]:
         """The steps that have a complete checkpoint, newest first.

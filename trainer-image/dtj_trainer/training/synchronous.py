@@ -23,11 +23,11 @@ from dtj_trainer.distribution.held_out_agreement import agree_on_held_out, leave
 from dtj_trainer.distribution.stall_watch import StallWatch
 from dtj_trainer.distribution.strategies import (
     agree_on_data,
-    agree_on_start,
     ending_together,
     exit_barrier,
     of_each_replica,
     peer_loss,
+    restore_together,
 )
 from dtj_trainer.errors import DataChanged, PeerLost, UsageError
 from dtj_trainer.process.ending import end_with, leave_report
@@ -185,7 +185,8 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
         **({"callbacks": [callback_state.variable]} if callback_state else {}),
     )
     state.refresh = _refresh(run, seen, callback_state)
-    store = _restored(state, config)
+    store = _store(state, config)
+    restore_together(config, strategy, store, waiting=watch.waiting)
     course = seen.resume(
         config.batch_size, store.path(),
         total_steps=int(total.numpy()),
@@ -202,7 +203,6 @@ def _build(run: Run, strategy: Any, watch: BuildWatch) -> _Training:
     after_restore()
     first_step = int(step.numpy())
     with watch.waiting():
-        agree_on_start(config, strategy, first_step)
         agree_on_held_out(
             config, strategy,
             differs=run.validation_data.differs_from_checkpoint(),
@@ -258,17 +258,14 @@ def _agree_on_data(run: Run, strategy: Any) -> None:
         agree_on_data(config, strategy, run.data)
 
 
-def _restored(state: State, config: Config) -> Store:
-    """The checkpoints of the run; the newest is restored."""
-    store = Store(
+def _store(state: State, config: Config) -> Store:
+    return Store(
         state,
         config.checkpoint.directory,
         keep=config.checkpoint.keep,
         mirror=mirror_of(config.checkpoint),
         writes=config.cluster.leads,
     )
-    store.restore_newest()
-    return store
 
 
 def _objective(run: Run, strategy: Any, model: Any, optimizer: Any, *, batch: int) -> Objective:
