@@ -112,6 +112,15 @@ class Store:
             return False
         return True
 
+    def has_read(self, step: int) -> bool:
+        """Whether the values of this step have been read, and are written or will be."""
+        return self.last_step == step or (self._writing is not None and self._writing[0] == step)
+
+    def read_again(self, step: int) -> None:
+        """Lets the next save of this step read its values, as the leader's does, which has not written them."""
+        if not self._writes and self.last_step == step:
+            self.last_step = None
+
     def save(self, step: int) -> None:
         """Saves, unless this step is saved already, and returns when it is; does nothing without a directory.
 
@@ -257,7 +266,7 @@ class Store:
 
     def _begin(self, step: int) -> None:
         """Reads the values and has them written."""
-        if self._directory is None or (self._writing and self._writing[0] == step) or self.last_step == step:
+        if self._directory is None or self.has_read(step):
             return
         values = self._read()
         if self._writes:

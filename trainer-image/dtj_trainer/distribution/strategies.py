@@ -220,12 +220,16 @@ def save_together(config: Config, strategy: Any, store: Store, step: int) -> Non
         NotSaved: this task is the leader, and cannot save.
         PeerLost: the leader cannot save; it is the cause, and this task is not.
     """
+    collective = config.strategy == "MultiWorkerMirrored" and store.enabled
+    # The leader may have left this step out while its storage was slow. To read the values can take all tasks.
+    if collective and not of_each_replica(strategy, int(store.has_read(step)))[0]:
+        store.read_again(step)
     failure = None
     try:
         store.save(step)
     except NotSaved as error:
         failure = error
-    if config.strategy == "MultiWorkerMirrored" and store.enabled:
+    if collective:
         # The first replica is the leader's.
         saved = of_each_replica(strategy, int(failure is None))[0]
         if not saved and not failure:
