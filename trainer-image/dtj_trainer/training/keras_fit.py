@@ -27,6 +27,7 @@ import tensorflow as tf
 from dtj_trainer import keras_compat
 from dtj_trainer.compat import keras3, tf_keras
 from dtj_trainer.config.entry_points import Name
+from dtj_trainer.distribution.strategies import of_each_replica
 from dtj_trainer.errors import UsageError
 from dtj_trainer.tasks.aggregation import Measured
 from dtj_trainer.training.callback_state import CallbackState, Progress
@@ -154,9 +155,11 @@ def fit(
     begins = library.callbacks.LambdaCallback(on_epoch_begin=epoch.begin)
     given = _callbacks(callbacks, library)
     strategy = model.distribute_strategy
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and not strategy.extended.should_checkpoint:
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if several and not strategy.extended.should_checkpoint:
         _write_elsewhere(given, library)
-    callback_list = _whole_training(library, epoch, validations, callback_state)(
+    stops = _Stops(epoch, given, library) if several and given else None
+    callback_list = _whole_training(library, epoch, validations, callback_state, stops)(
         [begins, *given],
         add_history=True, model=model, epochs=course.whole_epochs, steps=course.steps_per_epoch, verbose=0,
     )  # fmt: skip
@@ -205,8 +208,41 @@ def _resume(before: Progress | None, callback_state: CallbackState, callback_lis
     epoch.model.stop_training |= before.stopped
 
 
+class _Stops:
+    """Lets a callback that stops the training on one worker stop it on all, at the same step.
+
+    A time limit by the clock of each worker is such a callback. The others would wait for it in the next step.
+    """
+
+    def __init__(self, epoch: "_Epoch", callbacks: Sequence[Any], library: ModuleType) -> None:
+        self._epoch = epoch
+        hooks = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+        base = library.callbacks.Callback
+        self._by_batch = any(
+            getattr(getattr(one, hook), "__func__", None) is not getattr(base, hook)
+            for one in callbacks
+            for hook in hooks
+        )
+        """Whether a callback sees batches. Else the workers need not ask each other after each of them."""
+
+    def agree(self, *, after_batch: bool = False) -> None:
+        """To be called on all workers after their callbacks."""
+        if after_batch and not self._by_batch:
+            return
+        model = self._epoch.model
+        strategy = model.distribute_strategy
+        votes = of_each_replica(strategy, int(bool(model.stop_training)))
+        if any(votes) and not all(votes) and strategy.extended.should_checkpoint:
+            log.info("a callback has stopped the training on some of the workers: all stop")
+        model.stop_training = any(votes)
+
+
 def _whole_training(
-    library: ModuleType, epochs: "_Epoch", validations: Validations | None, callback_state: CallbackState | None
+    library: ModuleType,
+    epochs: "_Epoch",
+    validations: Validations | None,
+    callback_state: CallbackState | None,
+    stops: _Stops | None,
 ) -> type:
     """Callbacks that see one training, of however many calls of `fit` it consists, and its validations."""
 
@@ -220,6 +256,18 @@ def _whole_training(
                 logs.update(validations.values)
             super().on_epoch_end(epoch, logs)
             epochs.ended = epoch + 1
+            if stops:
+                stops.agree()
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            super().on_epoch_begin(epoch, logs)
+            if stops:
+                stops.agree()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            super().on_train_batch_end(batch, logs)
+            if stops:
+                stops.agree(after_batch=True)
 
         def on_train_begin(self, logs: Any = None) -> None:
             if not self._begun:
